@@ -285,3 +285,115 @@ def offsets_from_csv(text: str, group: str) -> dict[TopicPartition, int]:
         if named == group:
             offsets[fields[0], int(fields[1])] = int(fields[2])
     return offsets
+
+
+# -- transactions -----------------------------------------------------------------------------------------------------
+
+
+TRANSACTION_STATES = (
+    "Empty",
+    "Ongoing",
+    "PrepareCommit",
+    "PrepareAbort",
+    "CompleteCommit",
+    "CompleteAbort",
+    "PrepareEpochFence",
+)
+"""Of a transactional id, as its coordinator names them (TransactionState.java)."""
+OPEN_STATES = ("Ongoing", "PrepareCommit", "PrepareAbort", "PrepareEpochFence")
+"""Those in which a transaction has begun and has not ended in all of its partitions."""
+
+
+@dataclass(frozen=True, slots=True)
+class TransactionListing:
+    """A transactional id, as its coordinator lists it, whether it has a transaction open or not.
+
+    Attributes:
+        state: ``Ongoing``, ``CompleteCommit``, …, as in `TRANSACTION_STATES`.
+        coordinator: the broker that looks after it.
+    """
+
+    transactional_id: str
+    producer_id: int
+    state: str
+    coordinator: Node
+
+
+@dataclass(frozen=True, slots=True)
+class TransactionDescription:
+    """A transactional id, and its transaction if one is open.
+
+    Attributes:
+        producer_id, producer_epoch: of the producer that came last with this id.
+        state: ``Ongoing``, ``CompleteCommit``, …, as in `TRANSACTION_STATES`.
+        timeout: seconds after which the coordinator aborts a transaction of it.
+        start_timestamp: when the transaction began, in milliseconds since 1970; ``None``: none has yet.
+        partitions: of the open transaction; while it is being ended, those where that is still to be written.
+    """
+
+    transactional_id: str
+    producer_id: int
+    producer_epoch: int
+    state: str
+    timeout: float
+    start_timestamp: int | None
+    partitions: tuple[TopicPartition, ...]
+    coordinator: Node
+
+    @property
+    def is_open(self) -> bool:
+        """A transaction has begun, and has not ended in all of its partitions."""
+        return self.state in OPEN_STATES
+
+
+@dataclass(frozen=True, slots=True)
+class ProducerState:
+    """An idempotent or transactional producer, as a partition remembers it.
+
+    Attributes:
+        last_sequence: of the last record; -1 where none is remembered, as after a marker alone.
+        last_timestamp: of the last batch or marker, in milliseconds since 1970; -1: none.
+        coordinator_epoch: of the coordinator that wrote the last marker; ``None``: there was none yet.
+        transaction_start: the first offset of the transaction that is open here; ``None``: none is.
+    """
+
+    producer_id: int
+    producer_epoch: int
+    last_sequence: int
+    last_timestamp: int
+    coordinator_epoch: int | None
+    transaction_start: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class HangingTransaction:
+    """A transaction that is open in a partition, and that no coordinator is going to end there.
+
+    Until an administrator aborts it, readers with ``isolation="read_committed"`` get nothing from ``start_offset`` on,
+    and compaction does not go on behind it.
+
+    Attributes:
+        start_offset: the first of its records.
+        producer_id, producer_epoch: of those records.
+        coordinator_epoch: of the coordinator that wrote the producer's last marker there; ``None``: there was none yet.
+        last_timestamp: of its last batch, in milliseconds since 1970.
+        transactional_id: the one that has this producer id now; ``None``: none has.
+        reason: why it counts as hanging, for people.
+    """
+
+    topic: str
+    partition: int
+    start_offset: int
+    producer_id: int
+    producer_epoch: int
+    coordinator_epoch: int | None
+    last_timestamp: int
+    transactional_id: str | None
+    reason: str
+
+
+class ProducerIdAndEpoch(NamedTuple):
+    """What a coordinator has given to a transactional id last: producers with a lower epoch are fenced."""
+
+    producer_id: int
+    producer_epoch: int

@@ -8,8 +8,8 @@ missed by a machine, and a method that is misspelt, or awaited where it should n
 import inspect
 import math
 import re
-from collections.abc import Callable, Iterable, Mapping
-from difflib import SequenceMatcher
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from difflib import SequenceMatcher, get_close_matches
 from functools import partial
 from numbers import Integral
 from typing import Any, TypeVar
@@ -67,6 +67,17 @@ def by_place(name: str, given: Mapping[Place, V]) -> dict[Place, V]:
     if not isinstance(given, Mapping):
         raise ConfigurationError(f"{name} must be a mapping whose keys are partitions, each {_PLACE}, not {given!r}")
     return {_place(name, place): each for place, each in given.items()}
+
+
+def known(kind: str, names: Sequence[str], given: Iterable[str]) -> list[str]:
+    """Those of ``names`` that are given, in any case of letters; refuses others, and names the nearest."""
+    folded, wanted = {each.casefold(): each for each in names}, {each.casefold(): each for each in given}
+    for fold, each in wanted.items():
+        if fold not in folded:
+            near = get_close_matches(fold, folded, 1)
+            advice = f"do you mean {folded[near[0]]!r}?" if near else f"there are {', '.join(names)}"
+            raise ConfigurationError(f"{each!r} is no {kind}: {advice}")
+    return [name for fold, name in folded.items() if fold in wanted]
 
 
 def _several(name: str, given: Iterable[V]) -> Iterable[V]:

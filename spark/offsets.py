@@ -20,6 +20,7 @@ from ottla.codec.apis.list_offsets import EARLIEST, LATEST
 from ottla.codec.message_sets import Message
 from ottla.codec.records import RecordBatch
 from ottla.errors import ConfigurationError, DataLoss
+from ottla.sdk.consume.record_sets import READ_COMMITTED, READ_UNCOMMITTED
 
 TopicPartition = tuple[str, int]
 
@@ -34,9 +35,11 @@ class Client(Protocol):
 
     def topics(self) -> Sequence[str]: ...
     def partitions(self, topics: Sequence[str]) -> Mapping[str, int]: ...
-    def offsets(self, wanted: Mapping[TopicPartition, int]) -> Mapping[TopicPartition, int]: ...
+    def offsets(
+        self, wanted: Mapping[TopicPartition, int], *, isolation: int = ...
+    ) -> Mapping[TopicPartition, int]: ...
     def fetch(
-        self, topic: str, partition: int, start: int, end: int
+        self, topic: str, partition: int, start: int, end: int, *, isolation: int = ...
     ) -> Generator[RecordBatch | Message, None, None]: ...
 
 
@@ -122,12 +125,14 @@ def resolve(
     *,
     latest_if_no_record: bool = False,
     fail_on_data_loss: bool = True,
+    isolation: int = READ_UNCOMMITTED,
 ) -> list[OffsetRange]:
     """The ranges to read, in the order of topic and partition; those without offsets are left out.
 
     Args:
         latest_if_no_record: where no record is at or after a starting timestamp, start at the end.
         fail_on_data_loss: offsets that the log does not have (any more) are an error, not skipped.
+        isolation: with `READ_COMMITTED` a log ends at its last stable offset.
 
     Raises:
         ConfigurationError: the limits do not fit the partitions or each other, or no record is that young.
@@ -135,10 +140,10 @@ def resolve(
     """
     starts, ends = starting.of(partitions), ending.of(partitions)
     # The ends of the log come last: what the look-ups by time found cannot lie behind them.
-    starts_by_time = client.offsets(starts) if starting.by_time else {}
-    ends_by_time = client.offsets(ends) if ending.by_time else {}
-    log_starts = client.offsets(dict.fromkeys(partitions, EARLIEST))
-    log_ends = client.offsets(dict.fromkeys(partitions, LATEST))
+    starts_by_time = client.offsets(starts, isolation=isolation) if starting.by_time else {}
+    ends_by_time = client.offsets(ends, isolation=isolation) if ending.by_time else {}
+    log_starts = client.offsets(dict.fromkeys(partitions, EARLIEST), isolation=isolation)
+    log_ends = client.offsets(dict.fromkeys(partitions, LATEST), isolation=isolation)
     too_young = sorted(place for place, offset in starts_by_time.items() if offset < 0)
     if too_young and not latest_if_no_record:
         raise ConfigurationError(
@@ -158,19 +163,22 @@ def resolve(
                 f"which is behind the {end} that {ending.option} gives"
             )
         if start < lowest or max(start, end) > highest:
-            _lost(place, start, end, lowest, highest, fail_on_data_loss)
+            _lost(place, start, end, lowest, highest, fail_on_data_loss, isolation)
             start, end = max(start, lowest), min(end, highest)
         if start < end:
             ranges.append(OffsetRange(*place, start, end))
     return ranges
 
 
-def _lost(place: TopicPartition, start: int, end: int, lowest: int, highest: int, fail: bool) -> None:
+def _lost(place: TopicPartition, start: int, end: int, lowest: int, highest: int, fail: bool, isolation: int) -> None:
     topic, partition = place
     if fail:
+        why = "deleted by retention, or was the topic recreated?"
+        if isolation == READ_COMMITTED and max(start, end) > highest:
+            why = f"a transaction may be open at {highest}, behind which read_committed reads nothing;"
         raise DataLoss(
             f"offsets {start} to {max(start, end)} of {topic}-{partition} are asked for, and the log has {lowest} to "
-            f"{highest}: deleted by retention, or the topic was made anew? failOnDataLoss=false reads what there is"
+            f"{highest}: {why} failOnDataLoss=false reads what there is"
         )
     log.warning("offsets outside the log are skipped", extra=_fields(topic, partition, start, end, lowest, highest))
 

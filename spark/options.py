@@ -19,6 +19,7 @@ from typing import Any
 
 from ottla.codec.apis.list_offsets import EARLIEST, LATEST
 from ottla.errors import ConfigurationError
+from ottla.sdk.consume.record_sets import READ_COMMITTED, READ_UNCOMMITTED
 from ottla.sdk.kafka_security import Security, is_security, read_security
 from ottla.spark.offsets import Limit, TopicPartition, parse_assign, parse_places
 
@@ -139,6 +140,7 @@ class ReadOptions:
 
     Attributes:
         source: topics (`subscribe`), partitions (`assign`), or a pattern for the names of topics (`subscribePattern`).
+        isolation: with `READ_COMMITTED` logs end at their last stable offsets.
         min_tasks, max_records, max_tasks: see `ottla.spark.offsets.plan`.
     """
 
@@ -149,6 +151,7 @@ class ReadOptions:
     latest_if_no_record: bool = False
     include_headers: bool = False
     fail_on_data_loss: bool = True
+    isolation: int = READ_UNCOMMITTED
     min_tasks: int | None = None
     max_records: int | None = None
     max_tasks: int | None = None
@@ -169,6 +172,7 @@ class ReadOptions:
             latest_if_no_record=_choice(options, "startingOffsetsByTimestampStrategy", "error", "latest") == "latest",
             include_headers=_choice(options, "includeHeaders", "false", "true") == "true",
             fail_on_data_loss=_choice(options, "failOnDataLoss", "true", "false") == "true",
+            isolation=_isolation(options),
             min_tasks=_positive(options, "minPartitions"),
             max_records=_positive(options, "maxRecordsPerPartition"),
             max_tasks=_positive(options, "maxTasks"),
@@ -201,8 +205,6 @@ def _client(options: Mapping[str, str]) -> ClientConfig:
     bootstrap = options.get(_BOOTSTRAP)
     if not bootstrap:
         raise ConfigurationError(f"option {_BOOTSTRAP} is missing: host:port of a broker, or zeroconf://name")
-    if (level := options.get(_ISOLATION, "read_uncommitted")).lower() != "read_uncommitted":
-        raise ConfigurationError(f"{_ISOLATION} {level} is not supported yet, only read_uncommitted")
     chosen: dict[str, Any] = {}
     if "kafka.client.id" in options:
         chosen["client_id"] = options["kafka.client.id"]
@@ -281,6 +283,11 @@ def _choice(options: Mapping[str, str], name: str, default: str, other: str) -> 
     if value not in (default, other):
         raise ConfigurationError(f"{name} must be {default} or {other}, not {options[name]!r}")
     return value
+
+
+def _isolation(options: Mapping[str, str]) -> int:
+    committed = _choice(options, _ISOLATION, "read_uncommitted", "read_committed") == "read_committed"
+    return READ_COMMITTED if committed else READ_UNCOMMITTED
 
 
 def _positive(options: Mapping[str, str], name: str) -> int | None:

@@ -65,6 +65,7 @@ class BatchReader(DataSourceReader):
                 options.ending,
                 latest_if_no_record=options.latest_if_no_record,
                 fail_on_data_loss=options.fail_on_data_loss,
+                isolation=options.isolation,
             )
         tasks = plan(ranges, min_tasks=options.min_tasks, max_records=options.max_records, max_tasks=options.max_tasks)
         return [Task(config, task) for task in tasks or [()]]
@@ -82,7 +83,7 @@ class BatchReader(DataSourceReader):
         options = self.options
         with (
             _client(partition.client) as client,
-            closing(_fetch_all(client, partition.ranges, options.fail_on_data_loss)) as fetched,
+            closing(_fetch_all(client, partition.ranges, options)) as fetched,
         ):
             yield from arrow_batches(fetched, include_headers=options.include_headers)
 
@@ -138,19 +139,20 @@ def _partitions_of(client: Client, source: tuple[str, ...] | frozenset[TopicPart
 
 
 def _fetch_all(
-    client: Client, ranges: tuple[OffsetRange, ...], fail_on_data_loss: bool
+    client: Client, ranges: tuple[OffsetRange, ...], options: ReadOptions
 ) -> Generator[tuple[OffsetRange, RecordBatch | Message], None, None]:
     """The batches of each range in turn; what was deleted meanwhile is an error, or passed over."""
     for wanted in ranges:
         while wanted.start < wanted.end:
             try:
-                with closing(client.fetch(wanted.topic, wanted.partition, wanted.start, wanted.end)) as batches:
+                place, isolation = (wanted.topic, wanted.partition), options.isolation
+                with closing(client.fetch(*place, wanted.start, wanted.end, isolation=isolation)) as batches:
                     for batch in batches:
                         yield wanted, batch
                         wanted = replace(wanted, start=batch.next_offset)
                 break
             except (OffsetOutOfRange, UnknownTopicOrPartition) as error:
-                if fail_on_data_loss:
+                if options.fail_on_data_loss:
                     raise DataLoss(
                         f"offsets {wanted.start} to {wanted.end} of {wanted.topic}-{wanted.partition} were there when "
                         "the query was planned, and are gone: failOnDataLoss=false reads what there is"

@@ -22,9 +22,18 @@ from ottla.sdk.calls.topics import (
     describe_topic,
     list_topics,
 )
+from ottla.sdk.calls.transactions import (
+    abort_hanging_transaction,
+    describe_producers,
+    describe_transactions,
+    fence_producers,
+    find_hanging_transactions,
+    list_transactions,
+)
 
 __all__ = [
     "How",
+    "abort_hanging_transaction",
     "brokers",
     "committed",
     "create_partitions",
@@ -33,13 +42,18 @@ __all__ = [
     "delete_offsets",
     "delete_topic",
     "describe_groups",
+    "describe_producers",
     "describe_topic",
+    "describe_transactions",
+    "fence_producers",
     "fetch_many",
+    "find_hanging_transactions",
     "group_lags",
     "leader",
     "list_groups",
     "list_offsets",
     "list_topics",
+    "list_transactions",
     "offsets",
     "offsets_before",
 ]

@@ -37,6 +37,7 @@ class Task(Generic[T]):
 
     Args:
         timeout: seconds from now until its deadline; by default `api_timeout`.
+        background: no user waits for it: its requests are as those of `Exchange.background`.
 
     Attributes:
         now: the time of the step that runs.
@@ -50,8 +51,10 @@ class Task(Generic[T]):
         now: float,
         work: Callable[["Task[T]"], Steps[T]],
         timeout: float | None = None,
+        *,
+        background: bool = False,
     ) -> None:
-        self.core, self.what, self.now = core, what, now
+        self.core, self.what, self.now, self.background = core, what, now, background
         self.outcome: Outcome[T] = Outcome()
         self.timeout = core.options.api_timeout if timeout is None else timeout
         self.deadline = now + self.timeout
@@ -119,7 +122,7 @@ class Task(Generic[T]):
                 outcome.succeed((answer, exchange.version))
 
         until = min(self.now + self.core.options.request_timeout, self.deadline)
-        exchange = Exchange(request, ended, until, build=build, versions=versions)
+        exchange = Exchange(request, ended, until, build=build, versions=versions, background=self.background)
         self._sent.append(exchange)
         self.core.submit(node, exchange, self.now, channel)
         return outcome

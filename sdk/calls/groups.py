@@ -13,10 +13,9 @@ AlterConsumerGroupOffsetsHandler, DeleteConsumerGroupsHandler, DeleteConsumerGro
 ConsumerGroupCommand.java, collectGroupsOffsets.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from difflib import get_close_matches
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import Any, NamedTuple, TypeVar
+from typing import Any
 
 from ottla.codec.apis.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
 from ottla.codec.apis.describe_groups import (
@@ -27,9 +26,7 @@ from ottla.codec.apis.describe_groups import (
 )
 from ottla.codec.apis.list_groups import ListGroupsRequest, ListGroupsResponse
 from ottla.codec.apis.list_offsets import LATEST
-from ottla.codec.apis.offset_commit import (
-    OffsetCommitResponse,
-)
+from ottla.codec.apis.offset_commit import OffsetCommitResponse
 from ottla.codec.apis.offset_delete import (
     OffsetDeleteRequest,
     OffsetDeleteRequestPartition,
@@ -46,7 +43,6 @@ from ottla.codec.apis.offset_fetch import (
 )
 from ottla.codec.consumer_protocol import parse_assignment
 from ottla.errors import (
-    ConfigurationError,
     CoordinatorLoadInProgress,
     CoordinatorNotAvailable,
     DecodeError,
@@ -57,7 +53,6 @@ from ottla.errors import (
     OttlaError,
     PartialFailure,
     RebalanceInProgress,
-    RemoteProtocolError,
     UnknownMemberId,
     UnsupportedVersion,
     broker_error,
@@ -73,7 +68,9 @@ from ottla.sdk.admin import (
     ListedOffset,
     PartitionLag,
 )
-from ottla.sdk.calls.call import UNSURE, Task
+from ottla.sdk.arguments import known
+from ottla.sdk.calls.call import Task
+from ottla.sdk.calls.fan_out import Reply, all_or_partial, ask_brokers, ask_coordinators
 from ottla.sdk.calls.offsets import reachable_offsets
 from ottla.sdk.cluster.cluster import TopicPartition
 from ottla.sdk.connection import requests
@@ -88,92 +85,7 @@ from ottla.sdk.events import Node
 from ottla.sdk.outcome import Outcome
 from ottla.sdk.steps import Steps, settled
 
-T = TypeVar("T")
-
 Offsets = dict[TopicPartition, CommittedOffset]
-
-# -- many groups, many coordinators -----------------------------------------------------------------------------------
-
-
-class Reply(NamedTuple):
-    """What the coordinator ``node`` has answered about ``groups``, in ``version`` of the API."""
-
-    node: Node
-    groups: list[str]
-    answer: Any
-    version: int
-
-
-def _ask_coordinators(
-    task: Task[Any],
-    groups: Iterable[str],
-    send: Callable[[Node, list[str]], Outcome[tuple[Any, int]]],
-    read: Callable[[Reply], Mapping[str, T | OttlaError]],
-    unsure: set[str] | None = None,
-) -> Steps[dict[str, T | OttlaError]]:
-    """Ask the coordinator of each group, again where its error may pass.
-
-    Args:
-        send: a request about some groups to their coordinator.
-        read: what is said of each of them.
-        unsure: gets the groups of which requests may have been carried out, though no answer said so.
-    """
-    order = list(dict.fromkeys(groups))
-    left, settled = order, dict[str, T | OttlaError]()
-    while left:
-        answers = yield from _ask_once(task, left, send, read, unsure)
-        troubles: list[OttlaError] = []
-        for group in left:
-            answer = answers.get(group, RemoteProtocolError(f"group {group!r} was left out of the answer"))
-            if isinstance(answer, OttlaError) and answer.retriable:
-                task.core.coordinators.heard(group, answer)
-                troubles.append(answer)
-            else:
-                settled[group] = answer
-        left = [group for group in left if group not in settled]
-        if left:
-            yield from task.pause(troubles[0])
-    return {group: settled[group] for group in order}
-
-
-def _ask_once(
-    task: Task[Any],
-    groups: list[str],
-    send: Callable[[Node, list[str]], Outcome[tuple[Any, int]]],
-    read: Callable[[Reply], Mapping[str, T | OttlaError]],
-    unsure: set[str] | None,
-) -> Steps[dict[str, T | OttlaError]]:
-    """One request to each coordinator, all at the same time."""
-    answers: dict[str, T | OttlaError] = {}
-    finding = {group: task.core.coordinators.find(group, task.now) for group in groups}
-    by_node: dict[Node, list[str]] = {}
-    for group, found in finding.items():
-        yield found
-        if found.error is not None:
-            answers[group] = found.error
-        else:
-            by_node.setdefault(found.result(), []).append(group)
-    sent = [(node, names, send(node, names)) for node, names in by_node.items()]
-    for node, names, outcome in sent:
-        yield outcome
-        said = dict.fromkeys(names, outcome.error) if outcome.error else read(Reply(node, names, *outcome.result()))
-        answers |= said
-        if unsure is not None:
-            unsure.update(name for name, each in said.items() if isinstance(each, UNSURE))
-    return answers
-
-
-def _all_or_partial(what: str, answers: Mapping[str, T | OttlaError]) -> dict[str, T]:
-    """The answers; raises where one is an error: itself if it was the only question."""
-    found = {name: answer for name, answer in answers.items() if not isinstance(answer, OttlaError)}
-    failures = {name: answer for name, answer in answers.items() if isinstance(answer, OttlaError)}
-    if len(answers) == 1:
-        for error in failures.values():
-            raise error
-    if failures:
-        raise PartialFailure(what, found, failures)
-    return found
-
 
 # -- listing ----------------------------------------------------------------------------------------------------------
 
@@ -188,7 +100,8 @@ def list_groups(
     Raises:
         ConfigurationError: there is no such state or type; names the nearest.
     """
-    wanted_states, wanted_types = _known("state", GROUP_STATES, states), _known("type", GROUP_TYPES, types)
+    wanted_states = {each.casefold() for each in known("state of a group", GROUP_STATES, states)}
+    wanted_types = {each.casefold() for each in known("type of a group", GROUP_TYPES, types)}
 
     def wanted(each: GroupListing) -> bool:
         if wanted_states and not each.state:
@@ -196,71 +109,24 @@ def list_groups(
         in_state = not wanted_states or each.state.casefold() in wanted_states
         return in_state and (not wanted_types or each.type.casefold() in wanted_types)
 
+    def judge(answer: ListGroupsResponse) -> OttlaError | None:
+        return broker_error(answer.error_code, "ListGroups") if answer.error_code else None
+
     def work(task: Task[tuple[GroupListing, ...]]) -> Steps[tuple[GroupListing, ...]]:
-        found: dict[str, GroupListing] = {}
-        failures: dict[str, OttlaError] = {}
-        nodes = yield from _nodes(task)
-        while True:
-            asked = {node: _groups_of(core, node, task.now) for node in nodes.values()}
-            failures.clear()
-            for node, groups in asked.items():
-                yield groups
-                if groups.error is not None:
-                    failures[f"node {node.id} ({node.host}:{node.port})"] = groups.error
-                else:
-                    found |= {each.group: each for each in groups.result()}
-            if not failures:
-                break
-            # A node that is gone has left its groups to the others, which may have been asked too early.
-            before, nodes = nodes, (yield from _nodes(task))
-            if nodes == before:
-                break
+        answers, failures = yield from ask_brokers(task, "listing the groups", ListGroupsRequest(), judge)
+        found = {each.group: each for node, answer in answers.items() for each in _groups_of(node, answer)}
         listed = tuple(each for _, each in sorted(found.items()) if wanted(each))
         if failures:
-            raise PartialFailure(f"listing groups of {len(nodes)} broker(s)", listed, failures)
+            raise PartialFailure("listing groups", listed, failures)
         return listed
 
     return Task(core, "listing groups", now, work).outcome
 
 
-def _known(kind: str, known: Sequence[str], given: Iterable[str]) -> set[str]:
-    """What is given, as letters of any case are compared."""
-    names = {each.casefold(): each for each in known}
-    wanted = {each.casefold(): each for each in given}
-    for folded, each in wanted.items():
-        if folded not in names:
-            near = get_close_matches(folded, names, 1)
-            advice = f"do you mean {names[near[0]]!r}?" if near else f"there are {', '.join(known)}"
-            raise ConfigurationError(f"{each!r} is no {kind} of a group: {advice}")
-    return set(wanted)
-
-
-def _nodes(task: Task[Any]) -> Steps[dict[int, Node]]:
-    """The brokers that there are at this moment."""
-    answer = yield from task.ask_cluster(())
-    return {each.node_id: Node(each.node_id, each.host, each.port, each.rack) for each in answer.brokers}
-
-
-def _groups_of(core: ClientCore, node: Node, now: float) -> Outcome[list[GroupListing]]:
+def _groups_of(node: Node, answer: ListGroupsResponse) -> Iterator[GroupListing]:
     """The groups that ``node`` coordinates."""
-
-    def work(task: Task[list[GroupListing]]) -> Steps[list[GroupListing]]:
-        while True:
-            try:
-                answer: ListGroupsResponse
-                answer, _ = yield from settled(task.request(node, ListGroupsRequest()))
-                if answer.error_code:
-                    raise broker_error(answer.error_code, f"groups of node {node.id}")
-            except OttlaError as error:
-                yield from task.pause(error)
-                continue
-            return [
-                GroupListing(each.group_id, each.protocol_type, each.group_state, each.group_type or "classic", node)
-                for each in answer.groups
-            ]
-
-    timeout = min(core.options.connect_timeout, core.options.api_timeout / 2)
-    return Task(core, f"listing the groups of {node.host}:{node.port}", now, work, timeout).outcome
+    for each in answer.groups:
+        yield GroupListing(each.group_id, each.protocol_type, each.group_state, each.group_type or "classic", node)
 
 
 # -- describing -------------------------------------------------------------------------------------------------------
@@ -270,7 +136,7 @@ def describe_groups(core: ClientCore, groups: Sequence[str], now: float) -> Outc
     """State and members of each group."""
 
     def work(task: Task[dict[str, GroupDescription]]) -> Steps[dict[str, GroupDescription]]:
-        return _all_or_partial("describing groups", (yield from _describe(task, groups)))
+        return all_or_partial("describing groups", (yield from _describe(task, groups)))
 
     return Task(core, f"describing {_named(groups)}", now, work).outcome
 
@@ -279,11 +145,11 @@ def _describe(task: Task[Any], groups: Iterable[str]) -> Steps[dict[str, GroupDe
     def send(node: Node, names: list[str]) -> Outcome[tuple[Any, int]]:
         return task.request(node, DescribeGroupsRequest(groups=tuple(names)))
 
-    def read(reply: Reply) -> dict[str, GroupDescription | OttlaError]:
+    def read(reply: Reply[str]) -> dict[str, GroupDescription | OttlaError]:
         answer: DescribeGroupsResponse = reply.answer
         return {each.group_id: _description(each, reply.node) for each in answer.groups}
 
-    return (yield from _ask_coordinators(task, groups, send, read))
+    return (yield from ask_coordinators(task, task.core.coordinators, groups, send, read))
 
 
 def _description(answer: DescribedGroup, node: Node) -> GroupDescription | OttlaError:
@@ -333,7 +199,7 @@ def committed(
     """
 
     def work(task: Task[dict[str, Offsets]]) -> Steps[dict[str, Offsets]]:
-        return _all_or_partial("committed offsets", (yield from _committed(task, groups, stable)))
+        return all_or_partial("committed offsets", (yield from _committed(task, groups, stable)))
 
     return Task(core, f"committed offsets of {_named(list(groups))}", now, work).outcome
 
@@ -350,16 +216,18 @@ def _committed(
         build = partial(_fetch_request, asked, stable=stable)
         return task.request(node, OffsetFetchRequest, build, COMMITTED_BY_NAME)
 
-    def read(reply: Reply) -> dict[str, Offsets | OttlaError]:
+    def read(reply: Reply[str]) -> dict[str, Offsets | OttlaError]:
         answer: OffsetFetchResponse = reply.answer
         if reply.version < COMMITTED_OF_MANY_GROUPS:
-            return {reply.groups[0]: _offsets_of(reply.groups[0], answer)}
+            return {reply.keys[0]: _offsets_of(reply.keys[0], answer)}
         return {each.group_id: _offsets_of(each.group_id, each) for each in answer.groups}
 
-    answers: dict[str, Offsets | OttlaError] = yield from _ask_coordinators(task, groups, send, read)
+    answers: dict[str, Offsets | OttlaError] = yield from ask_coordinators(
+        task, task.core.coordinators, groups, send, read
+    )
     for name, answer in list(answers.items()):
         if isinstance(answer, _OneByOne):
-            answers |= yield from _ask_coordinators(task, [name], send, read)
+            answers |= yield from ask_coordinators(task, task.core.coordinators, [name], send, read)
     return answers
 
 
@@ -375,7 +243,7 @@ def _fetch_request(
                 if places is None
                 else tuple(
                     OffsetFetchRequestTopics(name=topic, partition_indexes=indexes)
-                    for topic, indexes in _by_topic(places).items()
+                    for topic, indexes in requests.by_topic(places).items()
                 )
             )
             many.append(OffsetFetchRequestGroup(group_id=name, topics=topics))
@@ -387,7 +255,9 @@ def _fetch_request(
         if version < COMMITTED_OF_ALL_TOPICS:
             raise UnsupportedVersion("OffsetFetch of all topics came with Kafka 0.10.2: name the partitions")
         return OffsetFetchRequest(group_id=name, topics=None, require_stable=stable)
-    asked = (OffsetFetchRequestTopic(name=topic, partition_indexes=each) for topic, each in _by_topic(places).items())
+    asked = (
+        OffsetFetchRequestTopic(name=topic, partition_indexes=each) for topic, each in requests.by_topic(places).items()
+    )
     return OffsetFetchRequest(group_id=name, topics=tuple(asked), require_stable=stable)
 
 
@@ -406,17 +276,10 @@ def _offsets_of(group: str, answer: OffsetFetchResponse | OffsetFetchResponseGro
     return dict(sorted(offsets.items()))
 
 
-def _by_topic(places: Iterable[TopicPartition]) -> dict[str, tuple[int, ...]]:
-    topics: dict[str, list[int]] = {}
-    for topic, partition in places:
-        topics.setdefault(topic, []).append(partition)
-    return {topic: tuple(partitions) for topic, partitions in topics.items()}
-
-
 # -- lag --------------------------------------------------------------------------------------------------------------
 
 
-def group_lags(core: ClientCore, groups: Sequence[str], now: float) -> Outcome[dict[str, GroupLag]]:
+def group_lags(core: ClientCore, groups: Sequence[str], now: float, isolation: int = 0) -> Outcome[dict[str, GroupLag]]:
     """How far each group is behind, in the partitions that it has committed or that a member has."""
 
     def work(task: Task[dict[str, GroupLag]]) -> Steps[dict[str, GroupLag]]:
@@ -425,7 +288,8 @@ def group_lags(core: ClientCore, groups: Sequence[str], now: float) -> Outcome[d
         read = yield from _committed(task, dict.fromkeys(known))
         places = {place for offsets in read.values() if isinstance(offsets, dict) for place in offsets}
         places |= {place for each in known.values() for member in each.members for place in member.assignment}
-        ends = yield from settled(reachable_offsets(core, dict.fromkeys(sorted(places), LATEST), task.now))
+        latest = dict.fromkeys(sorted(places), LATEST)
+        ends = yield from settled(reachable_offsets(core, latest, task.now, isolation))
         answers: dict[str, GroupLag | OttlaError] = {}
         for name, group in described.items():
             offsets = group if isinstance(group, OttlaError) else read[name]
@@ -433,7 +297,7 @@ def group_lags(core: ClientCore, groups: Sequence[str], now: float) -> Outcome[d
                 answers[name] = offsets  # type: ignore[assignment] # one of them is an error
             else:
                 answers[name] = _lag(group, offsets, ends)
-        return _all_or_partial("lag of groups", answers)
+        return all_or_partial("lag of groups", answers)
 
     return Task(core, f"lag of {_named(groups)}", now, work).outcome
 
@@ -462,7 +326,7 @@ def committing(task: Task[Any], group: str, offsets: Mapping[TopicPartition, int
         PartialFailure, BrokerError: of partitions.
     """
 
-    def read(reply: Reply) -> dict[str, dict[str, OttlaError] | OttlaError]:
+    def read(reply: Reply[str]) -> dict[str, dict[str, OttlaError] | OttlaError]:
         return {group: _failed_places(group, reply.answer)}
 
     def send(node: Node, names: list[str]) -> Outcome[tuple[Any, int]]:
@@ -471,7 +335,7 @@ def committing(task: Task[Any], group: str, offsets: Mapping[TopicPartition, int
 
     if not offsets:
         return
-    answers = yield from _ask_coordinators(task, [group], send, read)
+    answers = yield from ask_coordinators(task, task.core.coordinators, [group], send, read)
     answer = answers[group]
     if isinstance(answer, _JOINED):
         yield from refuse_members(task, group)
@@ -529,7 +393,7 @@ def delete_groups(core: ClientCore, groups: Sequence[str], now: float) -> Outcom
         def send(node: Node, names: list[str]) -> Outcome[tuple[Any, int]]:
             return task.request(node, DeleteGroupsRequest(groups_names=tuple(names)))
 
-        def read(reply: Reply) -> dict[str, OttlaError | None]:
+        def read(reply: Reply[str]) -> dict[str, OttlaError | None]:
             answer: DeleteGroupsResponse = reply.answer
             results: dict[str, OttlaError | None] = {}
             for each in answer.results:
@@ -538,14 +402,16 @@ def delete_groups(core: ClientCore, groups: Sequence[str], now: float) -> Outcom
                 results[each.group_id] = error
             return results
 
-        answers: dict[str, OttlaError | None] = yield from _ask_coordinators(task, groups, send, read, unsure)
+        answers: dict[str, OttlaError | None] = yield from ask_coordinators(
+            task, task.core.coordinators, groups, send, read, unsure=unsure
+        )
         for name, error in answers.items():
             if isinstance(error, NonEmptyGroup):
                 try:
                     yield from refuse_members(task, name)
                 except NonEmptyGroup as named:
                     answers[name] = named
-        _all_or_partial("deleting groups", answers)
+        all_or_partial("deleting groups", answers)
 
     return Task(core, f"deleting {_named(groups)}", now, work).outcome
 
@@ -556,20 +422,20 @@ def delete_offsets(core: ClientCore, group: str, places: Sequence[TopicPartition
         OffsetDeleteRequestTopic(
             name=topic, partitions=tuple(OffsetDeleteRequestPartition(partition_index=each) for each in indexes)
         )
-        for topic, indexes in _by_topic(places).items()
+        for topic, indexes in requests.by_topic(places).items()
     )
 
     def work(task: Task[None]) -> Steps[None]:
         def send(node: Node, names: list[str]) -> Outcome[tuple[Any, int]]:
             return task.request(node, OffsetDeleteRequest(group_id=group, topics=topics))
 
-        def read(reply: Reply) -> dict[str, dict[str, OttlaError] | OttlaError]:
+        def read(reply: Reply[str]) -> dict[str, dict[str, OttlaError] | OttlaError]:
             answer: OffsetDeleteResponse = reply.answer
             if answer.error_code:
                 return {group: broker_error(answer.error_code, _group(group))}
             return {group: _failed_places(group, answer)}
 
-        answers = yield from _ask_coordinators(task, [group], send, read)
+        answers = yield from ask_coordinators(task, task.core.coordinators, [group], send, read)
         _raise_failed(f"deleting offsets of group {group!r}", len(places), answers[group])
 
     return Task(core, f"deleting offsets of group {group!r}", now, work).outcome

@@ -14,11 +14,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from ottla.codec.apis.list_offsets import EARLIEST, LATEST
-from ottla.errors import LocalProtocolError, OttlaError
+from ottla.errors import LocalProtocolError
 from ottla.sdk.admin import CommittedOffset, PlannedOffset, ResetPlan
 from ottla.sdk.calls.call import Task
+from ottla.sdk.calls.fan_out import partitions_in
 from ottla.sdk.calls.groups import committed, committing, refuse_members
-from ottla.sdk.calls.offsets import no_partition, offsets, partition_counts
+from ottla.sdk.calls.offsets import offsets
 from ottla.sdk.cluster.cluster import TopicPartition
 from ottla.sdk.consume.fetcher import Offset, Time
 from ottla.sdk.core import ClientCore
@@ -58,7 +59,8 @@ def reset_offsets(
     def work(task: Task[ResetPlan]) -> Steps[ResetPlan]:
         exists = yield from refuse_members(task, group)
         old = (yield from settled(committed(core, {group: None}, task.now)))[group]
-        places = yield from _places(task, old, target, scope)
+        wanted = target.offsets if isinstance(target, Exactly) else scope
+        places = sorted(old) if wanted is None else (yield from partitions_in(task, wanted))
         planned = yield from _planned(task, old, target, places)
         plan = ResetPlan(group, tuple(planned), new_group=not exists)
         if execute:
@@ -67,26 +69,6 @@ def reset_offsets(
         return plan
 
     return Task(core, f"resetting offsets of group {group!r}", now, work).outcome
-
-
-def _places(
-    task: Task[ResetPlan], old: Mapping[TopicPartition, CommittedOffset], target: Target, scope: Scope
-) -> Steps[list[TopicPartition]]:
-    """Where offsets are to be reset, sorted."""
-    wanted = target.offsets if isinstance(target, Exactly) else scope
-    if wanted is None:
-        return sorted(old)
-    named = [(each, None) if isinstance(each, str) else each for each in wanted]
-    counts = yield from partition_counts(task, list(dict.fromkeys(topic for topic, _ in named)))
-    places: set[TopicPartition] = set()
-    for topic, partition in named:
-        count = counts[topic]
-        if isinstance(count, OttlaError):
-            raise count
-        if partition is not None and not 0 <= partition < count:
-            raise no_partition(topic, partition, count)
-        places |= {(topic, each) for each in (range(count) if partition is None else [partition])}
-    return sorted(places)
 
 
 def _planned(

@@ -42,7 +42,7 @@ from ottla.errors import (
 )
 from ottla.sdk.admin import BrokerDescription, TopicDescription
 from ottla.sdk.calls.call import Task
-from ottla.sdk.calls.offsets import partition_counts
+from ottla.sdk.calls.fan_out import partition_counts
 from ottla.sdk.cluster.cluster import Topic
 from ottla.sdk.connection.versions import CREATE_TOPIC_DEFAULTS
 from ottla.sdk.core import ClientCore

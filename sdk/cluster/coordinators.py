@@ -47,7 +47,7 @@ class Coordinators:
     """The coordinators that a client knows, of one kind."""
 
     def __init__(self, core: Client, kind: Kind = Kind.GROUP) -> None:
-        self._core, self._kind = core, kind
+        self._core, self.kind = core, kind
         self._known: dict[str, Node] = {}
         self._asked: dict[str, _Question] = {}
 
@@ -71,7 +71,7 @@ class Coordinators:
         """As `find`, but what is known may be out of date: ask."""
         question = self._asked.get(key)
         if question is None:
-            question = self._asked[key] = _Question(self._core, self._kind, key, now)
+            question = self._asked[key] = _Question(self._core, self.kind, key, now)
             question.outcome.when_done(partial(self._end, key, question.outcome))
             question.begin(now)
         return own(question.outcome)
@@ -103,7 +103,7 @@ class _Question:
     """FindCoordinator, until it is answered."""
 
     def __init__(self, core: Client, kind: Kind, key: str, now: float) -> None:
-        self._core, self._kind, self._key = core, kind, key
+        self._core, self.kind, self._key = core, kind, key
         self.outcome: Outcome[Node] = Outcome()
         self.trouble = ""
         self._failures = 0
@@ -114,7 +114,7 @@ class _Question:
 
     @property
     def _what(self) -> str:
-        return f"coordinator of {self._kind} {self._key!r}"
+        return f"coordinator of {self.kind} {self._key!r}"
 
     def begin(self, now: float) -> None:
         self.outcome.when_done(self._core.later(self._until, lambda now: self._expire()).cancel)
@@ -136,8 +136,8 @@ class _Question:
             self._asked.pop(node.id, None)
             self._answered(answer, now)
 
-        request = FindCoordinatorRequest(key=self._key, key_type=self._kind)
-        versions = FIND_ONE_COORDINATOR if self._kind is Kind.GROUP else FIND_TRANSACTION_COORDINATOR
+        request = FindCoordinatorRequest(key=self._key, key_type=self.kind)
+        versions = FIND_ONE_COORDINATOR if self.kind is Kind.GROUP else FIND_TRANSACTION_COORDINATOR
         deadline = min(now + self._core.options.request_timeout, self._until)
         self._core.submit(node, Exchange(request, ended, deadline, versions=versions), now)
 

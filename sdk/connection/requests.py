@@ -28,6 +28,14 @@ def metadata(names: Iterable[str] | None, *, create: bool = False) -> MetadataRe
     return MetadataRequest(topics=topics, allow_auto_topic_creation=create)
 
 
+def by_topic(places: Iterable[tuple[str, int]]) -> dict[str, tuple[int, ...]]:
+    """The partitions of each topic."""
+    topics: dict[str, list[int]] = {}
+    for topic, partition in places:
+        topics.setdefault(topic, []).append(partition)
+    return {topic: tuple(partitions) for topic, partitions in topics.items()}
+
+
 def list_offsets(
     wanted: Mapping[tuple[str, int], tuple[int, int]], isolation: int, timeout: float, version: int
 ) -> ListOffsetsRequest:

@@ -29,6 +29,7 @@ from ottla.sdk.consume.positions import NO_NODE, Position
 from ottla.sdk.consume.record_sets import AnyBatch, corrupt, cut, found, needed, too_large, visible
 from ottla.sdk.consume.scheduler import FetchScheduler
 from ottla.sdk.consume.sessions import SESSION_ERRORS, Session
+from ottla.sdk.consume.stable import StableOffsets
 from ottla.sdk.core import ClientCore
 from ottla.sdk.events import Node
 from ottla.sdk.logs import logger
@@ -49,9 +50,11 @@ class FetchAnswers:
         changes: Changes,
         metrics: FetchMetrics,
         isolation: int,
+        stable: StableOffsets | None = None,
     ) -> None:
         self._core, self._positions, self._buffers, self._scheduler = core, positions, buffers, scheduler
         self._near, self._changes, self._metrics, self._isolation = near, changes, metrics, isolation
+        self._stable = stable
 
     def answered(self, session: Session, answer: FetchResponse | OttlaError, now: float) -> None:
         """A Fetch has ended."""
@@ -121,6 +124,8 @@ class FetchAnswers:
         """Take in what was answered; how many records of it the user can have."""
         position.high_watermark = result.high_watermark
         position.last_stable_offset, position.log_start_offset = result.last_stable_offset, result.log_start_offset
+        if self._stable is not None:
+            self._stable.seen(position, now)
         if result.diverging_epoch.end_offset >= 0:
             end = result.diverging_epoch
             truncated = self._positions.truncated
@@ -169,6 +174,8 @@ class FetchAnswers:
         fetched = self._buffers.add(position, batches, seen, len(result.records or b""))
         self._changes.review(position)
         if fetched is None:
+            if not position.buffer:
+                self._positions.on_passed(position.place)
             return 0
         self._changes.notify()
         return fetched.count

@@ -4,7 +4,7 @@ Rules:
 - What is wrong at `fetch_offset` counts once the user has taken what lies before it: until then the position is stuck.
 - An error is acted upon only if new metadata still name the leader that reported it, and the topic that was read.
 - `on_reset` is called where reading goes on elsewhere without a seek, by ``reset``: offsets lower than before are meant
-  from then on.
+  from then on. `on_passed` is called where a position has passed what the user may not see.
 
 Source: SubscriptionState.java, OffsetFetcher.java, FetchCollector.java.
 """
@@ -49,6 +49,7 @@ class Positions:
         self._core, self._buffers, self._scheduler, self._near = core, buffers, scheduler, near
         self._changes, self._metrics, self._reset = changes, metrics, reset
         self.on_reset: Callable[[TopicPartition], None] = lambda place: None
+        self.on_passed: Callable[[TopicPartition], None] = lambda place: None
         self.assigned = metrics.positions
         self.unresolved: dict[Position, None] = {}
         """Those whose offset is being looked up."""

@@ -2,6 +2,8 @@
 
 Rules:
 - A batch is done when its successor is asked for. Auto commit commits what is done, and nothing of the batch in hand.
+- What the user may not see (aborted transactions, markers) is done where what lies before it is: else a group would
+  stay behind where nothing else comes, and its offset would fall out of the log.
 - Offsets that the coordinator has, or is being sent, are not sent again.
 - What was handed out and cannot be committed any more, because its partition was lost, is reported once.
 
@@ -101,7 +103,21 @@ class Committing:
         """The batch in hand is done."""
         fetched, self._in_hand = self._in_hand, None
         if fetched is not None and self._every is not None:
-            self._done[fetched.topic, fetched.partition] = CommittedOffset(fetched.next_offset, fetched.leader_epoch)
+            self._all_done((fetched.topic, fetched.partition))
+
+    def passed(self, place: TopicPartition) -> None:
+        """The position has passed what the user may not see: without a batch in hand, all before it is done."""
+        if self._commits is None:
+            return
+        self._moved[place] = None
+        fetched = self._in_hand
+        if self._every is not None and (fetched is None or (fetched.topic, fetched.partition) != place):
+            self._all_done(place)
+
+    def _all_done(self, place: TopicPartition) -> None:
+        """All before the position is done."""
+        if (offset := self._reached(place)) >= 0:
+            self._done[place] = CommittedOffset(offset, self._fetcher.position_epoch(place))
 
     def end(self, now: float) -> None:
         """No batch will be asked for any more: what is done is committed, the batch in hand is not."""

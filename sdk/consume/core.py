@@ -111,7 +111,7 @@ class ConsumerCore:
         self._leaving = Leaving(core, self.committing, self.commits, self.membership, self.notices, self.explain)
         core.parts[self] = None
         self._forget_end = core.on_close(lambda error: self.close())
-        fetcher.on_reset = self._reset
+        fetcher.on_reset, fetcher.on_passed = self._reset, self.committing.passed
 
     def _enter_group(self, group: str) -> None:
         core, taken = self._core, self._taken if self._on_commit is not None else None

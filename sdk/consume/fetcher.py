@@ -7,6 +7,7 @@
     FetchScheduler   which node is asked for what, and for how much: a `Session` per node, leaders or `NearReplicas`
     FetchAnswers     what the answers mean
     FetchBuffers     what is not taken yet: how much it may be, and whose turn it is
+    StableOffsets    for whose transactions a reader of committed records waits
 
 Rules:
 - An error of a partition is raised once, in the partition's turn, when what lies before it is taken. The others are
@@ -36,6 +37,7 @@ from ottla.sdk.consume.record_sets import READ_COMMITTED, READ_UNCOMMITTED
 from ottla.sdk.consume.review import Review
 from ottla.sdk.consume.scheduler import FetchScheduler
 from ottla.sdk.consume.sessions import Session
+from ottla.sdk.consume.stable import StableOffsets
 from ottla.sdk.core import ClientCore
 from ottla.sdk.events import FETCH
 from ottla.sdk.outcome import Outcome
@@ -62,7 +64,8 @@ class Fetcher:
 
     Args:
         reset: where to go on when a position lies outside the log; ``None`` makes that an error.
-        wall: the time of day, in seconds since 1970, when the machine's time was 0; needed for `Ago` only.
+        wall: the time of day, in seconds since 1970, when the machine's time was 0; needed for `Ago`, and to say how
+            long a transaction has been open.
     """
 
     _numbers = itertools.count(1)
@@ -91,8 +94,18 @@ class Fetcher:
         )
         self._lookups = PositionLookups(core, self._positions, self._changes, isolation, wall)
         self._review = Review(core, self._positions, self._lookups, self._scheduler)
+        assigned = self._positions.assigned
+        self._stable = StableOffsets(core, assigned, wall) if isolation == READ_COMMITTED else None
         self._answers = FetchAnswers(
-            core, self._positions, self._buffers, self._scheduler, self._near, self._changes, self._metrics, isolation
+            core,
+            self._positions,
+            self._buffers,
+            self._scheduler,
+            self._near,
+            self._changes,
+            self._metrics,
+            isolation,
+            self._stable,
         )
         core.metadata.observers.append(self._metadata_changed)
         core.parts[self] = None
@@ -148,6 +161,15 @@ class Fetcher:
     def on_reset(self, call: Callable[[TopicPartition], None]) -> None:
         self._positions.on_reset = call
 
+    @property
+    def on_passed(self) -> Callable[[TopicPartition], None]:
+        """Called with each partition whose position has passed what the user may not see: nothing was handed out."""
+        return self._positions.on_passed
+
+    @on_passed.setter
+    def on_passed(self, call: Callable[[TopicPartition], None]) -> None:
+        self._positions.on_passed = call
+
     def close(self) -> None:
         if not self.closed:
             self.closed = self._positions.closed = True
@@ -159,6 +181,8 @@ class Fetcher:
             self._scheduler.close()
             self._near.close()
             self._metrics.close()
+            if self._stable is not None:
+                self._stable.close()
 
     # -- what is known ------------------------------------------------------------------------------------------------
 
@@ -233,6 +257,8 @@ class Fetcher:
         for (topic, index), error in self._positions.failed.items():
             yield f"{topic}-{index}: cannot be read on until a seek: {error}"
         yield from troubles(self._positions.assigned.values(), now)
+        if self._stable is not None:
+            yield from self._stable.explain(now)
         yield from self._scheduler.explain(now)
         if self._buffers and now - self._taken_at > _SLOW:
             idle = now - self._taken_at

@@ -85,9 +85,11 @@ class BlockingClient(SelectorStepper):
     def _topic(self, name: str) -> Topic:
         return self._call(lambda now: self.core.metadata.topic(name, now, fresh=True))
 
-    def offsets(self, wanted: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+    def offsets(
+        self, wanted: Mapping[TopicPartition, int], *, isolation: int = READ_UNCOMMITTED
+    ) -> dict[TopicPartition, int]:
         """Per partition, the offset at a timestamp (milliseconds, `EARLIEST` or `LATEST`); -1 where there is none."""
-        return self._call(lambda now: calls.offsets(self.core, wanted, now))
+        return self._call(lambda now: calls.offsets(self.core, wanted, now, isolation))
 
     def fetch(
         self, topic: str, partition: int, start: int, end: int, *, isolation: int = READ_UNCOMMITTED
@@ -108,10 +110,12 @@ class BlockingClient(SelectorStepper):
         fetcher = Fetcher(self.core, isolation=isolation)
         try:
             self.do(lambda: fetcher.assign({place: Offset(start)}, self.core.now))
-            progress = time.monotonic()
+            progress, reached = time.monotonic(), start
             while (position := fetcher.position(place)) is None or position < end:
                 fetched = self.do(fetcher.take)
                 if fetched is None:
+                    if position is not None and position > reached:  # over what the reader may not see
+                        progress, reached = time.monotonic(), position
                     if time.monotonic() - progress > self._options.api_timeout:
                         waited = f"nothing came for {self._options.api_timeout:g} s"
                         raise TimeoutExpired(f"{topic}-{partition} at offset {position}, wanted up to {end}: {waited}")

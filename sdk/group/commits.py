@@ -22,7 +22,7 @@ Source: ConsumerCoordinator.java, OffsetCommitResponseHandler.
 """
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import NamedTuple
 
@@ -89,6 +89,8 @@ class Assignment:
     """Counts the moves after which lower offsets are meant."""
     over: str = ""
     """Why it ended; empty while it lasts."""
+    ended: Outcome[None] = field(default_factory=Outcome)
+    """Settled when it is over."""
 
     @property
     def committed(self) -> int:
@@ -162,6 +164,7 @@ class Commits:
         if assignment is None:
             return
         assignment.over = why
+        assignment.ended.succeed(None)
         sent, newer = self._sender.in_flight.get(place), self._pending.pop(place, None)
         if (last := newer or sent) is not None:
             last.number = (sent or last).number

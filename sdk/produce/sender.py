@@ -80,7 +80,7 @@ class Sender:
                 fail=give_up,
                 wake=self.wake,
             )
-            deliveries.doom = self.identity.doom
+            deliveries.doom, give_up = self.identity.doom, self.identity.give_up
         self.results = Results(
             core,
             deliveries,

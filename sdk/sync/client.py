@@ -21,11 +21,16 @@ from ottla.sdk.admin import (
     GroupDescription,
     GroupLag,
     GroupListing,
+    HangingTransaction,
     ListedOffset,
+    ProducerIdAndEpoch,
+    ProducerState,
     ResetPlan,
     TopicDescription,
+    TransactionDescription,
+    TransactionListing,
 )
-from ottla.sdk.arguments import by_place, derived, integer, listed, scoped, strings
+from ottla.sdk.arguments import by_place, derived, integer, listed, scoped, seconds, strings
 from ottla.sdk.calls import resets
 from ottla.sdk.client import (
     _check_what_to_read,
@@ -33,6 +38,7 @@ from ottla.sdk.client import (
     _never_left,
     _reset_target,
     _start_at,
+    _which_transaction,
     isolation_level,
 )
 from ottla.sdk.cluster.cluster import TopicPartition
@@ -484,33 +490,51 @@ class Client:
             raise LocalProtocolError("a fetch needs a positive max_bytes, and a wait shorter than request_timeout")
         return calls.How(max_bytes, wait, isolation_level(isolation))
 
-    def offsets_before(self, times: Mapping[TopicPartition, datetime | timedelta]) -> dict[TopicPartition, int]:
+    def offsets_before(
+        self,
+        times: Mapping[TopicPartition, datetime | timedelta],
+        *,
+        isolation: Literal["read_uncommitted", "read_committed"] = "read_uncommitted",
+    ) -> dict[TopicPartition, int]:
         """The last offset before a time, or so long ago, of each: ``{("t", 0): datetime(2026, 1, 1, tzinfo=UTC)}``.
 
         It is the one before the first record that is of that time or later: every record up to it is older, also where
         timestamps do not ascend. Where no record is so young it is the last one of the log, and -1 where none is older.
         Compaction and transactions leave gaps, so there may be no record at this very offset.
 
+        Args:
+            isolation: as `offsets`.
+
         Raises:
             UnknownTopicOrPartition: one of them does not exist.
         """
-        stamps: dict[TopicPartition, int] = {}
+        level, stamps = isolation_level(isolation), dict[TopicPartition, int]()
         for place, when in by_place("times", times).items():
             if not isinstance(when, datetime | timedelta):
                 raise LocalProtocolError(f"{when!r} is no time: give a datetime, or a timedelta (so long ago)")
             at = place_at(when, time.time())
             stamps[place] = at.timestamp if isinstance(at, Time) else -1
-        return self._driver.call(lambda now: calls.offsets_before(self._driver.core, stamps, now))
+        return self._driver.call(lambda now: calls.offsets_before(self._driver.core, stamps, now, level))
 
-    def offsets(self, wanted: Mapping[TopicPartition, Where]) -> dict[TopicPartition, int]:
+    def offsets(
+        self,
+        wanted: Mapping[TopicPartition, Where],
+        *,
+        isolation: Literal["read_uncommitted", "read_committed"] = "read_uncommitted",
+    ) -> dict[TopicPartition, int]:
         """The offsets of places: ``{("t", 0): "end"}``; -1 where no record is as young as the time asked for.
+
+        Args:
+            isolation: with ``"read_committed"`` a log ends at its last stable offset, where its first open transaction
+                begins.
 
         Raises:
             UnknownTopicOrPartition: one of them does not exist.
         """
+        level = isolation_level(isolation)
         starts = {place: place_at(where, time.time()) for place, where in by_place("wanted", wanted).items()}
         times = {place: start.timestamp for place, start in starts.items() if isinstance(start, Time)}
-        found = self._driver.call(lambda now: calls.offsets(self._driver.core, times, now))
+        found = self._driver.call(lambda now: calls.offsets(self._driver.core, times, now, level))
         return {place: start.offset if isinstance(start, Offset) else found[place] for place, start in starts.items()}
 
     def list_offsets(
@@ -523,7 +547,7 @@ class Client:
 
         Args:
             wanted: ``"max_timestamp"`` is the record with the largest timestamp.
-            isolation: with ``"read_committed"`` a log ends where its first open transaction begins.
+            isolation: as `offsets`.
 
         Raises:
             UnknownTopicOrPartition: one of them does not exist.
@@ -629,22 +653,32 @@ class Client:
         names = strings("groups", groups)
         return self._driver.call(lambda now: calls.describe_groups(self._driver.core, names, now))
 
-    def group_lag(self, group: str) -> GroupLag:
+    def group_lag(
+        self, group: str, *, isolation: Literal["read_uncommitted", "read_committed"] = "read_uncommitted"
+    ) -> GroupLag:
         """A group, and how far it is behind in each partition that it has committed or that a member has.
+
+        Args:
+            isolation: as `offsets`: what the members read with, which no broker knows.
 
         Raises:
             GroupIdNotFound: there is no such group.
         """
-        return (self.group_lags([group]))[group]
+        return (self.group_lags([group], isolation=isolation))[group]
 
-    def group_lags(self, groups: Iterable[str]) -> dict[str, GroupLag]:
+    def group_lags(
+        self,
+        groups: Iterable[str],
+        *,
+        isolation: Literal["read_uncommitted", "read_committed"] = "read_uncommitted",
+    ) -> dict[str, GroupLag]:
         """As `group_lag`, for many groups.
 
         Raises:
             PartialFailure: of several groups some could not be described; ``.found`` has the others.
         """
-        names = strings("groups", groups)
-        return self._driver.call(lambda now: calls.group_lags(self._driver.core, names, now))
+        names, level = strings("groups", groups), isolation_level(isolation)
+        return self._driver.call(lambda now: calls.group_lags(self._driver.core, names, now, level))
 
     def committed(
         self, group: str, places: Iterable[TopicPartition] | None = None
@@ -726,3 +760,123 @@ class Client:
         return self._driver.call(
             lambda now: resets.reset_offsets(self._driver.core, group, target, scope, execute, now)
         )
+
+    # -- administration of transactions ------------------------------------------------------------------------------
+
+    def list_transactions(
+        self,
+        *,
+        states: Iterable[str] = (),
+        producer_ids: Iterable[int] = (),
+        running_longer: float | None = None,
+    ) -> tuple[TransactionListing, ...]:
+        """All transactional ids, of every broker, sorted, whether they have a transaction open or not.
+
+        Args:
+            states: only those in one of them: ``"Ongoing"``, ``"CompleteCommit"``, …, in any case of letters.
+            producer_ids: only those that have one of them.
+            running_longer: only those with a transaction that has been open for more seconds.
+
+        Raises:
+            ConfigurationError: there is no such state, or no transaction can be open in it.
+            PartialFailure: a broker could not be asked within `connect_timeout`; ``.found`` has the others' ids.
+            UnsupportedVersion: the brokers are older than Kafka 3.0, or than 3.8 with ``running_longer``.
+        """
+        asked = strings("states", states), [integer("each of producer_ids", each) for each in producer_ids]
+        longer = None if running_longer is None else seconds("running_longer", running_longer)
+        return self._driver.call(lambda now: calls.list_transactions(self._driver.core, *asked, longer, now))
+
+    def describe_transactions(self, *transactional_ids: str) -> dict[str, TransactionDescription]:
+        """What the coordinator of each transactional id knows: its producer, its state, its open transaction.
+
+        Raises:
+            TransactionalIdNotFound: there is no such id; idle ones are forgotten after a week
+                (``transactional.id.expiration.ms``).
+            PartialFailure: of several ids some could not be described; ``.found`` has the others.
+            UnsupportedVersion: the broker is older than Kafka 3.0.
+        """
+        ids = strings("transactional_ids", transactional_ids)
+        return self._driver.call(lambda now: calls.describe_transactions(self._driver.core, ids, now))
+
+    def describe_producers(self, places: Iterable[TopicPartition]) -> dict[TopicPartition, tuple[ProducerState, ...]]:
+        """The producers that each partition remembers, and where their open transactions begin.
+
+        Producers that only wrote with neither a transaction nor idempotence leave nothing to remember; others are
+        forgotten a day after they wrote last (``producer.id.expiration.ms``), unless a transaction of theirs is open.
+
+        Raises:
+            UnknownTopicOrPartition: there is no such partition.
+            PartialFailure: of several partitions some could not be described; ``.found`` has the others.
+            UnsupportedVersion: the broker is older than Kafka 2.8.
+        """
+        asked = listed("places", places)
+        return self._driver.call(lambda now: calls.describe_producers(self._driver.core, asked, now))
+
+    def find_hanging_transactions(
+        self, topics: Iterable[str | TopicPartition] | None = None, *, max_transaction_timeout: float = 900.0
+    ) -> tuple[HangingTransaction, ...]:
+        """Transactions that are open in a partition, though no coordinator is going to end them there.
+
+        Ask with the rights to describe all transactional ids: what a broker does not show seems to hang.
+
+        Args:
+            topics: names of topics and ``(topic, partition)``; by default every partition, also of Kafka's own topics.
+            max_transaction_timeout: only those whose last record is older, in seconds. Choose the brokers'
+                ``transaction.max.timeout.ms``, within which a coordinator ends whatever it knows.
+
+        Raises:
+            UnknownTopicOrPartition: a topic or partition does not exist.
+            PartialFailure: some partitions or brokers could not be asked; ``.found`` has what hangs for certain.
+            UnsupportedVersion: the brokers are older than Kafka 3.0.
+        """
+        scope = None if topics is None else scoped("topics", topics)
+        timeout = seconds("max_transaction_timeout", max_transaction_timeout)
+        wall = time.time() - self._driver.now()
+        return self._driver.call(
+            lambda now: calls.find_hanging_transactions(self._driver.core, scope, timeout, now, wall)
+        )
+
+    def abort_hanging_transaction(
+        self,
+        topic: str,
+        partition: int,
+        start_offset: int | None = None,
+        *,
+        producer_id: int | None = None,
+        producer_epoch: int | None = None,
+        coordinator_epoch: int | None = None,
+        force: bool = False,
+    ) -> None:
+        """End a transaction that hangs in a partition: its records there count as aborted, and readers go on.
+
+        Args:
+            start_offset: where it begins, as `find_hanging_transactions` and `describe_producers` say.
+            producer_id, producer_epoch, coordinator_epoch: instead, for brokers before Kafka 2.8, where a dump of the
+                log says them; -1 is no coordinator's epoch yet.
+            force: also if its coordinator is going to end it, and without asking whether one is, as brokers before
+                Kafka 3.0 cannot. An ongoing transaction is then torn apart: whole elsewhere, it is aborted here.
+
+        Raises:
+            LocalProtocolError: no transaction begins there, or its coordinator is going to end it; says which.
+            InvalidProducerEpoch, TransactionCoordinatorFenced: the producer, or its coordinator, has gone on there.
+            ClusterAuthorizationFailed: this takes the right to alter the cluster.
+            UnsupportedVersion: the brokers are older, or this is a proxy, which does not pass it on.
+        """
+        [place] = listed("topic and partition", [(topic, partition)])
+        which = _which_transaction(start_offset, (producer_id, producer_epoch, coordinator_epoch))
+        self._driver.call(lambda now: calls.abort_hanging_transaction(self._driver.core, place, which, force, now))
+
+    def fence_producers(self, *transactional_ids: str) -> dict[str, ProducerIdAndEpoch]:
+        """Shut out the producers that have these ids now; a transaction that one has open is aborted.
+
+        Each gets `ProducerFenced` with its next request. One that is opened with the id afterwards is not concerned.
+
+        Returns:
+            What each id has now. An id that nobody has used comes into being, with the epoch 0.
+
+        Raises:
+            TransactionalIdAuthorizationFailed: this takes the right to write with the id.
+            PartialFailure: of several some were not fenced; ``.found`` has the others.
+        """
+        ids = strings("transactional_ids", transactional_ids)
+        return self._driver.call(lambda now: calls.fence_producers(self._driver.core, ids, now))

@@ -48,7 +48,8 @@ class Transaction(Generic[K, V]):
         TransactionAborted: at the end of the block, if a record failed: nothing of the transaction is there for those
             that read committed records.
         TransactionOutcomeUnknown: the coordinator did not say in time whether it is committed.
-        ProducerFenced: another producer with this transactional id has come.
+        ProducerFenced: another producer with this transactional id has come, or, with brokers before Kafka 4.0, the
+            transaction took longer than ``transaction_timeout``; says which, and what the coordinator has.
         TimeoutExpired: the transaction could not begin.
     """
 

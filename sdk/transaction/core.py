@@ -19,6 +19,7 @@ from ottla.sdk.logs import logger
 from ottla.sdk.outcome import Outcome, all_of, any_of, own
 from ottla.sdk.produce.core import CLOSE_TIMEOUT, ProducerCore
 from ottla.sdk.steps import Shielded, Steps, settled
+from ottla.sdk.transaction.fencing import FENCING, explained
 
 log = logger("ottla.sdk.producer")
 
@@ -45,8 +46,9 @@ class TransactionCore:
         if self._number >= 0:
             raise LocalProtocolError("a transaction is begun once: make another one with producer.transaction()")
         self._check_alone()
-        yield from settled(self._transactions.ready(self._core.now))
-        self._check_alone()  # others may have waited, too
+        while not self._transactions.may_begin:  # or not any more, when the task that waited for it runs
+            yield from settled(self._transactions.ready(self._core.now))
+            self._check_alone()  # others may have waited, too
         self._transactions.begin(self._core.now)
         self._number = self._transactions.number
 
@@ -77,7 +79,7 @@ class TransactionCore:
         if error is not None:
             if self._is_open:
                 yield from self._abort(error)
-                self._raise_fatal(error)
+                yield from self._raise_cause(error)
             return
         try:
             yield from self._commit()
@@ -86,13 +88,24 @@ class TransactionCore:
         except BaseException as failed:  # a cancellation included
             if self._is_open:
                 yield from self._abort(failed)
-                self._raise_fatal(failed)
+                yield from self._raise_cause(failed)
             raise
 
-    def _raise_fatal(self, first: BaseException) -> None:
-        """Raise what has ended the producer, such as a fencing, in place of what came of it ``first``, to a record."""
-        if self._producer.fatal is not None and isinstance(first, OttlaError):
+    def _raise_cause(self, first: BaseException) -> Steps[None]:
+        """Raise what has ended the producer, or what is known of its fencing, in place of what came of it ``first``."""
+        if not isinstance(first, OttlaError):
+            return
+        if self._producer.fatal is not None:
             raise self._producer.fatal from first
+        cause = first.cause if isinstance(first, TransactionAborted) else first
+        if isinstance(cause, FENCING) and cause is self._transactions.cause:
+            found = self._transactions.find_out()
+            if not found.done:
+                yield Shielded(found)
+            told = explained(cause, found.result())
+            raise (
+                TransactionAborted(first.partitions, told) if isinstance(first, TransactionAborted) else told
+            ) from first
 
     @property
     def _is_open(self) -> bool:
@@ -103,10 +116,11 @@ class TransactionCore:
             raise LocalProtocolError("a transaction of this producer is open: end it before the next one begins")
 
     def _commit(self) -> Steps[None]:
-        flushed = self._producer.start_flush(self._core.now)
-        stored = all_of([flushed, self._transactions.offsets.send(self._core.now)])
-        yield from settled(any_of([stored, self._transactions.doomed]))
-        stored.cancel()
+        if not self._transactions.doomed.done:
+            flushed = self._producer.start_flush(self._core.now)
+            stored = all_of([flushed, self._transactions.offsets.send(self._core.now)])
+            yield from settled(any_of([stored, self._transactions.doomed]))
+            stored.cancel()
         self._producer.raise_failures()
         self.check()
         ended = self._transactions.commit(self._core.now)
@@ -121,6 +135,7 @@ class TransactionCore:
             if not ended.done:
                 error.add_note("whether the transaction is committed is not known yet: the producer goes on asking")
             self.committed = True if ended.done and ended.error is None else None
+            ended.cancel()
             raise
         if self._is_open:  # the coordinator has said that it cannot
             self.committed = False

@@ -9,12 +9,13 @@ Rules:
 - They are sent as the member which has the partitions, in its generation of that moment: so the coordinator of the
   group refuses what belongs to another member by now. While the members synchronize there is no generation, and they
   wait.
-- A partition that was lost dooms the transaction: the records that were made of it are made again by its next owner.
+- A partition that is lost dooms the transaction at once: what was made of it is made again by its next owner.
 
 Source: TransactionManager.java (sendOffsetsToTransaction, TxnOffsetCommitHandler).
 """
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from ottla.codec.apis.txn_offset_commit import (
@@ -65,10 +66,13 @@ class TransactionOffsets:
         self._wanted: dict[Commits, Offsets] = {}
         self._joined: dict[Commits, Outcome[None]] = {}
         self._tasks: dict[Task[None], Commits] = {}
+        self._watched: dict[Assignment, Callable[[], object]] = {}
+        """What is called when one of them ends."""
         self.sent = self.unsure = False
 
     def begin(self, identity: Identity | None, *, implicit: bool) -> None:
         """A transaction begins; ``implicit``: groups join it by themselves (version 2)."""
+        self._unwatch()
         self._identity, self._implicit = identity, implicit
         self._wanted, self._joined, self.sent, self.unsure = {}, {}, False, False
 
@@ -80,6 +84,9 @@ class TransactionOffsets:
         before = offsets.get(assignment)
         if before is None or before.offset <= at.offset:
             offsets[assignment] = at
+        if assignment not in self._watched:
+            self._watched[assignment] = watch = partial(self._core.soon, lambda now: self._lost(offsets))
+            assignment.ended.when_done(watch)
 
     def send(self, now: float) -> Outcome[None]:
         """Have them sent; settled once that is done, or the transaction is doomed by what became of it."""
@@ -87,6 +94,7 @@ class TransactionOffsets:
 
     def stop(self) -> None:
         """Nothing more is sent: the transaction is to be aborted."""
+        self._unwatch()
         tasks, self._tasks = self._tasks, {}
         for task in tasks:
             task.outcome.cancel()
@@ -94,6 +102,7 @@ class TransactionOffsets:
 
     def committed(self) -> None:
         """The transaction is, and so are they."""
+        self._unwatch()
         for commits, offsets in self._wanted.items():
             commits.committed_in_transaction(offsets)
 
@@ -104,6 +113,20 @@ class TransactionOffsets:
             where = self._core.coordinators.where(commits.group)
             return f"waits for the offsets of group {commits.group!r}; {where}{trouble}"
         return ""
+
+    def _unwatch(self) -> None:
+        """Whether partitions are lost matters no more."""
+        watched, self._watched = self._watched, {}
+        for assignment, watch in watched.items():
+            assignment.ended.forget(watch)
+
+    def _lost(self, offsets: Offsets) -> None:
+        """An assignment has ended."""
+        if any(offsets is each for each in self._wanted.values()):
+            try:
+                _refuse_lost(offsets)
+            except CommitFailed as lost:
+                self._refused(lost)
 
     def _send(self, commits: Commits, offsets: Offsets, now: float) -> Outcome[None]:
         if self._implicit:

@@ -11,12 +11,17 @@ Rules:
 - Every state is changed through `TRANSITIONS`; an input that a state has no cell for is a bug.
 - Records are taken and sent while it is OPEN. DOOMED takes and sends nothing more: the transaction can only be aborted.
 - COMMITTING is never left for an abort, whatever is cancelled: the broker may have committed. Only its own word that
-  it cannot (TRANSACTION_ABORTABLE) leads back.
+  it cannot (TRANSACTION_ABORTABLE, INVALID_TXN_STATE) leads back.
 
 Source: TransactionManager.java (State); KIP-98, KIP-360, KIP-890.
 """
 
 from enum import Enum, auto
+
+FEATURE = "transaction.version"
+"""The feature of brokers whose level is the protocol."""
+IMPLICIT = 2
+"""The protocol in which partitions join by themselves."""
 
 
 class State(Enum):

@@ -36,6 +36,7 @@ from ottla.errors import (
     LocalProtocolError,
     OperationNotAttempted,
     OttlaError,
+    ProducerFenced,
     TimeoutExpired,
     TransactionAbortable,
     TransactionAborted,
@@ -61,18 +62,15 @@ from ottla.sdk.produce.batches import PartitionQueue
 from ottla.sdk.produce.identity import Identity
 from ottla.sdk.steps import Steps
 from ottla.sdk.transaction.asking import ask_coordinator
+from ottla.sdk.transaction.fencing import FENCING, Fenced, explained, find_out
 from ottla.sdk.transaction.implicit import ImplicitJoining
 from ottla.sdk.transaction.joining import Joining
 from ottla.sdk.transaction.markers import Markers
 from ottla.sdk.transaction.offsets import TransactionOffsets
-from ottla.sdk.transaction.states import TRANSITIONS, Input, State
+from ottla.sdk.transaction.states import FEATURE, IMPLICIT, TRANSITIONS, Input, State
 
 log = logger("ottla.sdk.producer")
 
-FEATURE = "transaction.version"
-"""The feature of brokers whose level is the protocol."""
-IMPLICIT = 2
-"""The protocol in which partitions join by themselves."""
 _DISBELIEF = 3.0
 """Seconds for which another coordinator is looked for where one says that there is nothing to commit."""
 _PAUSE = 0.2
@@ -92,7 +90,7 @@ class Transactions:
         number: of the transaction that is open, or was last.
         version: the protocol of that transaction.
         offsets: of consumer groups, that it commits.
-        doomed: settled once it cannot be committed any more.
+        doomed: settled once it cannot be committed any more, also because the producer is of no more use.
         shown: called when records may be taken, or may not any more.
     """
 
@@ -121,6 +119,8 @@ class Transactions:
         self._failures: dict[TopicPartition, int] = {}
         self._cause: OttlaError | None = None
         self._fatal: OttlaError | None = None
+        self._found: Outcome[str] | None = None
+        """Why the producer was fenced."""
         refused = self._refused
         self._markers = Markers()
         self._joining = Joining(core, transactional_id, self._markers, self._coordinator, wake=wake, refused=refused)
@@ -128,6 +128,7 @@ class Transactions:
         self.offsets = TransactionOffsets(core, transactional_id, self._joining, self._implicit, refused)
         self._begun = False
         """A batch was sent."""
+        self._begun_at = 0.0
         self._unsure = False
         """Something of the transaction may yet reach a broker, after its end."""
         self._task: Task[Any] | None = None
@@ -173,7 +174,10 @@ class Transactions:
     def failed(self) -> None:
         """The producer is of no more use."""
         self._cancel()
+        self._joining.stop()
+        self.offsets.stop()
         self._change(Input.FATAL)
+        self.doomed.succeed(None)
         self._settle()
         self._ended.fail(self._why_failed())
 
@@ -197,13 +201,18 @@ class Transactions:
         self._settle()
         return outcome
 
+    @property
+    def may_begin(self) -> bool:
+        return self.state is State.READY
+
     def begin(self, now: float) -> None:
-        """Begin a transaction; when it is `ready`."""
+        """Begin a transaction; when it `may_begin`."""
         self._change(Input.BEGUN)
         self.number += 1
         self.version = IMPLICIT if self._core.connections.feature(FEATURE) >= IMPLICIT else 1
-        self.doomed, self._failures, self._cause = Outcome(), {}, None
+        self.doomed, self._failures, self._cause, self._found = Outcome(), {}, None, None
         self._begun = self._unsure = False
+        self._begun_at = now
         self._joining.begin(self.current)
         if self.version >= IMPLICIT:
             self._implicit.begin(now)
@@ -228,6 +237,8 @@ class Transactions:
         if place is not None and count:
             self._failures[place] = self._failures.get(place, 0) + count
         self._cause = self._cause or cause
+        if isinstance(cause, FENCING):
+            self.find_out()  # while the coordinator has it as it was
         self._change(Input.DOOMED)
         self.doomed.succeed(None)
         self.shown()
@@ -343,18 +354,19 @@ class Transactions:
             if isinstance(error, UnsupportedVersion) and self.current is not None:
                 why = "the epoch has to rise after a failure, which brokers before Kafka 2.5 do not do for a producer"
                 error = UnsupportedVersion(f"{why}: make another one; {error}")
-            self._give_up(error)
+            self.give_up(error)
         else:
             answer = task.outcome.result()
             self.current = Identity(answer.producer_id, answer.producer_epoch)
             self.trouble = ""
             self._change(Input.GIVEN)
+            self._ended.succeed(None)
             self._settle()
 
     def _refused(self, error: OttlaError) -> None:
         """Something could not join, or offsets could not be committed."""
         if getattr(error, "fatal", False):
-            self._give_up(error)
+            self.give_up(error)
         else:
             self.doom(None, 0, error)
 
@@ -399,12 +411,22 @@ class Transactions:
         elif isinstance(error, TransactionAbortable | InvalidTxnState) and self.state is State.COMMITTING:
             self._change(Input.REFUSED)
             self.doom(None, 0, error)
+            abandoned = self._ended.done
             self._ended.fail(error)
+            if abandoned:  # nobody waits for it any more, so nobody would abort
+                self.stop()
+                self._end(now)
         elif isinstance(error, InvalidTxnState) and self.state is State.ABORTING and not self._joining.joined:
             self._unsure = True  # nothing had joined, as far as the coordinator knows
             self._over(None)
+        elif isinstance(error, ProducerFenced) and self.state is State.ABORTING and self.version >= IMPLICIT:
+            # So it is answered, too, while the markers of the transaction before are being written: nothing of this one
+            # has reached the coordinator then. Nor need a transaction that has taken too long be the end of its
+            # producer. InitProducerId aborts what there is, or says who has fenced it.
+            self._change(Input.RENEW)
+            self._initialize(now)
         else:
-            self._give_up(error)
+            self.give_up(error)
 
     def _is_doubtful(self, now: float) -> bool:
         """A coordinator says that there is nothing to commit: it may be one that does not know its successor yet."""
@@ -445,6 +467,25 @@ class Transactions:
             if each.partition_error_code not in (0, OperationNotAttempted.code)
         }
         return next((broker_error(code, where) for code, where in codes.items()), None)
+
+    def give_up(self, error: OttlaError) -> None:
+        """The producer is of no more use; if it was fenced, it is found out first what has happened."""
+        if not isinstance(error, FENCING) or self.current is None or self.state is State.FAILED:
+            self._give_up(error)
+            return
+        self.doom(None, 0, error)
+        found = self.find_out()
+        found.when_done(lambda: self._core.soon(lambda now: self._give_up(explained(error, found.result()))))
+
+    def find_out(self) -> Outcome[str]:
+        """Why the producer was fenced, as its coordinator has it."""
+        assert self.current is not None
+        if self._found is None:
+            running = self.is_open or self.state in (State.COMMITTING, State.ABORTING)
+            open_for = self._core.now - self._begun_at if running else None
+            fenced = Fenced(self.transactional_id, self.current, self._timeout, open_for, self.version)
+            self._found = find_out(self._core, fenced, self._core.now)
+        return self._found
 
     def _give_up(self, error: OttlaError) -> None:
         self._fatal = self._fatal or error

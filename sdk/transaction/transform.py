@@ -23,6 +23,8 @@ from dataclasses import dataclass
 
 from ottla.errors import (
     ConfigurationError,
+    InvalidProducerEpoch,
+    InvalidTxnState,
     LocalProtocolError,
     OttlaError,
     OutOfOrderSequenceNumber,
@@ -45,8 +47,8 @@ from ottla.sdk.transaction.core import TransactionCore
 
 log = logger("ottla.sdk.transform")
 
-_NEXT_EPOCH_MENDS = (OutOfOrderSequenceNumber, UnknownProducerId)
-"""Errors that are over with their transaction."""
+_NEXT_EPOCH_MENDS = (InvalidProducerEpoch, InvalidTxnState, OutOfOrderSequenceNumber, UnknownProducerId)
+"""Errors that are over with their transaction, unless it could not be aborted: the producer is of no more use then."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

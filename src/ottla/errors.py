@@ -306,6 +306,8 @@ class BrokerError(OttlaError):
         stale_metadata: the client that gets it should refresh its metadata first.
         abortable: the transaction must be aborted, the producer may go on.
         fatal: this producer or member can never succeed again.
+        told: what has happened in this very case, and what to do about it, where that was found out: ``str(error)`` has
+            it in place of what the class says of all such errors.
     """
 
     code: ClassVar[int] = -1
@@ -315,13 +317,14 @@ class BrokerError(OttlaError):
     abortable: ClassVar[bool] = False
     fatal: ClassVar[bool] = False
 
-    def __init__(self, detail: str = "") -> None:
+    def __init__(self, detail: str = "", *, told: str = "") -> None:
         super().__init__(detail)
-        self.detail = detail
+        self.detail, self.told = detail, told
 
     def __str__(self) -> str:
         meaning = (type(self).__doc__ or "").partition("\n\n")[0].strip()
-        return f"{self.name} ({self.code}): {meaning} {self.advice}" + (f" [{self.detail}]" if self.detail else "")
+        said = self.told or f"{meaning} {self.advice}"
+        return f"{self.name} ({self.code}): {said}" + (f" [{self.detail}]" if self.detail else "")
 
 
 class UnknownErrorCode(BrokerError):

@@ -5,6 +5,7 @@ topic `Setup.topic`, and puts it in parts into `Setup.output`. Some are given up
 which may come at any point of the block and of its end.
 
 Rules:
+- An error within the block ends the transaction. What the producer never recovers from is raised by the next one.
 - A fencing ends the program, in good order: whether somebody had come, or the transaction was too old, is for
   the judge to say.
 - What was never asked to be committed is written down as aborted, and must not be there; a cancellation or a fencing
@@ -112,12 +113,13 @@ class Teller:
         legs = self._legs(name)
         end = self._rng.choices(list(ENDS), list(ENDS.values()))[0]
         journal.write("begins", name, [(topic, key.decode(), amount) for topic, key, amount in legs])
-        asked = False
+        begun = asked = False
         outcome: Literal["committed", "aborted", "unknown"] = "aborted"
         why = ""
         try:
             with trio.move_on_after(self._rng.uniform(0, IMPATIENCE) if end == "cancellation" else math.inf) as scope:
                 async with self._producer.transaction() as txn:
+                    begun = True
                     journal.write("open", name)
                     await self._carry_out(txn, legs)
                     if end == "error":
@@ -131,9 +133,10 @@ class Teller:
             pass
         except OttlaError as error:
             why = f"{type(error).__name__}: {error}"
-            if not isinstance(error, TransactionAborted) and asked:
+            if asked and not isinstance(error, TransactionAborted):
                 outcome = "unknown"
-            if not isinstance(error, (TransactionAborted, TimeoutExpired)):
+            of_a_send = begun and not asked
+            if not (of_a_send or isinstance(error, (TransactionAborted, TimeoutExpired))):
                 raise
         finally:
             journal.write("over", name, outcome, why)

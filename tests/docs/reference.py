@@ -310,6 +310,8 @@ PAGES: dict[str, Page] = {
             Part("sdk/admin.py", ("ListedOffset", "CommittedOffset")),
             Part("sdk/admin.py", ("GroupListing", "GroupDescription", "GroupMember", "GroupLag", "PartitionLag")),
             Part("sdk/admin.py", ("ResetPlan", "PlannedOffset", "offsets_from_csv")),
+            Part("sdk/admin.py", ("TransactionListing", "TransactionDescription", "ProducerState")),
+            Part("sdk/admin.py", ("HangingTransaction", "ProducerIdAndEpoch")),
             Part("sdk/events.py", ("Node",)),
             Part("sdk/consume/positions.py", ("Fetched",)),
         ),

@@ -259,6 +259,33 @@ async def _reset(client: Client) -> None:
     assert await committed(client) == {("t", 0): 0}
 
 
+async def _fenced(client: Client) -> None:
+    await client.fence_producers("x")
+
+
+async def _open(client: Client) -> None:
+    """A transaction whose producer does not go on."""
+    producer = await client.producer(transactional_id="x").__aenter__()
+    txn = await producer.transaction().__aenter__()
+    await txn.send("t", b"open")
+
+
+async def _abort(client: Client) -> None:
+    for start in await _starts(client):
+        await client.abort_hanging_transaction("t", 0, start, force=True)
+
+
+async def _aborted(client: Client) -> None:
+    await _abort(client)
+    assert await _starts(client) == []
+
+
+async def _starts(client: Client) -> list[int]:
+    """Where transactions are open."""
+    producers = (await client.describe_producers([("t", 0)]))["t", 0]
+    return [each.transaction_start for each in producers if each.transaction_start is not None]
+
+
 call("leader", lambda client: client.leader("t", 0))
 call("fetch", lambda client: _values(client))
 call("fetch_many", lambda client: _many_values(client))
@@ -282,6 +309,16 @@ call("delete_groups", lambda client: client.delete_groups(["g"]), before=commit,
 call("delete_offsets", lambda client: client.delete_offsets("g", [("t", 0)]), before=commit, again=_offsets_deleted)
 call("reset_offsets", lambda client: client.reset_offsets("g", "beginning", execute=True), before=commit, again=_reset)
 call("reset_offsets", lambda client: client.reset_offsets("g", timedelta(days=1)), before=commit)
+call("list_transactions", lambda client: client.list_transactions(), before=_fenced)
+call("describe_transactions", lambda client: client.describe_transactions("x"), before=_fenced)
+call("describe_producers", lambda client: _starts(client), before=_open)
+call(
+    "find_hanging_transactions",
+    lambda client: client.find_hanging_transactions(max_transaction_timeout=0),
+    before=_open,
+)
+call("abort_hanging_transaction", lambda client: _abort(client), before=_open, again=_aborted)
+call("fence_producers", lambda client: client.fence_producers("x", "y"), before=_open, again=_fenced)
 
 
 @scenario(Client, "offsets")

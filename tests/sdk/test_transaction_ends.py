@@ -2,6 +2,8 @@
 
 import random
 
+import pytest
+
 from ottla.codec.apis.end_txn import EndTxnRequest, EndTxnResponse
 from ottla.codec.apis.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from ottla.codec.apis.produce import (
@@ -10,13 +12,20 @@ from ottla.codec.apis.produce import (
     ProduceResponse,
     TopicProduceResponse,
 )
-from ottla.errors import InvalidTxnState, ProducerFenced, TransactionAborted
-from ottla.sdk.produce.core import ProducerCore
+from ottla.errors import (
+    BrokerError,
+    ConcurrentTransactions,
+    InvalidTxnState,
+    ProducerFenced,
+    TransactionAbortable,
+    TransactionAborted,
+)
+from ottla.sdk.produce.core import CLOSE_TIMEOUT, ProducerCore
 from ottla.sdk.produce.options import ProducerOptions
 from ottla.sdk.produce.records import PendingRecord
 from ottla.sdk.steps import Steps
 from ottla.sdk.transaction.core import TransactionCore
-from tests.sdk.calling import Call, T
+from tests.sdk.calling import Call, Cancelled, T
 from tests.sdk.coordinator import Coordinator
 
 DOUBT = 5.0
@@ -31,24 +40,40 @@ class Teller:
         options = ProducerOptions(transactional_id="t-1", linger=0.0)
         self.producer = ProducerCore(self.world.core, options, random.Random(1))
         self.world.run()
-        answer = InitProducerIdResponse(error_code=0, producer_id=7, producer_epoch=0)
+        self.initialize()
+
+    def initialize(self, error_code: int = 0, epoch: int = 0) -> None:
+        answer = InitProducerIdResponse(error_code=error_code, producer_id=7, producer_epoch=epoch)
         self.world.answer(self.world.asked(InitProducerIdRequest), answer)
 
     def call(self, steps: Steps[T]) -> Call[T]:
         return Call(self.world.core, steps, lambda: self.world.now, self.world.run)
 
-    def commit(self) -> tuple[TransactionCore, Call[None]]:
-        """A transaction, and its end, which has asked the coordinator."""
+    def send(self) -> TransactionCore:
+        """A transaction whose record has been sent."""
         transaction = TransactionCore(self.world.core, self.producer)
         assert self.call(transaction.begin()).over
         sent = self.call(self.producer.send_soon(PendingRecord("t", b"v", None, 0, (), 1000)))
         assert sent.over and sent.error is None
         self.world.later(0.1)
-        stored = PartitionProduceResponse(index=0, error_code=0, base_offset=0)
+        return transaction
+
+    def store(self, error_code: int = 0) -> None:
+        """Answer the Produce that waits."""
+        stored = PartitionProduceResponse(index=0, error_code=error_code, base_offset=0)
         answer = ProduceResponse(responses=(TopicProduceResponse(name="t", partition_responses=(stored,)),))
         self.world.answer(self.world.asked(ProduceRequest), answer)
+
+    def commit(self) -> tuple[TransactionCore, Call[None]]:
+        """A transaction, and its end, which has asked the coordinator."""
+        transaction = self.send()
+        self.store()
         self._end = self.call(transaction.leave(None))
         return transaction, self._end
+
+    def abort(self, transaction: TransactionCore) -> Call[None]:
+        self._end = self.call(transaction.leave(ZeroDivisionError()))
+        return self._end
 
     def refuse(self, error_code: int) -> None:
         """Answer the EndTxn that waits with an error, and let a moment pass."""
@@ -89,10 +114,52 @@ def test_a_transaction_that_somebody_else_has_ended_is_aborted() -> None:
     assert following.go_on().error is None
 
 
+@pytest.mark.parametrize("refusal", [TransactionAbortable, InvalidTxnState])
+def test_a_commit_that_is_refused_after_its_block_was_cancelled_is_aborted(refusal: type[BrokerError]) -> None:
+    teller = Teller()
+    transaction, end = teller.commit()
+    end.throw(Cancelled())
+    teller.world.later(CLOSE_TIMEOUT)
+    assert end.go_on().over and isinstance(end.error, Cancelled) and transaction.committed is None
+    while teller.world.asked(EndTxnRequest).committed:
+        teller.refuse(refusal.code)
+    teller.accept(epoch=1)
+    teller.commit()  # which can begin
+
+
 def test_a_transaction_that_a_newer_producer_has_ended_says_so() -> None:
     teller = Teller()
     _, end = teller.commit()
     while teller.world.asked(EndTxnRequest).committed:
         teller.refuse(InvalidTxnState.code)
     teller.refuse(ProducerFenced.code)
+    teller.initialize(ProducerFenced.code)
     assert isinstance(end.go_on().error, ProducerFenced)
+
+
+def test_an_abort_that_is_refused_as_of_a_fenced_producer_need_not_be_its_end() -> None:
+    # Kafka says so, too, while the markers of the transaction before are being written.
+    teller = Teller()
+    end = teller.abort(teller.send())
+    teller.store(ConcurrentTransactions.code)
+    end.go_on()
+    teller.refuse(ProducerFenced.code)
+    assert not end.go_on().over
+    teller.initialize(epoch=1)
+    assert end.go_on().over and end.error is None
+    _, following = teller.commit()
+    assert teller.world.asked(EndTxnRequest).producer_epoch == 1
+    teller.accept(epoch=2)
+    assert following.go_on().error is None
+
+
+def test_a_commit_that_is_refused_when_nobody_waits_for_it_any_more_is_aborted() -> None:
+    teller = Teller()
+    transaction, end = teller.commit()
+    end.throw(Cancelled())
+    teller.world.later(CLOSE_TIMEOUT)
+    assert isinstance(end.go_on().error, Cancelled) and transaction.committed is None
+    teller.refuse(TransactionAbortable.code)
+    assert not teller.world.asked(EndTxnRequest).committed
+    teller.accept(epoch=1)
+    assert not teller.commit()[1].over

@@ -316,6 +316,38 @@ def test_a_partition_that_was_lost_before_they_are_sent_aborts(both: Transacting
     assert not both.pending(TxnOffsetCommitRequest)
 
 
+def test_a_partition_that_is_lost_while_there_is_no_member_to_send_them_as_aborts_at_once(both: Transacting) -> None:
+    both.add(P0, 5)
+    both.member = None  # no batch was asked for in time, so that the member has left
+    both.leave()
+    if both.pending(AddOffsetsToTxnRequest):
+        both.answer_group()
+    both.commits.disown(P0, "no batch was asked for within max_poll_interval")
+    both.world.run()
+    assert isinstance(ended_early(both).cause, CommitFailed)
+
+
+def test_a_partition_that_is_lost_refuses_the_next_record_of_the_block(both: Transacting) -> None:
+    both.add(P0, 5)
+    both.commits.disown(P0, "no batch was asked for within max_poll_interval")
+    both.world.run()
+    with pytest.raises(TransactionAborted, match="max_poll_interval"):
+        both.transaction.check()
+
+
+def test_what_is_lost_behind_a_transaction_is_nothing_to_it(both: Transacting) -> None:
+    both.add(P0, 5)
+    both.leave()
+    if both.pending(AddOffsetsToTxnRequest):
+        both.answer_group()
+    both.answer_offsets()
+    assert both.answer_end() and both.error is None
+    both.transaction = both.begin()
+    both.commits.disown(P0, "the group has given it to another member")
+    both.world.run()
+    both.transaction.check()
+
+
 def test_a_member_that_keeps_its_partitions_goes_on_in_the_next_generation(both: Transacting) -> None:
     both.add(P0, 5)
     both.leave()
@@ -389,3 +421,13 @@ def test_a_producer_that_is_fenced_ends(both: Transacting) -> None:
     assert isinstance(both.error, ProducerFenced)
     with pytest.raises(ProducerFenced):
         both.transaction.check()
+
+
+def test_a_producer_that_is_fenced_sends_no_offsets() -> None:
+    teller = Transacting(1)
+    teller.send(0)
+    teller.add(P0, 5)
+    teller.answer_partitions(ProducerFenced.code)
+    teller.leave()
+    assert isinstance(teller.error, ProducerFenced)
+    assert not teller.pending(AddOffsetsToTxnRequest) and not teller.pending(TxnOffsetCommitRequest)

@@ -3,7 +3,9 @@
 ``python -m tests.sim FROM..TO`` tries many, on all processors. ``--broken NAME`` plays with a client that is broken on
 purpose (`tests.sim.mutations`), ``python -m tests.sim mutations`` tries all of these and says what caught them. With
 ``--broker`` all of this is about brokerlite on a model disk (`tests.sim.broker`), not about the client against a model
-cluster; with ``--transactions`` about the client's transactions (`tests.sim.transfers`).
+cluster; with ``--transactions`` about the client's transactions (`tests.sim.transfers`), with ``--onlookers`` about
+those that read them committed (`tests.sim.onlookers`), with ``--transforms`` about consume, transform, produce
+(`tests.sim.transforms`).
 """
 
 import argparse
@@ -13,13 +15,34 @@ import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from itertools import islice
-from typing import Any
+from typing import Any, NamedTuple
 
 from tests.sim import mutations as of_client
-from tests.sim import run, transfers
+from tests.sim import onlookers, run, transfers, transforms
 from tests.sim import transaction_mutations as of_transactions
+from tests.sim import transform_mutations as of_transforms
 from tests.sim.broker import mutations as of_broker
 from tests.sim.broker import world
+
+
+class World(NamedTuple):
+    """What can be played in place of the client against the model cluster.
+
+    Attributes:
+        known: has `MUTATIONS` and `SEEDS`.
+    """
+
+    play: run.Play
+    known: Any
+    about: str
+
+
+WORLDS = {
+    "broker": World(world.play, of_broker, "play brokerlite on a model disk"),
+    "transactions": World(transfers.play, of_transactions, "play the client's transactions"),
+    "onlookers": World(onlookers.play, onlookers, "play readers of committed records beside them"),
+    "transforms": World(transforms.play, of_transforms, "play consume, transform, produce"),
+}
 
 
 def main(arguments: list[str]) -> int:
@@ -28,15 +51,10 @@ def main(arguments: list[str]) -> int:
     )
     parser.add_argument("seeds", help="a seed; FROM..TO for all of these; or mutations")
     parser.add_argument("--broken", metavar="NAME", help="the name of a mutation")
-    parser.add_argument("--broker", action="store_true", help="play brokerlite on a model disk")
-    parser.add_argument("--transactions", action="store_true", help="play the client's transactions")
+    for name, other in WORLDS.items():
+        parser.add_argument(f"--{name}", dest="world", action="store_const", const=other, help=other.about)
     given = parser.parse_args(arguments)
-    play: run.Play = run.play
-    known: Any = of_client
-    if given.broker:
-        play, known = world.play, of_broker
-    elif given.transactions:
-        play, known = transfers.play, of_transactions
+    play, known = (run.play, of_client) if given.world is None else (given.world.play, given.world.known)
     if given.broken is not None and given.broken not in known.MUTATIONS:
         parser.error(f"no such mutation; there are: {', '.join(known.MUTATIONS)}")
     logging.getLogger("ottla").setLevel(logging.CRITICAL)

@@ -242,7 +242,7 @@ class ModelCluster:
         level = self.transaction_version
         feature = FinalizedFeatureKey(name="transaction.version", max_version_level=level, min_version_level=level)
         return ApiVersionsResponse(
-            error_code=0, api_keys=keys, finalized_features_epoch=1, finalized_features=(feature,)
+            error_code=0, api_keys=keys, finalized_features_epoch=level, finalized_features=(feature,)
         )
 
     def _metadata(self, node: int, version: int, message: MetadataRequest) -> MetadataResponse:

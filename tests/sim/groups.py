@@ -553,8 +553,7 @@ class Coordinators:
             told = []
             for each in topic.partitions:
                 place = (name, each.partition_index)
-                refusal, until = self.refusals.get(place, (0, 0.0))
-                refused = code or (refusal if self._clock.now < until else 0)
+                refused = code or self._refused([place]).get(place, 0)
                 told.append(OffsetCommitResponsePartition(partition_index=each.partition_index, error_code=refused))
                 if not refused:
                     held = (each.committed_offset, each.committed_leader_epoch, each.committed_metadata)
@@ -591,8 +590,9 @@ class Coordinators:
         asking = Asking(message.transactional_id, message.producer_id, message.producer_epoch)
         log_place = self.place(group.name)
 
-        def told(code: int) -> None:
+        def told(code: int, refused: dict[Place, int] | None = None) -> None:
             codes = {place: code if place in known else UnknownTopicOrPartition.code for place in wanted}
+            codes |= refused or {}
             reply(
                 TxnOffsetCommitResponse(
                     topics=tuple(
@@ -618,10 +618,12 @@ class Coordinators:
             if not code:
                 group.exists = True
                 self._cluster.note_transaction(log_place, asking.producer_id, asking.epoch)
-                number = self._number()
+                number, refused = self._number(), self._refused(known)
                 pending = group.uncommitted.setdefault(asking.producer_id, {})
-                pending |= {place: (number, held) for place, held in known.items()}
-            told(code)
+                pending |= {place: (number, held) for place, held in known.items() if place not in refused}
+                told(0, refused)
+            else:
+                told(code)
 
         if not known:
             told(0)
@@ -633,6 +635,11 @@ class Coordinators:
             self._cluster.transactions.ask(asking, [log_place], verified, rises=version >= 5)
         else:
             verified({})
+
+    def _refused(self, places: Iterable[Place]) -> dict[Place, int]:
+        """Those of which no offsets are taken now, and why."""
+        refusals = {place: self.refusals.get(place, (0, 0.0)) for place in places}
+        return {place: code for place, (code, until) in refusals.items() if self._clock.now < until}
 
     def _may_commit_in_transaction(self, group: Group, message: TxnOffsetCommitRequest) -> int:
         generation = message.generation_id_or_member_epoch

@@ -3,10 +3,12 @@
 from collections.abc import Iterator
 from typing import Any
 
+from ottla.codec.apis.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnResponse
+from ottla.codec.apis.end_txn import EndTxnRequest
 from ottla.codec.apis.fetch import FetchRequest, FetchResponse
 from ottla.codec.apis.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 from ottla.codec.apis.heartbeat import HeartbeatRequest
-from ottla.codec.apis.init_producer_id import InitProducerIdResponse
+from ottla.codec.apis.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from ottla.codec.apis.join_group import JoinGroupRequest, JoinGroupResponse
 from ottla.codec.apis.list_offsets import ListOffsetsRequest, ListOffsetsResponse
 from ottla.codec.apis.metadata import MetadataRequest, MetadataResponse
@@ -14,6 +16,7 @@ from ottla.codec.apis.offset_commit import OffsetCommitRequest, OffsetCommitResp
 from ottla.codec.apis.offset_fetch import OffsetFetchRequest, OffsetFetchResponse
 from ottla.codec.apis.produce import ProduceRequest, ProduceResponse
 from ottla.codec.apis.sync_group import SyncGroupRequest, SyncGroupResponse
+from ottla.codec.apis.txn_offset_commit import TxnOffsetCommitRequest, TxnOffsetCommitResponse
 from ottla.codec.consumer_protocol import parse_assignment
 from ottla.codec.records import parse_batch, read_batches
 from ottla.errors import BrokerError, broker_error
@@ -96,6 +99,23 @@ def _asked_of_groups(message: Any) -> Iterator[str]:
                 yield from (f"{topic.name}-{each.partition_index}={each.committed_offset}" for each in topic.partitions)
         case OffsetFetchRequest():
             yield f"{message.group_id or message.groups}"
+        case _:
+            yield from _asked_of_transactions(message)
+
+
+def _asked_of_transactions(message: Any) -> Iterator[str]:
+    match message:
+        case InitProducerIdRequest():
+            yield f"id {message.producer_id}/{message.producer_epoch}"
+        case EndTxnRequest():
+            yield f"{'commit' if message.committed else 'abort'} id {message.producer_id}/{message.producer_epoch}"
+        case AddPartitionsToTxnRequest():
+            yield from (f"{each.name}-{list(each.partitions)}" for each in message.v3_and_below_topics)
+        case TxnOffsetCommitRequest():
+            yield f"{message.member_id} generation {message.generation_id_or_member_epoch}"
+            yield f"id {message.producer_id}/{message.producer_epoch}"
+            for topic in message.topics:
+                yield from (f"{topic.name}-{each.partition_index}={each.committed_offset}" for each in topic.partitions)
 
 
 def _answered(message: Any) -> Iterator[str]:
@@ -132,7 +152,10 @@ def _answered_of_groups(message: Any) -> Iterator[str]:
             yield f"{message.member_id} generation {message.generation_id} leader {message.leader}"
         case SyncGroupResponse():
             yield _places(message.assignment)
-        case OffsetCommitResponse():
+        case AddPartitionsToTxnResponse():
+            for joined in message.results_by_topic_v3_and_below:
+                yield from (code(each.partition_error_code) or "ok" for each in joined.results_by_partition)
+        case OffsetCommitResponse() | TxnOffsetCommitResponse():
             for topic in message.topics:
                 yield from (
                     f"{topic.name}-{each.partition_index} {code(each.error_code) or 'ok'}" for each in topic.partitions

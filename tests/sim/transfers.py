@@ -20,7 +20,7 @@ from random import Random
 from typing import Any
 
 from ottla.codec.apis.init_producer_id import InitProducerIdRequest
-from ottla.codec.records import parse_batch
+from ottla.codec.records import Record, parse_batch
 from ottla.errors import OttlaError, TimeoutExpired, TransactionOutcomeUnknown
 from ottla.sdk.options import Options
 from ottla.sdk.outcome import Outcome
@@ -56,7 +56,6 @@ _KINDS = (
     "refuse",
     "freeze",
 )
-_OWN = ("move coordinators", "kill a teller", "a rival comes")
 
 
 class Regret(Exception):
@@ -179,6 +178,9 @@ class Teller:
 class Transfers:
     """The world of one seed; what `FAULTS` ask of a world is here."""
 
+    OWN: tuple[str, ...] = ("move coordinators", "kill a teller", "a rival comes")
+    """Faults that are this world's, and come twice as often as others."""
+
     def __init__(self, seed: int, *, told: bool = False) -> None:
         self.seed, self.chance, self.clock = seed, Random(seed), Clock()
         chance = self.chance
@@ -206,7 +208,7 @@ class Transfers:
             delivery_timeout=chance.choice((1.5, 5.0, 120.0, 120.0)),
         )
         self.seconds = chance.choice((2.0, 5.0, 10.0))
-        kinds = (*_KINDS, *_OWN, *_OWN)
+        kinds = (*_KINDS, *self.OWN, *self.OWN)
         self.faults = [
             Fault(chance.uniform(0.0, self.seconds), chance.choice(kinds), chance.choice((0.1, 0.5, 2.0, 6.0)))
             for _ in range(chance.randint(0, 8))
@@ -282,12 +284,15 @@ class Transfers:
 
     # -- the run -----------------------------------------------------------------------------------------------------
 
+    def _people(self) -> None:
+        for index in range(self.chance.choice((1, 2, 3))):
+            self.teller(f"id-{index}", self.chance.choice((3, 10, 30)))
+
     def run(self) -> Result:
         violation: Violation | None = None
         for fault in self.faults:
             self.clock.at(fault.at, lambda fault=fault: self._strike(fault))  # type: ignore[misc]
-        for index in range(self.chance.choice((1, 2, 3))):
-            self.teller(f"id-{index}", self.chance.choice((3, 10, 30)))
+        self._people()
         try:
             with logged_to(None):
                 self._until_quiet()
@@ -336,16 +341,20 @@ class Transfers:
 
 def committed(log: PartitionLog) -> list[bytes]:
     """What read_committed shows."""
+    return [record.value or b"" for record in committed_records(log)]
+
+
+def committed_records(log: PartitionLog) -> list[Record]:
     aborted = [each for each in log.ended if not each.committed]
-    values = []
+    records: list[Record] = []
     for batch in log.batches:
         if batch.commits is not None or batch.span[0] < 0 or batch.base >= log.stable:
             continue
         producer = batch.producer[0]
         if any(each.producer_id == producer and each.first <= batch.base < each.marker for each in aborted):
             continue
-        values += [record.value or b"" for record in parse_batch(batch.data).records()]
-    return values
+        records += parse_batch(batch.data).records()
+    return records
 
 
 def play(seed: int, *, told: bool = False, broken: str | None = None) -> Result:

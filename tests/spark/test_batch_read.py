@@ -274,19 +274,44 @@ def test_what_was_deleted_is_an_error_or_passed_over(spark: "SparkSession", kafk
     assert load(spark, kafka.bootstrap, subscribe=topic).count() == 60
 
 
-def test_gaps_that_transactions_leave_are_no_loss(spark: "SparkSession", kafka: ApacheKafka, topic: str) -> None:
-    create_topic(kafka.bootstrap, topic)
-    producer = Producer({"bootstrap.servers": kafka.bootstrap, "transactional.id": topic})
+def test_read_committed_leaves_out_what_was_aborted_and_ends_where_a_transaction_is_open(
+    spark: "SparkSession", bootstrap: str, topic: str
+) -> None:
+    create_topic(bootstrap, topic)
+    producer = Producer({"bootstrap.servers": bootstrap, "transactional.id": topic})
     producer.init_transactions(30)
     for end in (producer.commit_transaction, producer.abort_transaction, producer.commit_transaction):
         producer.begin_transaction()
         send(producer, numbered(topic, 0, 10))
-        end()
-    rows = load(spark, kafka.bootstrap, subscribe=topic).select("offset").collect()
+        end(30)
     # Offsets 10, 21 and 32 are the transactions' markers; read_uncommitted shows what was aborted too.
-    assert [row.offset for row in rows] == [*range(10), *range(11, 21), *range(22, 32)]
-    ending = f'{{"{topic}": {{"0": 11}}}}'
-    assert load(spark, kafka.bootstrap, subscribe=topic, endingOffsets=ending).count() == 10
+    everything, committed = [*range(10), *range(11, 21), *range(22, 32)], [*range(10), *range(22, 32)]
+    isolated = {"subscribe": topic, "kafka.isolation.level": "read_committed"}
+    rows = load(spark, bootstrap, subscribe=topic).select("offset").collect()
+    assert [row.offset for row in rows] == everything
+    assert load(spark, bootstrap, subscribe=topic, endingOffsets=f'{{"{topic}": {{"0": 11}}}}').count() == 10
+    rows = load(spark, bootstrap, **isolated).select("offset").collect()
+    assert [row.offset for row in rows] == committed
+
+    producer.begin_transaction()
+    send(producer, numbered(topic, 0, 10))
+    produce(bootstrap, numbered(topic, 0, 10))
+
+    def read(**more: str) -> list[int]:
+        reader = batch(bootstrap, **isolated, **more)
+        return [offset for _, offset in offsets(reader, reader.partitions())]
+
+    assert read() == read(minPartitions="7") == committed
+    behind = f'{{"{topic}": {{"0": 40}}}}'
+    with pytest.raises(DataLoss, match="the log has 0 to 33: a transaction may be open at 33"):
+        read(endingOffsets=behind)
+    assert read(endingOffsets=behind, failOnDataLoss="false") == committed
+    before = batch(bootstrap, **isolated)
+    planned = before.partitions()
+    producer.abort_transaction(30)
+    assert [offset for _, offset in offsets(before, planned)] == committed
+    # The log ends in the marker of a transaction that was aborted.
+    assert read() == [*committed, *range(43, 53)]
 
 
 @pytest.mark.parametrize(

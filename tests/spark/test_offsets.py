@@ -3,6 +3,7 @@
 import logging
 from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -11,6 +12,7 @@ from hypothesis import strategies as st
 from ottla.codec.apis.list_offsets import EARLIEST, LATEST
 from ottla.codec.records import RecordBatch
 from ottla.errors import ConfigurationError, DataLoss
+from ottla.sdk.consume.record_sets import READ_COMMITTED, READ_UNCOMMITTED
 from ottla.spark.offsets import SMALL_TASK, Limit, OffsetRange, TopicPartition, plan, resolve
 
 ALL = Limit("startingOffsets", EARLIEST)
@@ -19,9 +21,13 @@ END = Limit("endingOffsets", LATEST)
 
 @dataclass
 class Logs:
-    """Partitions as (first offset, end offset); the record at offset n has timestamp 10 n."""
+    """Partitions as (first offset, end offset); the record at offset n has timestamp 10 n.
+
+    The last stable offset is `open` before the end.
+    """
 
     extent: dict[TopicPartition, tuple[int, int]]
+    open: int = 0
     asked: list[int] = field(default_factory=list)
 
     def topics(self) -> Sequence[str]:
@@ -30,9 +36,13 @@ class Logs:
     def partitions(self, topics: Sequence[str]) -> Mapping[str, int]:
         return {topic: sum(name == topic for name, _ in self.extent) for topic in topics}
 
-    def offsets(self, wanted: Mapping[TopicPartition, int]) -> Mapping[TopicPartition, int]:
+    def offsets(
+        self, wanted: Mapping[TopicPartition, int], *, isolation: int = READ_UNCOMMITTED
+    ) -> Mapping[TopicPartition, int]:
         self.asked += set(wanted.values())
-        return {place: self._offset(*self.extent[place], when) for place, when in wanted.items()}
+        hidden = self.open if isolation == READ_COMMITTED else 0
+        extents = {place: (first, max(first, end - hidden)) for place, (first, end) in self.extent.items()}
+        return {place: self._offset(*extents[place], when) for place, when in wanted.items()}
 
     def _offset(self, first: int, end: int, when: int) -> int:
         if when in (EARLIEST, LATEST):
@@ -40,14 +50,16 @@ class Logs:
         found = max(first, -(-when // 10))
         return found if found < end else -1
 
-    def fetch(self, topic: str, partition: int, start: int, end: int) -> Generator[RecordBatch, None, None]:
+    def fetch(
+        self, topic: str, partition: int, start: int, end: int, *, isolation: int = READ_UNCOMMITTED
+    ) -> Generator[RecordBatch, None, None]:
         raise AssertionError("planning fetches nothing")
 
 
 LOGS = Logs({("t", 0): (10, 30), ("t", 1): (0, 100), ("t", 2): (5, 5)})
 
 
-def ranges(starting: Limit = ALL, ending: Limit = END, logs: Logs = LOGS, **more: bool) -> list[tuple[int, int, int]]:
+def ranges(starting: Limit = ALL, ending: Limit = END, logs: Logs = LOGS, **more: Any) -> list[tuple[int, int, int]]:
     found = resolve(logs, set(logs.extent), starting, ending, **more)
     assert {each.topic for each in found} <= {"t"}
     return [(each.partition, each.start, each.end) for each in found]
@@ -117,6 +129,18 @@ def test_offsets_outside_the_log_are_data_loss(start: int, end: int, caplog: pyt
         found = ranges(starting, ending, logs, fail_on_data_loss=False)
     assert found in ([(0, 10, 30)], [])
     assert caplog.records[0].__dict__["log_start"] == 10
+
+
+def test_with_read_committed_a_log_ends_where_a_transaction_is_open() -> None:
+    logs = Logs({("t", 0): (10, 30)}, open=5)
+    assert ranges(logs=logs) == [(0, 10, 30)]
+    assert ranges(logs=logs, isolation=READ_COMMITTED) == [(0, 10, 25)]
+    late = Limit("endingTimestamp", 280, by_time=True)
+    assert ranges(ending=late, logs=logs, isolation=READ_COMMITTED) == [(0, 10, 25)]
+    behind = Limit("endingOffsets", {("t", 0): 28})
+    with pytest.raises(DataLoss, match="10 to 25: a transaction may be open at 25"):
+        ranges(ending=behind, logs=logs, isolation=READ_COMMITTED)
+    assert ranges(ending=behind, logs=logs, isolation=READ_COMMITTED, fail_on_data_loss=False) == [(0, 10, 25)]
 
 
 def pieces(*sizes: int) -> list[OffsetRange]:

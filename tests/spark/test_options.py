@@ -6,6 +6,7 @@ import pytest
 
 from ottla.codec.apis.list_offsets import EARLIEST, LATEST
 from ottla.errors import ConfigurationError
+from ottla.sdk.consume.record_sets import READ_COMMITTED, READ_UNCOMMITTED
 from ottla.spark.offsets import Limit
 from ottla.spark.options import ClientConfig, ReadOptions
 
@@ -29,6 +30,8 @@ def test_a_topic_is_read_from_its_beginning_to_its_end_unless_told_otherwise() -
     assert options.starting == Limit("startingOffsets", EARLIEST)
     assert options.ending == Limit("endingOffsets", LATEST)
     assert options.fail_on_data_loss
+    assert options.isolation == READ_UNCOMMITTED
+    assert parse(**{"kafka.isolation.level": "read_committed"}).isolation == READ_COMMITTED
     assert not options.include_headers
 
 
@@ -102,7 +105,7 @@ def test_what_changes_no_row_is_passed_over_with_a_warning(name: str, caplog: py
         ({"kafka.security.protocol": "SSL", "kafka.ssl.ca.location": "no.pem"}, "'ssl.ca.location': tls: ca 'no.pem'"),
         ({"kafka.security.protocol": "SASL_SSL", "kafka.sasl.mechanism": "GSSAPI"}, "'sasl.mechanism' is GSSAPI"),
         ({"kafka.security.protocol": "SSL", "kafka.ssl.truststore.type": "JKS"}, "stores are PEM here"),
-        ({"kafka.isolation.level": "read_committed"}, "only read_uncommitted"),
+        ({"kafka.isolation.level": "committed"}, "must be read_uncommitted or read_committed, not 'committed'"),
         ({"kafka.bootstrap.servers": ""}, "host:port of a broker"),
         ({"subscribe": " , "}, "names no topic"),
         ({"assign": '{"t": [0]}'}, "subscribe and assign contradict each other"),

@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from ottla.cli import consume, demo, dump, exits, groups, offsets, perf, produce, servers, topics
+from ottla.cli import consume, demo, dump, exits, groups, offsets, perf, produce, servers, topics, transactions
 
 app = typer.Typer(
     name="ottla",
@@ -19,6 +19,7 @@ app.command("broker", epilog=servers.BROKER_EXAMPLE)(servers.broker)
 app.command("proxy", epilog=servers.PROXY_EXAMPLE)(servers.proxy)
 app.add_typer(topics.app, name="topics")
 app.add_typer(groups.app, name="groups")
+app.add_typer(transactions.app, name="transactions")
 app.command("offsets", epilog=offsets.EXAMPLE)(offsets.offsets)
 app.command("produce", epilog=produce.EXAMPLE)(produce.produce)
 app.command("consume", epilog=consume.EXAMPLE)(consume.consume)

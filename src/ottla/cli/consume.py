@@ -10,7 +10,7 @@ import typer
 
 from ottla.cli import exits, stdio
 from ottla.cli.lines import as_json, header_fields, parse_separator
-from ottla.cli.options import Connect, at_cluster
+from ottla.cli.options import Connect, IsolationLevel, at_cluster
 from ottla.cli.places import Place, parse_time
 
 if TYPE_CHECKING:
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 EXAMPLE = "Example: ottla consume flights --from 2013-07-04T00:00:00Z --until-end --json | head -3"
 
 Start = Literal["beginning", "end"] | datetime
+Level = Literal["read_uncommitted", "read_committed"]
 
 IDLE = 0.2
 """Seconds between two looks whether the end has come without another record (after a transaction's last marker)."""
@@ -63,6 +64,10 @@ async def consume(
             "--json", help="Print each record as a line of JSON; bytes that are not UTF-8 as key_base64, value_base64."
         ),
     ] = False,
+    isolation: Annotated[
+        IsolationLevel,
+        typer.Option(help="With read_committed, wait for open transactions, and leave out those that were aborted."),
+    ] = IsolationLevel.READ_UNCOMMITTED,
 ) -> None:
     """Print the records of a topic, and wait for more until Ctrl-C, --count or --until-end."""
     where = _start(start)
@@ -70,20 +75,21 @@ async def consume(
         raise typer.BadParameter("are given out by the group: leave out --group", param_hint="--partition")
     separator = parse_separator(key_separator)
     form = _json_line if json else lambda batch, record: _text_line(record, separator)
+    level = isolation.literal
     async with connect() as client:
         first: dict[Place, int] = {}
         end: dict[Place, int] | None = None
         if until_end or partitions:
-            first, reached = await _bounds(client, topic, where, partitions)
+            first, reached = await _bounds(client, topic, where, partitions, level)
             end = reached if until_end else None
         if group is not None:
-            async with client.consumer(topic, group=group, start=where) as consumer:
+            async with client.consumer(topic, group=group, start=where, isolation=level) as consumer:
                 await _print(consumer, form, count, end, _Share(client, consumer, group))
         elif not first:  # the consumer itself waits for a topic that is just being made, and for new partitions
-            async with client.consumer(topic, start=where) as consumer:
+            async with client.consumer(topic, start=where, isolation=level) as consumer:
                 await _print(consumer, form, count, end)
         elif end is None or any(first[place] < end[place] for place in end):
-            async with client.consumer(assign=first) as consumer:
+            async with client.consumer(assign=first, isolation=level) as consumer:
                 await _print(consumer, form, count, end)
 
 
@@ -99,14 +105,14 @@ def _start(text: str) -> Start:
 
 
 async def _bounds(
-    client: "Client", topic: str, start: Start, partitions: list[int] | None
+    client: "Client", topic: str, start: Start, partitions: list[int] | None, isolation: Level
 ) -> tuple[dict[Place, int], dict[Place, int]]:
     """The first offset to read of each partition, and where each ends now."""
     if partitions is None:
         partitions = [each.partition for each in (await client.describe_topic(topic)).partitions]
     places = [(topic, partition) for partition in partitions]
-    end = await client.offsets(dict.fromkeys(places, "end"))
-    first = await client.offsets(dict.fromkeys(places, start)) if start != "end" else end
+    end = await client.offsets(dict.fromkeys(places, "end"), isolation=isolation)
+    first = await client.offsets(dict.fromkeys(places, start), isolation=isolation) if start != "end" else end
     # -1: no record is as young as the time asked for, so the next one is the first.
     return {place: offset if offset >= 0 else end[place] for place, offset in first.items()}, end
 
@@ -141,7 +147,8 @@ async def _print(
             exits.leave_broken_pipe()
             return
         if share is not None and records:
-            consumer.commit_soon({(batch.topic, batch.partition): records[-1].offset + 1})
+            following = batch.next_offset if len(records) == len(batch) else records[-1].offset + 1
+            consumer.commit_soon({(batch.topic, batch.partition): following})
         printed += len(records)
 
 

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ottla.cli import exits, tables
-from ottla.cli.options import AsJson, Connect, at_cluster
-from ottla.cli.places import Place, parse_duration, parse_places, parse_time, partitions_of
+from ottla.cli.options import AsJson, Connect, Isolation, IsolationLevel, at_cluster
+from ottla.cli.places import Place, format_places, parse_duration, parse_places, parse_time, partitions_of
 
 if TYPE_CHECKING:
     from ottla.errors import OttlaError
@@ -70,6 +70,7 @@ async def describe(
     watch: Annotated[
         float | None, typer.Option(metavar="SECONDS", min=0.1, help="Look again every so often, until Ctrl-C.")
     ] = None,
+    isolation: Isolation = IsolationLevel.READ_UNCOMMITTED,
     as_json: AsJson = False,
 ) -> None:
     """Show who is in groups, and how far they are behind; with --json a line for each group."""
@@ -91,7 +92,7 @@ async def describe(
         try:
             # Those of other types have APIs of their own, which ottla does not ask yet.
             names = groups or [each.group for each in await client.list_groups(types=["classic"])]
-            show(await client.group_lags(names))
+            show(await client.group_lags(names, isolation=isolation.literal))
         except PartialFailure as failure:
             show(failure.found if isinstance(failure.found, dict) else {})
             raise
@@ -348,8 +349,5 @@ def _print(lag: "GroupLag", members: bool) -> None:
 
 
 def _member(each: "GroupMember") -> tuple[object, ...]:
-    topics: dict[str, list[str]] = {}
-    for topic, partition in each.assignment:
-        topics.setdefault(topic, []).append(str(partition))
-    assignment = " ".join(f"{topic}:{','.join(partitions)}" for topic, partitions in topics.items())
+    assignment = format_places(each.assignment)
     return each.member_id, each.instance_id, each.client_id, each.host, len(each.assignment), assignment

@@ -1,14 +1,14 @@
 """`ottla offsets`: where logs begin and end, what is where at a time, and what a group has committed."""
 
 import json
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
 from ottla.cli import tables
-from ottla.cli.options import AsJson, Connect, at_cluster
-from ottla.cli.places import Place, parse_places, parse_time, partitions_of
+from ottla.cli.options import AsJson, Connect, Isolation, IsolationLevel, at_cluster
+from ottla.cli.places import Place, format_time, parse_places, parse_time, partitions_of
 
 if TYPE_CHECKING:
     from ottla.sdk.admin import ListedOffset
@@ -37,6 +37,7 @@ async def offsets(
     group: Annotated[
         str | None, typer.Option(metavar="GROUP", help="What this group has committed; without a TOPIC of all topics.")
     ] = None,
+    isolation: Isolation = IsolationLevel.READ_UNCOMMITTED,
     as_json: AsJson = False,
 ) -> None:
     """Show the offsets of topics: where they begin and end, or what stands at a time, or what a group has committed.
@@ -54,8 +55,10 @@ async def offsets(
         if group is not None:
             rows = await _committed(client, group, partitions if places else None)
         else:
+            level = isolation.literal
             found = {
-                text: await client.list_offsets(dict.fromkeys(partitions, where)) for text, where in wanted.items()
+                text: await client.list_offsets(dict.fromkeys(partitions, where), isolation=level)
+                for text, where in wanted.items()
             }
             rows = [
                 {"topic": place[0], "partition": place[1], **_fields(text, offsets[place])}
@@ -99,14 +102,7 @@ def _print(rows: list[dict[str, Any]], as_json: bool) -> None:
     if as_json:
         typer.echo(json.dumps(rows))
     elif rows:
-        cells = [{**row, "timestamp": _readable(row["timestamp"])} if "timestamp" in row else row for row in rows]
+        cells = [
+            {**row, "timestamp": format_time(at)} if (at := row.get("timestamp")) is not None else row for row in rows
+        ]
         tables.show(list(rows[0]), [tuple(row.values()) for row in cells])
-
-
-def _readable(timestamp: int | None) -> str | None:
-    if timestamp is None:
-        return None
-    try:
-        return datetime.fromtimestamp(timestamp / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
-    except (OverflowError, ValueError, OSError):
-        return str(timestamp)  # no year that anybody means

@@ -6,7 +6,7 @@ from contextlib import AbstractAsyncContextManager
 from enum import StrEnum
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -39,6 +39,18 @@ class Compression(StrEnum):
     SNAPPY = "snappy"
     LZ4 = "lz4"
     ZSTD = "zstd"
+
+
+class IsolationLevel(StrEnum):
+    """What of transactions is read."""
+
+    READ_UNCOMMITTED = "read_uncommitted"
+    READ_COMMITTED = "read_committed"
+
+    @property
+    def literal(self) -> Literal["read_uncommitted", "read_committed"]:
+        """As `Client.consumer` takes it."""
+        return "read_committed" if self is IsolationLevel.READ_COMMITTED else "read_uncommitted"
 
 
 Bootstrap = Annotated[
@@ -77,6 +89,10 @@ ConnectTimeout = Annotated[
     ),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+Isolation = Annotated[
+    IsolationLevel,
+    typer.Option(help="With read_committed a partition ends where its first open transaction begins."),
+]
 Format = Annotated[LogFormat, typer.Option("--log-format", help="How log lines on stderr look.")]
 Level = Annotated[LogLevel, typer.Option("--log-level", help="Which log lines are printed.")]
 

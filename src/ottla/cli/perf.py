@@ -4,6 +4,8 @@ Rules:
 - Only what was measured is told. A warm-up is sent or read, too, but is not in the figures, and the report says so.
 - With ``--rate`` a record's latency counts from when it was due, not from when there was time for it: otherwise a stall
   would hide in the records that it held up ("coordinated omission").
+- A transaction's records count as they are acknowledged. Its commit takes from its last record to the coordinator's
+  answer, so what still lingers or is on its way is a part of that.
 - Latencies are counted in buckets that are a hundredth wide, so a percentile is right to one per cent, and the memory
   does not grow with the run. The largest is exact.
 """
@@ -14,14 +16,15 @@ import random
 import time
 from collections import Counter
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
 from ottla.cli.consume import IDLE, next_batch
-from ottla.cli.options import Compression, Connect, Partitioner, at_cluster
+from ottla.cli.options import Compression, Connect, Isolation, IsolationLevel, Partitioner, at_cluster
 from ottla.cli.places import partitions_of
 
 if TYPE_CHECKING:
@@ -29,7 +32,7 @@ if TYPE_CHECKING:
     from ottla.sdk.client import Client
     from ottla.sdk.consumer import Consumer
     from ottla.sdk.produce.records import Receipt
-    from ottla.sdk.producer import Producer
+    from ottla.sdk.producer import Producer, Transaction
 
 app = typer.Typer(no_args_is_help=True, help="Measure throughput and latency.")
 
@@ -90,6 +93,8 @@ class Window:
     records: int = 0
     size: int = 0
     latencies: Latencies = field(default_factory=Latencies)
+    commits: Latencies | None = None
+    """Of transactions; ``None``: there are none."""
 
     def figures(self, now: float) -> dict[str, Any]:
         seconds = max(now - self.start, 1e-9)
@@ -101,6 +106,11 @@ class Window:
         }
         if latency := self.latencies.summary():
             figures["latency"] = latency
+        if self.commits is not None:
+            figures["transactions"] = self.commits.count
+            figures["transactions_per_second"] = round(self.commits.count / seconds, 1)
+            if latency := self.commits.summary():
+                figures["commit_latency"] = latency
         return figures
 
 
@@ -113,13 +123,19 @@ class Gauge:
         failure: why the first record that was not stored was not.
     """
 
-    def __init__(self, kind: str, warm_up: float, as_json: bool, record_size: int = 0) -> None:
+    def __init__(
+        self, kind: str, warm_up: float, as_json: bool, record_size: int = 0, *, transactional: bool = False
+    ) -> None:
         self.kind, self._seconds, self._as_json, self.record_size = kind, warm_up, as_json, record_size
+        self._transactional = transactional
         self.start = time.perf_counter()
         self.warm_up = warm_up > 0
         self.failure: OttlaError | None = None
         self.left_out = 0
-        self._whole, self._second = Window(self.start), Window(self.start)
+        self._whole, self._second = self._window(self.start), self._window(self.start)
+
+    def _window(self, start: float) -> Window:
+        return Window(start, commits=Latencies() if self._transactional else None)
 
     def count(self, records: int, size: int) -> None:
         for window in (self._whole, self._second):
@@ -129,6 +145,12 @@ class Gauge:
     def latency_of(self, seconds: float) -> None:
         self._whole.latencies.add(seconds)
         self._second.latencies.add(seconds)
+
+    def committed(self, seconds: float) -> None:
+        """A transaction is, and that took so long."""
+        for window in (self._whole, self._second):
+            if window.commits is not None:
+                window.commits.add(seconds)
 
     def stored(self, result: "Receipt | OttlaError") -> None:
         """A record is stored; or it is not, which the run is to end with."""
@@ -156,10 +178,10 @@ class Gauge:
             now = time.perf_counter()
             figures = self._second.figures(now)
             self._say({"event": "warm-up" if self.warm_up else "progress", **figures}, err=True)
-            self._second = Window(now)
+            self._second = self._window(now)
             if self.warm_up and now - self.start >= self._seconds:
                 self.warm_up, self.left_out = False, self._whole.records
-                self._whole = Window(now)
+                self._whole = self._window(now)
 
     def end(self, **more: Any) -> None:
         """Report the whole."""
@@ -185,11 +207,18 @@ def as_text(figures: dict[str, Any]) -> str:
         f"{figures['records_per_second']:,.0f} a second, {figures['megabytes_per_second']:,.1f} MB/s"
     )
     if latency := figures.get("latency"):
-        parts = [f"{name} {latency[f'{name}_ms']:,.1f}" for name in (*PERCENTILES, "max")]
-        line += f"; latency in ms of {latency['measured']:,}: {', '.join(parts)}"
+        line += f"; latency in ms of {latency['measured']:,}: {_in_ms(latency)}"
+    if "transactions" in figures:
+        line += f"; {figures['transactions']:,} transactions, {figures['transactions_per_second']:,.1f} a second"
+    if latency := figures.get("commit_latency"):
+        line += f", commit in ms: {_in_ms(latency)}"
     if left_out := figures.get("warm_up_records"):
         line += f"; {left_out:,} records of the warm-up are left out"
     return line
+
+
+def _in_ms(latency: dict[str, Any]) -> str:
+    return ", ".join(f"{name} {latency[f'{name}_ms']:,.1f}" for name in (*PERCENTILES, "max"))
 
 
 # -- produce ----------------------------------------------------------------------------------------------------------
@@ -206,6 +235,14 @@ Linger = Annotated[float, typer.Option(metavar="MS", min=0.0, help="How long a b
 Sample = Annotated[
     int | None,
     typer.Option(min=1, help="Measure the latency of each Nth record; by default of all with --rate, else 100th."),
+]
+TransactionalId = Annotated[
+    str | None, typer.Option(metavar="ID", help="Send in transactions, as the one producer with this id.")
+]
+TransactionRecords = Annotated[int | None, typer.Option(min=1, help="Records of a transaction.")]
+TransactionSeconds = Annotated[
+    float | None,
+    typer.Option(metavar="SECONDS", min=0.001, help="Or how long one takes, before its commit; 1 by default."),
 ]
 
 
@@ -226,11 +263,15 @@ async def produce(
     batch_size: Annotated[int, typer.Option(min=1, help="Bytes of a batch before compression.")] = 512 * 2**10,
     partitioner: Annotated[Partitioner, typer.Option(help="Where a key goes.")] = Partitioner.MURMUR2,
     sample: Sample = None,
+    transactional_id: TransactionalId = None,
+    transaction_records: TransactionRecords = None,
+    transaction_seconds: TransactionSeconds = None,
     as_json: AsJson = False,
 ) -> None:
     """Send records, and measure how many a second are stored and how long each takes from send to acknowledgement.
 
-    The clock stops when the last record is acknowledged.
+    The clock stops when the last record is acknowledged. With --transactional-id also: how many transactions a second
+    are committed, and how long a commit takes from the last record on.
 
     An empty record goes to each topic first, to find brokers and leaders before the clock starts.
     """
@@ -241,7 +282,9 @@ async def produce(
     if size >= (limit := Options().max_request_size):
         message = f"a request, and so a record, has at most {limit} bytes: {size} are too many"
         raise typer.BadParameter(message, param_hint="--size")
+    _check_transactions(transactional_id, transaction_records, transaction_seconds, acks)
     load = Load(topics, keys, size, count, (duration or 10.0) if count is None else duration, rate)
+    each = Each(transaction_records, transaction_seconds or (math.inf if transaction_records else 1.0))
     nth = sample or (1 if rate else 100)
     async with (
         connect() as client,
@@ -251,19 +294,50 @@ async def produce(
             batch_size=batch_size,
             compression=compression,
             partitioner=partitioner,
+            transactional_id=transactional_id,
+            transaction_timeout=each.timeout(rate),
         ) as producer,
         trio.open_nursery() as nursery,
     ):
-        for topic in topics:
-            await producer.send(topic, b"")  # Connections, metadata and the producer's id are not what is measured.
-        gauge = Gauge("produce", warm_up, as_json, size)
+        # Connections, metadata and the producer's id are not what is measured.
+        async with producer.transaction() if transactional_id else nullcontext(producer) as sender:
+            for topic in topics:
+                await sender.send(topic, b"")
+        gauge = Gauge("produce", warm_up, as_json, size, transactional=transactional_id is not None)
         nursery.start_soon(gauge.watch)
-        await load.send(producer, gauge, nth)
-        await producer.flush()
+        if transactional_id:
+            await load.transact(producer, gauge, nth, each)
+        else:
+            await load.send(producer, gauge, nth)
+            await producer.flush()
         nursery.cancel_scope.cancel()
         if gauge.failure is not None:
             raise gauge.failure
         gauge.end(**({"rate_asked_for": rate} if rate else {}))
+
+
+def _check_transactions(name: str | None, records: int | None, seconds: float | None, acks: Acks) -> None:
+    if name is None and (records or seconds):
+        raise typer.BadParameter("give the producer a --transactional-id", param_hint="transactions")
+    if name == "":
+        raise typer.BadParameter("is empty", param_hint="--transactional-id")
+    if name is not None and acks is not Acks.ALL:
+        raise typer.BadParameter("transactions need all", param_hint="--acks")
+    if records and seconds:
+        raise typer.BadParameter("bound them by records or by seconds, not by both", param_hint="transactions")
+
+
+@dataclass(frozen=True)
+class Each:
+    """How much one transaction is: ``records``, or for ``seconds``."""
+
+    records: int | None = None
+    seconds: float = math.inf
+
+    def timeout(self, rate: float | None) -> float:
+        """Seconds after which the broker may abort one: twice as long as it takes, or a minute."""
+        takes = self.seconds if self.records is None else self.records / rate if rate else 0.0
+        return max(60.0, 2 * takes)
 
 
 @dataclass(frozen=True)
@@ -279,28 +353,62 @@ class Load:
 
     async def send(self, producer: "Producer", gauge: Gauge, nth: int) -> None:
         """Send it all; the latency of each ``nth`` record is measured."""
-        import trio
+        await Sending(self, gauge, nth).go_on(producer)
 
-        topics, values = self.topics, self._values()
-        start, sent = time.perf_counter(), 0
-        while (self.count is None or sent < self.count) and gauge.failure is None:
-            due = start + sent / self.rate if self.rate else 0.0
-            looks = sent % 64 == 0 or self.rate  # the clock costs about as much as a record
-            if looks and self.duration is not None and time.perf_counter() - start >= self.duration:
-                break
-            if self.rate and (wait := due - time.perf_counter()) > 0:
-                await trio.sleep(wait)
-            value, key = values[sent % len(values)], b"%d" % (sent % self.keys) if self.keys else None
-            told = gauge.stored if sent % nth else gauge.measured(due or time.perf_counter())
-            await producer.send_soon(topics[sent % len(topics)], value, key=key, on_delivery=told)
-            sent += 1
+    async def transact(self, producer: "Producer", gauge: Gauge, nth: int, each: Each) -> None:
+        """The same, in transactions."""
+        sending, more = Sending(self, gauge, nth), True
+        while more:
+            before = sending.sent
+            async with producer.transaction() as txn:
+                more = await sending.go_on(txn, each)
+                ended = time.perf_counter()
+            if sending.sent > before:
+                gauge.committed(time.perf_counter() - ended)
 
-    def _values(self) -> list[bytes]:
+    def values(self) -> list[bytes]:
         """Up to a thousand values, each half random and half text, as compressible as data usually are."""
         rng = random.Random(1)
         half = self.size // 2
         count = min(1000, _POOL // max(self.size, 1))
         return [rng.randbytes(half) + (b"%08d" % n * (self.size // 8 + 1))[: self.size - half] for n in range(count)]
+
+
+class Sending:
+    """A load on its way: ``sent`` records of it so far."""
+
+    def __init__(self, load: Load, gauge: Gauge, nth: int) -> None:
+        self._load, self._gauge, self._nth = load, gauge, nth
+        self._values = load.values()
+        self._start, self.sent = time.perf_counter(), 0
+
+    async def go_on(self, sender: "Producer | Transaction", most: Each = Each()) -> bool:
+        """Send records, until there are none left, one has failed, or ``most`` are sent; whether there are more."""
+        import trio
+
+        load, gauge, values, sent, begun = self._load, self._gauge, self._values, self.sent, time.perf_counter()
+        topics, count, until = load.topics, load.count or math.inf, self._start + (load.duration or math.inf)
+        last, pause = sent + (most.records or math.inf), begun + most.seconds
+        try:
+            while sent < count and gauge.failure is None:
+                due = self._start + sent / load.rate if load.rate else 0.0
+                if sent % 64 == 0 or load.rate:  # the clock costs about as much as a record
+                    now = time.perf_counter()
+                    if now >= until:
+                        return False
+                    if now >= pause:
+                        return True
+                    if due > now:
+                        await trio.sleep(due - now)
+                value, key = values[sent % len(values)], b"%d" % (sent % load.keys) if load.keys else None
+                told = gauge.stored if sent % self._nth else gauge.measured(due or time.perf_counter())
+                await sender.send_soon(topics[sent % len(topics)], value, key=key, on_delivery=told)
+                sent += 1
+                if sent >= last:
+                    return sent < count
+            return False
+        finally:
+            self.sent = sent
 
 
 # -- consume ----------------------------------------------------------------------------------------------------------
@@ -324,6 +432,7 @@ async def consume(
     group: Annotated[
         str | None, typer.Option(metavar="GROUP", help="Read as a member of it, and commit each batch.")
     ] = None,
+    isolation: Isolation = IsolationLevel.READ_UNCOMMITTED,
     as_json: AsJson = False,
 ) -> None:
     """Read records, and measure how many a second arrive; key and value of each are looked at.
@@ -334,14 +443,14 @@ async def consume(
 
     if start not in ("beginning", "end"):
         raise typer.BadParameter(f"{start!r} is not beginning, nor end", param_hint="--from")
-    endless = count is None and duration is None
+    endless, level = count is None and duration is None, isolation.literal
     if endless and (start == "end" or group is not None):
         raise typer.BadParameter("say when it shall end", param_hint="--count or --duration")
     async with connect() as client:
-        end = await _ends(client, topics) if endless else None
+        end = await _ends(client, topics, level) if endless else None
         where: Any = start
         async with (
-            client.consumer(*topics, group=group, start=where, reset="beginning") as consumer,
+            client.consumer(*topics, group=group, start=where, reset="beginning", isolation=level) as consumer,
             trio.open_nursery() as nursery,
         ):
             gauge = Gauge("consume", warm_up, as_json)
@@ -352,11 +461,13 @@ async def consume(
             gauge.end()
 
 
-async def _ends(client: "Client", topics: list[str]) -> dict[tuple[str, int], int]:
+async def _ends(
+    client: "Client", topics: list[str], isolation: Literal["read_uncommitted", "read_committed"]
+) -> dict[tuple[str, int], int]:
     """Where each partition ends now, but for the empty ones."""
     places = await partitions_of(client, topics)
     first = await client.offsets(dict.fromkeys(places, "beginning"))
-    end = await client.offsets(dict.fromkeys(places, "end"))
+    end = await client.offsets(dict.fromkeys(places, "end"), isolation=isolation)
     return {place: end[place] for place in places if end[place] > first[place]}
 
 

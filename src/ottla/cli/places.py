@@ -5,7 +5,7 @@ All raise `typer.BadParameter`, which names the option.
 
 import re
 from collections.abc import Iterable
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
 import typer
@@ -33,6 +33,14 @@ def parse_time(text: str, option: str, also: str = "") -> datetime:
     return time
 
 
+def format_time(timestamp: int) -> str:
+    """Milliseconds since 1970, as `parse_time` reads them."""
+    try:
+        return datetime.fromtimestamp(timestamp / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    except (OverflowError, ValueError, OSError):
+        return str(timestamp)  # no year that anybody means
+
+
 def parse_duration(text: str, option: str) -> timedelta:
     """A duration such as 90m, 1d12h, or P1DT12H as ISO 8601 has it."""
     match = _DURATION.fullmatch(text.strip())
@@ -40,6 +48,14 @@ def parse_duration(text: str, option: str) -> timedelta:
     if not parts:
         raise typer.BadParameter(f"{text!r} is not a duration such as 90m, 1d12h or PT1H30M", param_hint=option)
     return timedelta(**parts)
+
+
+def format_places(places: Iterable[Place]) -> str:
+    """As `parse_places` reads them."""
+    topics: dict[str, list[str]] = {}
+    for topic, partition in places:
+        topics.setdefault(topic, []).append(str(partition))
+    return " ".join(f"{topic}:{','.join(partitions)}" for topic, partitions in topics.items())
 
 
 def parse_places(texts: Iterable[str], option: str) -> list[str | Place]:

@@ -1,0 +1,341 @@
+"""Questions to many nodes: the coordinators of names, the leaders of partitions, every broker.
+
+Rules:
+- A node gets one request for all that it is asked about, and all nodes are asked at the same time. Where an error may
+  pass, the question goes out again after a pause, to the node that is the right one by then.
+- Each name or partition succeeds or fails by itself: an error stands in the place of its answer.
+
+Source: AdminApiDriver.java with CoordinatorStrategy, PartitionLeaderStrategy and AllBrokersStrategy.
+"""
+
+import math
+from collections.abc import Callable, Collection, Iterable, Mapping
+from itertools import islice
+from typing import Any, Generic, NamedTuple, TypeVar
+
+from ottla.errors import (
+    LeaderNotAvailable,
+    OttlaError,
+    PartialFailure,
+    RemoteProtocolError,
+    UnknownTopicOrPartition,
+    UnsupportedVersion,
+    broker_error,
+)
+from ottla.sdk.calls.call import UNSURE, Task
+from ottla.sdk.cluster.cluster import Topic, TopicPartition
+from ottla.sdk.cluster.coordinators import Coordinators
+from ottla.sdk.events import Node
+from ottla.sdk.outcome import Outcome, all_of
+from ottla.sdk.steps import Steps
+
+T = TypeVar("T")
+K = TypeVar("K")
+
+PATIENCE = 3.0
+"""Seconds until a call that only wants to see what there is does without what trouble might pass."""
+
+
+class Reply(NamedTuple, Generic[K]):
+    """What ``node`` has answered about ``keys``, in ``version`` of the API."""
+
+    node: Node
+    keys: list[K]
+    answer: Any
+    version: int
+
+
+Send = Callable[[Node, list[K]], Outcome[tuple[Any, int]]]
+"""A request about some keys to their node."""
+Read = Callable[[Reply[K]], Mapping[K, T | OttlaError]]
+"""What is said of each of them."""
+
+
+def all_or_partial(what: str, answers: Mapping[K, T | OttlaError], name: Callable[[K], str] = str) -> dict[K, T]:
+    """The answers; raises where one is an error: itself if it was the only question."""
+    found = {key: answer for key, answer in answers.items() if not isinstance(answer, OttlaError)}
+    failures = {name(key): answer for key, answer in answers.items() if isinstance(answer, OttlaError)}
+    refuse_unsupported(answers.values())
+    if len(answers) == 1:
+        for error in failures.values():
+            raise error
+    if failures:
+        raise PartialFailure(what, found, failures)
+    return found
+
+
+def refuse_unsupported(answers: Iterable[object]) -> None:
+    """Raise `UnsupportedVersion` if that is all that there is."""
+    several = list(answers)
+    unsupported = [each for each in several if isinstance(each, UnsupportedVersion)]
+    if unsupported and len(unsupported) == len(several):
+        raise unsupported[0]
+
+
+def _ask(
+    where: Mapping[K, Node | OttlaError], send: Send[K], read: Read[K, T], most: int | None = None
+) -> Steps[dict[K, T | OttlaError]]:
+    """One request to each node, or one for each ``most`` keys of it, all at the same time."""
+    answers: dict[K, T | OttlaError] = {}
+    by_node: dict[Node, list[K]] = {}
+    for key, node in where.items():
+        if isinstance(node, OttlaError):
+            answers[key] = node
+        else:
+            by_node.setdefault(node, []).append(key)
+    sent = [
+        (node, some, send(node, some))
+        for node, keys in by_node.items()
+        for some in (keys[at : at + (most or len(keys))] for at in range(0, len(keys), most or len(keys)))
+    ]
+    for node, some, outcome in sent:
+        yield outcome
+        answers |= dict.fromkeys(some, outcome.error) if outcome.error else read(Reply(node, some, *outcome.result()))
+    return answers
+
+
+# -- coordinators -----------------------------------------------------------------------------------------------------
+
+
+def ask_coordinators(
+    task: Task[Any],
+    coordinators: Coordinators,
+    names: Iterable[str],
+    send: Send[str],
+    read: Read[str, T],
+    *,
+    most: int | None = None,
+    unsure: set[str] | None = None,
+) -> Steps[dict[str, T | OttlaError]]:
+    """Ask the coordinator of each name, again where its error may pass.
+
+    Args:
+        most: names of one request; by default all of a coordinator.
+        unsure: gets the names of which requests may have been carried out, though no answer said so.
+    """
+    order = list(dict.fromkeys(names))
+    left, found = order, dict[str, T | OttlaError]()
+    while left:
+        finding = {name: coordinators.find(name, task.now) for name in left}
+        yield from finding.values()
+        where = {name: each.error or each.result() for name, each in finding.items()}
+        answers = yield from _ask(where, send, read, most)
+        troubles: list[OttlaError] = []
+        for name in left:
+            answer = answers.get(name, RemoteProtocolError(f"{coordinators.kind} {name!r} was left out of the answer"))
+            if unsure is not None and isinstance(answer, UNSURE):
+                unsure.add(name)
+            if isinstance(answer, OttlaError) and answer.retriable:
+                coordinators.heard(name, answer)
+                troubles.append(answer)
+            else:
+                found[name] = answer
+        left = [name for name in left if name not in found]
+        if left:
+            yield from task.pause(troubles[0])
+    return {name: found[name] for name in order}
+
+
+# -- leaders ----------------------------------------------------------------------------------------------------------
+
+
+def ask_leaders(
+    task: Task[Any],
+    places: Iterable[TopicPartition],
+    send: Send[TopicPartition],
+    read: Read[TopicPartition, T],
+    *,
+    most: int | None = None,
+    strict: bool = False,
+    patience: float = math.inf,
+) -> Steps[dict[TopicPartition, T | OttlaError]]:
+    """Ask the leader of each partition of topics that are known, again where its error may pass.
+
+    Args:
+        read: where it leaves a partition out, that is asked about again at once.
+        most: partitions of one request; by default all of a leader.
+        strict: raise the first error that does not pass.
+        patience: seconds after which an error that may pass is taken for one that does not.
+    """
+    core, until = task.core, task.now + patience
+    order = list(dict.fromkeys(places))
+    left, found = order, dict[TopicPartition, T | OttlaError]()
+    while left:
+        where = {place: core.cluster.leader(*place) or core.metadata.why_no_leader(*place) for place in left}
+        answers = yield from _ask(where, send, read, most)
+        troubles: list[OttlaError] = []
+        for place, answer in answers.items():
+            if not isinstance(answer, OttlaError):
+                found[place] = answer
+            elif answer.retriable and task.now < until:
+                troubles.append(answer)
+            elif strict:
+                raise answer
+            else:
+                found[place] = answer
+        left = [place for place in left if place not in found]
+        if troubles:
+            core.metadata.refresh(task.now)
+            yield from task.pause(troubles[0])
+    return {place: found[place] for place in order}
+
+
+def place_name(place: TopicPartition) -> str:
+    """As Kafka writes it: ``topic-partition``."""
+    return f"{place[0]}-{place[1]}"
+
+
+def listed(places: Collection[TopicPartition]) -> str:
+    """The first of them, and how many more there are."""
+    more = f" and {len(places) - 3} more" if len(places) > 3 else ""
+    return ", ".join(map(place_name, islice(places, 3))) + more
+
+
+def left_out(place: TopicPartition) -> RemoteProtocolError:
+    """The error for a partition of which the answer says nothing."""
+    return RemoteProtocolError(f"{place_name(place)} was left out of the answer")
+
+
+Places = tuple[list[TopicPartition], dict[TopicPartition, OttlaError]]
+"""Partitions that there are; and of each of the others, why it is not there."""
+
+
+def known_places(task: Task[Any], places: Collection[TopicPartition]) -> Steps[Places]:
+    """Those of ``places`` that there are, once their topics are known; one that is just being made is waited for."""
+    topics = yield from _know_topics(task, places)
+    there: list[TopicPartition] = []
+    gone: dict[TopicPartition, OttlaError] = {}
+    for name, partition in dict.fromkeys(places):
+        if (error := topics[name].error) is not None:
+            gone[name, partition] = error
+        elif partition in (partitions := topics[name].result().partitions):
+            there.append((name, partition))
+        else:
+            gone[name, partition] = no_partition(name, partition, len(partitions))
+    return there, gone
+
+
+def existing_places(task: Task[Any], places: Collection[TopicPartition]) -> Steps[Places]:
+    """The same, but brokers are asked, and a topic that is not there is an error at once."""
+    counts = yield from partition_counts(task, list(dict.fromkeys(topic for topic, _ in places)))
+    there: list[TopicPartition] = []
+    gone: dict[TopicPartition, OttlaError] = {}
+    for name, partition in dict.fromkeys(places):
+        count = counts[name]
+        if isinstance(count, OttlaError):
+            gone[name, partition] = count
+        elif 0 <= partition < count:
+            there.append((name, partition))
+        else:
+            gone[name, partition] = no_partition(name, partition, count)
+    yield from _know_topics(task, there)
+    return there, gone
+
+
+def _know_topics(task: Task[Any], places: Iterable[TopicPartition]) -> Steps[dict[str, Outcome[Topic]]]:
+    """The topics of ``places``, once each is known or cannot be; until the call ends their leaders are kept fresh."""
+    metadata, names = task.core.metadata, dict.fromkeys(topic for topic, _ in places)
+    for name in names:
+        task.outcome.when_done(metadata.hold(name))
+    topics = {name: metadata.topic(name, task.now) for name in names}
+    yield all_of(list(topics.values()))
+    return topics
+
+
+def partitions_in(task: Task[Any], scope: Iterable[str | TopicPartition]) -> Steps[list[TopicPartition]]:
+    """The partitions of ``scope``, of topics that are named all, sorted; raises where one is not there."""
+    named = [(each, None) if isinstance(each, str) else each for each in scope]
+    counts = yield from partition_counts(task, list(dict.fromkeys(topic for topic, _ in named)))
+    places: set[TopicPartition] = set()
+    for topic, partition in named:
+        count = counts[topic]
+        if isinstance(count, OttlaError):
+            raise count
+        if partition is not None and not 0 <= partition < count:
+            raise no_partition(topic, partition, count)
+        places |= {(topic, each) for each in (range(count) if partition is None else [partition])}
+    return sorted(places)
+
+
+def partition_counts(task: Task[Any], names: list[str]) -> Steps[dict[str, int | OttlaError]]:
+    """How many partitions each topic has at this moment, or the error that is said of it.
+
+    A topic that is just being made is waited for, no longer than `PATIENCE`. (Brokers before 0.11 make a topic when
+    somebody asks for it, if that is how they are set.)
+    """
+    counts: dict[str, int | OttlaError] = {}
+    until = task.now + PATIENCE
+    while names:
+        answer = yield from task.ask_cluster(names)
+        counts = {name: UnknownTopicOrPartition(f"topic {name!r} was left out of the answer") for name in names}
+        for each in answer.topics:
+            error = broker_error(each.error_code, f"topic {each.name!r}") if each.error_code else None
+            counts[each.name or ""] = error or len(each.partitions)
+        coming = next((each for each in counts.values() if isinstance(each, LeaderNotAvailable)), None)
+        if coming is None or task.now >= until:
+            break
+        yield from task.pause(coming)
+    return counts
+
+
+def no_partition(topic: str, partition: int, count: int) -> UnknownTopicOrPartition:
+    """The error for a partition that a topic of ``count`` partitions does not have."""
+    return UnknownTopicOrPartition(f"{topic!r} has partitions 0 to {count - 1}, not {partition}")
+
+
+# -- every broker -----------------------------------------------------------------------------------------------------
+
+
+def ask_brokers(
+    task: Task[Any],
+    what: str,
+    request: Any,
+    judge: Callable[[Any], OttlaError | None],
+    build: Callable[[int], Any] | None = None,
+) -> Steps[tuple[dict[Node, Any], dict[str, OttlaError]]]:
+    """What each broker answers; and of those that cannot be asked, why not.
+
+    A broker has `connect_timeout` to answer, however often it has to be asked.
+
+    Args:
+        what: is asked for, as in "listing the groups".
+        judge, build: as in `Task.ask`.
+
+    Raises:
+        UnsupportedVersion: no broker can be asked that.
+    """
+    core = task.core
+    timeout = min(core.options.connect_timeout, core.options.api_timeout / 2)
+
+    def ask(node: Node) -> Outcome[Any]:
+        whose, work = f"{what} of {node.host}:{node.port}", lambda each: each.ask(lambda: node, request, judge, build)
+        return Task(core, whose, task.now, work, timeout, background=task.background).outcome
+
+    answers: dict[Node, Any] = {}
+    nodes = yield from _brokers(task)
+    while True:
+        failures: dict[str, OttlaError] = {}
+        asked = {node: ask(node) for node in nodes}
+        for answer in asked.values():
+            task.outcome.when_done(answer.cancel)
+        for node, answer in asked.items():
+            yield answer
+            if answer.error is not None:
+                failures[f"node {node.id} ({node.host}:{node.port})"] = answer.error
+            else:
+                answers[node] = answer.result()
+        # A node that is gone has left what was its own to the others, which may have been asked too early.
+        before = nodes
+        if failures:
+            nodes = yield from _brokers(task)
+        if nodes == before:
+            break
+    refuse_unsupported([*answers.values(), *failures.values()])
+    return answers, failures
+
+
+def _brokers(task: Task[Any]) -> Steps[list[Node]]:
+    """Those that there are at this moment, by id."""
+    answer = yield from task.ask_cluster(())
+    nodes = [Node(each.node_id, each.host, each.port, each.rack) for each in answer.brokers]
+    return sorted(nodes, key=lambda node: node.id)

@@ -1,0 +1,267 @@
+"""Why a reader of committed records waits: last stable offsets that stand still, and the transactions that hold them.
+
+    the last stable offset stays where it is, and the high watermark is beyond it
+        ── `STILL` seconds ──► it is explained, and brokers are asked which producer has a transaction open there
+        ── `REPORT` seconds ──► a line in the log, one for each transaction
+    it moves ──► forgotten
+
+Rules:
+- Only where all is read that can be: elsewhere no transaction is waited for.
+- Brokers are asked in the background: about all partitions at once, never twice at a time, only about what is not known
+  yet, and after ever longer pauses. What they cannot say, or may not, is left out.
+- The first offset of a transaction in a partition stays the same, so what was found out of it is kept.
+
+Source: UnifiedLog.java (lastStableOffset, activeProducers); KIP-664.
+"""
+
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+
+from ottla.errors import OttlaError
+from ottla.sdk.admin import ProducerState, TransactionDescription
+from ottla.sdk.calls.call import Task
+from ottla.sdk.calls.fan_out import place_name
+from ottla.sdk.calls.transactions import owners_of, remembered, why_hanging
+from ottla.sdk.cluster.cluster import TopicPartition
+from ottla.sdk.consume.positions import Position, State
+from ottla.sdk.core import ClientCore
+from ottla.sdk.logs import logger
+from ottla.sdk.outcome import Outcome
+from ottla.sdk.steps import Steps
+from ottla.sdk.timers import Timer
+
+log = logger("ottla.sdk.consumer")
+
+STILL = 5.0
+"""Seconds for which a last stable offset stands still before that is worth a line: most transactions are shorter."""
+REPORT = 30.0
+"""Seconds after which it is worth one in the log, as where a partition cannot be read for another reason."""
+_LIMIT = 30.0
+"""Seconds that brokers have to say whose transactions these are."""
+_PAUSE = 30.0
+"""Seconds before they are asked again what they did not say; four times as long each time, up to `_LONGEST_PAUSE`."""
+_LONGEST_PAUSE = 600.0
+_NAMED = 3
+"""Partitions that a line names; of the others it gives the number."""
+
+
+@dataclass(slots=True, eq=False)
+class _Holder:
+    """A producer whose transaction is open.
+
+    Attributes:
+        owner: its transactional id, as the coordinator describes it; ``None``: nobody has said.
+    """
+
+    producer_id: int
+    epoch: int
+    owner: TransactionDescription | None = None
+
+
+@dataclass(slots=True, eq=False)
+class _Still:
+    """A last stable offset that stands still.
+
+    Attributes:
+        since: when it was first seen with a high watermark beyond it.
+        ask_at: when brokers may be asked whose transaction it is.
+        holder: whose it is; ``None``: that is not known, perhaps because of ``trouble``.
+        reported: it is in the log.
+    """
+
+    position: Position
+    offset: int
+    since: float
+    ask_at: float
+    pause: float = _PAUSE
+    holder: _Holder | None = None
+    trouble: str = ""
+    reported: bool = False
+
+    @property
+    def known(self) -> bool:
+        return self.holder is not None and self.holder.owner is not None
+
+
+@dataclass(slots=True)
+class _Group:
+    """What waits for the same transaction, or of which the same is known."""
+
+    holder: _Holder | None
+    trouble: str
+    waiting: list[_Still] = field(default_factory=list)
+
+    @property
+    def since(self) -> float:
+        return min(each.since for each in self.waiting)
+
+    @property
+    def records(self) -> int:
+        """Behind the last stable offsets, as offsets count them."""
+        return sum(each.position.high_watermark - each.offset for each in self.waiting)
+
+
+class StableOffsets:
+    """Those of one fetcher that reads committed records.
+
+    Args:
+        assigned: the partitions that are read.
+        wall: the time of day, in seconds since 1970, when the machine's time was 0; NaN: not known.
+    """
+
+    def __init__(self, core: ClientCore, assigned: Mapping[TopicPartition, Position], wall: float) -> None:
+        self._core, self._assigned, self._wall = core, assigned, wall
+        self._still: dict[Position, _Still] = {}
+        self._timer: Timer | None = None
+        self._asking: Outcome[None] | None = None
+
+    def seen(self, position: Position, now: float) -> None:
+        """A broker has told the offsets of a partition."""
+        offset, still = position.last_stable_offset, self._still.get(position)
+        if not 0 <= offset < position.high_watermark:
+            self._still.pop(position, None)
+        elif still is None or still.offset != offset:
+            self._still[position] = _Still(position, offset, now, now + STILL)
+            self._watch(now)
+
+    def close(self) -> None:
+        self._still.clear()
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._asking is not None:
+            self._asking.cancel()
+
+    def explain(self, now: float) -> Iterator[str]:
+        """What is waited for, in lines for people: one for each transaction."""
+        for group in _grouped(self._waiting(STILL, now)):
+            waiting = sorted(group.waiting, key=lambda each: each.position.place)
+            places = ", ".join(f"{place_name(each.position.place)} at {each.offset}" for each in waiting[:_NAMED])
+            more = f" and {len(waiting) - _NAMED} more" if len(waiting) > _NAMED else ""
+            since = f"the last stable offset has stood still for {now - group.since:.1f} s"
+            yield f"{places}{more}: {since}, with {group.records} record(s) behind it: {self._why(group, now)}"
+
+    def _why(self, group: _Group, now: float) -> str:
+        """What is open there, and what becomes of it."""
+        holder, later = group.holder, "if it does not end, `ottla transactions find-hanging` says whether it can"
+        if holder is None:
+            unsaid = f"; whose, brokers do not say: {group.trouble}" if group.trouble else ""
+            return f"a transaction is open there; {later}{unsaid}"
+        producer, owner = f"producer id {holder.producer_id}, epoch {holder.epoch}", holder.owner
+        if owner is None:
+            return f"the transaction of {producer} is open there, until it ends it or its timeout is over; {later}"
+        whose = f"the transaction of transactional id {owner.transactional_id!r} ({producer}) is open there"
+        if reason := why_hanging(group.waiting[0].position.place, holder.epoch, owner):
+            return f"{whose}, and hangs, because {reason}: end it by `ottla transactions abort`"
+        known = owner.start_timestamp is not None and not math.isnan(self._wall)
+        age = f", for {now + self._wall - (owner.start_timestamp or 0) / 1000:.0f} s" if known else ""
+        return f"{whose}{age}, until that ends it or its timeout of {owner.timeout:g} s is over"
+
+    # -- what stands still --------------------------------------------------------------------------------------------
+
+    def _waiting(self, seconds: float, now: float) -> list[_Still]:
+        """What has stood still for so long, and whose reader has read all before it."""
+        return [
+            still
+            for position, still in self._still.items()
+            if still.since + seconds <= now
+            and position.position >= still.offset
+            and position.state is State.FETCHING
+            and position.trouble is None
+            and not position.paused
+            and self._assigned.get(position.place) is position
+        ]
+
+    def _watch(self, now: float) -> None:
+        if self._timer is None:
+            self._timer = self._core.later(now + STILL, self._look)
+
+    def _look(self, now: float) -> None:
+        """Ask about what is not known, and report what goes on."""
+        self._timer = None
+        for position in [each for each in self._still if self._assigned.get(each.place) is not each]:
+            del self._still[position]
+        unknown = [each for each in self._waiting(STILL, now) if not each.known and each.ask_at <= now]
+        if unknown and self._asking is None:
+            self._ask(unknown, now)
+        self._report([each for each in self._waiting(REPORT, now) if not each.reported], now)
+        if not all(each.known and each.reported for each in self._still.values()):
+            self._watch(now)
+
+    def _report(self, waiting: Sequence[_Still], now: float) -> None:
+        reported = {each.holder for each in self._still.values() if each.reported and each.holder is not None}
+        for group in _grouped(waiting):
+            for each in group.waiting:
+                each.reported = True
+            if group.holder in reported:
+                continue
+            holder, first = group.holder, group.waiting[0]
+            owner = holder.owner if holder is not None else None
+            log.warning(
+                "committed records wait behind a transaction that is open",
+                extra={
+                    "topic": first.position.place[0],
+                    "partition": first.position.place[1],
+                    "offset": first.offset,
+                    "partitions": len(group.waiting),
+                    "records": group.records,
+                    "seconds": round(now - group.since),
+                    "producer_id": holder.producer_id if holder is not None else None,
+                    "producer_epoch": holder.epoch if holder is not None else None,
+                    "transactional_id": owner.transactional_id if owner is not None else None,
+                },
+            )
+
+    # -- whose transactions they are ---------------------------------------------------------------------------------
+
+    def _ask(self, unknown: Sequence[_Still], now: float) -> None:
+        for each in unknown:
+            each.ask_at = now + each.pause
+            each.pause = min(4 * each.pause, _LONGEST_PAUSE)
+
+        def answered() -> None:
+            self._asking = None
+            for each in unknown:
+                if each.holder is None and asked.error is not None:
+                    each.trouble = str(asked.error)
+
+        find = partial(self._find, unknown)
+        asked = Task(self._core, "DescribeProducers", now, find, _LIMIT, background=True).outcome
+        self._asking = asked
+        asked.when_done(answered)
+
+    def _find(self, unknown: Sequence[_Still], task: Task[None]) -> Steps[None]:
+        """Find out which producers hold back these offsets, and by which transactional ids they go."""
+        wanted = {each.position.place: each for each in unknown if each.holder is None}
+        told = yield from remembered(task, wanted, 0.0)
+        held = [each.holder for each in self._still.values() if each.holder is not None]
+        holders = {(each.producer_id, each.epoch): each for each in held}
+        for place, producers in told.items():
+            _learn(wanted[place], producers, holders)
+        nameless = [each.holder for each in unknown if each.holder is not None and each.holder.owner is None]
+        if nameless:
+            found, _ = yield from owners_of(task, {each.producer_id for each in nameless})
+            for holder in nameless:
+                holder.owner = found.get(holder.producer_id)
+
+
+def _learn(
+    still: _Still, producers: Iterable[ProducerState] | OttlaError, holders: dict[tuple[int, int], _Holder]
+) -> None:
+    """Of the producers that the partition remembers, the one holds it back whose transaction begins there."""
+    if isinstance(producers, OttlaError):
+        still.trouble = str(producers)
+        return
+    for each in producers:
+        if each.transaction_start == still.offset:
+            key = each.producer_id, each.producer_epoch
+            still.holder, still.trouble = holders.setdefault(key, _Holder(*key)), ""
+
+
+def _grouped(waiting: Iterable[_Still]) -> list[_Group]:
+    groups: dict[tuple[_Holder | None, str], _Group] = {}
+    for each in waiting:
+        key = each.holder, each.trouble
+        groups.setdefault(key, _Group(*key)).waiting.append(each)
+    return list(groups.values())

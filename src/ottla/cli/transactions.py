@@ -1,0 +1,239 @@
+"""`ottla transactions`: list and describe transactions, find and abort those that hang, fence producers.
+
+Rules:
+- What could be had is printed before what could not is said: the exit code tells that something is missing.
+- The commands are those of kafka-transactions, and fence beside them.
+"""
+
+import json
+import time
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from ottla.cli import tables
+from ottla.cli.options import AsJson, Connect, at_cluster
+from ottla.cli.places import Place, format_places, format_time, parse_duration, parse_places
+
+if TYPE_CHECKING:
+    from ottla.sdk.admin import HangingTransaction, ProducerIdAndEpoch, TransactionDescription, TransactionListing
+    from ottla.sdk.events import Node
+
+app = typer.Typer(no_args_is_help=True, help="List, describe and abort transactions, and fence producers.")
+
+Ids = Annotated[list[str], typer.Argument(metavar="ID...", help="Transactional ids.")]
+
+
+@app.command("list", epilog="Example: ottla transactions list --state ongoing --running-longer 10m")
+@at_cluster
+async def list_(
+    connect: Connect,
+    state: Annotated[
+        list[str] | None, typer.Option(metavar="STATE", help="Only ids in it, such as ongoing; may be repeated.")
+    ] = None,
+    producer_id: Annotated[
+        list[int] | None, typer.Option(metavar="NUMBER", help="Only the id that has it; may be repeated.")
+    ] = None,
+    running_longer: Annotated[
+        str | None,
+        typer.Option(metavar="DURATION", help="Only ids with a transaction open for longer than 90s, 10m, …"),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Print the transactional ids of all brokers, whether a transaction of theirs is open or not."""
+    from ottla.errors import PartialFailure
+
+    states, producer_ids = state or (), producer_id or ()
+    longer = parse_duration(running_longer, "--running-longer").total_seconds() if running_longer else None
+
+    def show(transactions: "tuple[TransactionListing, ...]") -> None:
+        rows = [{**asdict(each), "coordinator": _where(each.coordinator)} for each in transactions]
+        if as_json:
+            typer.echo(json.dumps(rows))
+        else:
+            columns = ("transactional id", "producer id", "state", "coordinator")
+            tables.show(columns, [tuple(row.values()) for row in rows])
+
+    async with connect() as client:
+        try:
+            show(await client.list_transactions(states=states, producer_ids=producer_ids, running_longer=longer))
+        except PartialFailure as failure:
+            show(failure.found)
+            raise
+
+
+@app.command("describe", epilog="Example: ottla transactions describe billing-1 --json")
+@at_cluster
+async def describe(
+    connect: Connect,
+    ids: Ids,
+    as_json: AsJson = False,
+) -> None:
+    """Show the producer, the state and the open transaction of transactional ids; with --json a line for each."""
+    from ottla.errors import PartialFailure
+
+    def show(found: "Mapping[str, TransactionDescription]") -> None:
+        for each in found.values():
+            typer.echo(json.dumps(_as_dict(each)) if as_json else _as_text(each, time.time()))
+
+    async with connect() as client:
+        try:
+            show(await client.describe_transactions(*ids))
+        except PartialFailure as failure:
+            show(failure.found)
+            raise
+
+
+@app.command("find-hanging", epilog="Example: ottla transactions find-hanging orders --max-transaction-timeout 1h")
+@at_cluster
+async def find_hanging(
+    connect: Connect,
+    topics: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="TOPIC[:0,1,2]...", help="Topics, or some of their partitions; by default all."),
+    ] = None,
+    max_transaction_timeout: Annotated[
+        str,
+        typer.Option(
+            metavar="DURATION", help="The brokers' transaction.max.timeout.ms: what is younger does not hang."
+        ),
+    ] = "15m",
+    as_json: AsJson = False,
+) -> None:
+    """Find transactions that are open in a partition, and that no coordinator is going to end there.
+
+    Readers of committed records wait for them until they are aborted.
+    """
+    from ottla.errors import PartialFailure
+
+    scope = parse_places(topics, "TOPIC") if topics else None
+    timeout = parse_duration(max_transaction_timeout, "--max-transaction-timeout").total_seconds()
+
+    def show(found: "tuple[HangingTransaction, ...]", *, whole: bool) -> None:
+        if as_json:
+            typer.echo(json.dumps([asdict(each) for each in found]))
+        elif found:
+            columns = ("topic", "partition", "start offset", "producer id", "epoch", "last record", "why")
+            tables.show(columns, [_cells(each) for each in found])
+            typer.echo("to abort one: ottla transactions abort TOPIC:PARTITION --start-offset OFFSET", err=True)
+        elif whole:
+            typer.echo("no transaction hangs", err=True)
+
+    async with connect() as client:
+        try:
+            show(await client.find_hanging_transactions(scope, max_transaction_timeout=timeout), whole=True)
+        except PartialFailure as failure:
+            show(failure.found, whole=False)
+            raise
+
+
+@app.command("abort", epilog="Example: ottla transactions abort orders:0 --start-offset 42")
+@at_cluster
+async def abort(
+    connect: Connect,
+    partition: Annotated[str, typer.Argument(metavar="TOPIC:PARTITION", help="Where it hangs.")],
+    start_offset: Annotated[
+        int | None, typer.Option(min=0, metavar="OFFSET", help="Where it begins, as find-hanging shows.")
+    ] = None,
+    producer_id: Annotated[
+        int | None,
+        typer.Option(metavar="NUMBER", help="Instead, with the epochs: whose it is. For brokers before Kafka 2.8."),
+    ] = None,
+    producer_epoch: Annotated[int | None, typer.Option(metavar="NUMBER", help="Of the producer.")] = None,
+    coordinator_epoch: Annotated[
+        int | None, typer.Option(metavar="NUMBER", help="Of the producer's last marker there, or -1.")
+    ] = None,
+    force: Annotated[
+        bool, typer.Option("--force", help="Also if its coordinator is going to end it, or cannot be asked.")
+    ] = False,
+) -> None:
+    """Abort a transaction that hangs in a partition, so that readers of committed records go on; asks nobody.
+
+    One that its coordinator is going to end is refused: it would be torn apart.
+    """
+    topic, index = _place(partition)
+    ids = (producer_id, producer_epoch, coordinator_epoch)
+    if (start_offset is None) == (None in ids) or (start_offset is not None and any(each is not None for each in ids)):
+        either = "give it, or all of --producer-id, --producer-epoch and --coordinator-epoch"
+        raise typer.BadParameter(either, param_hint="--start-offset")
+    async with connect() as client:
+        await client.abort_hanging_transaction(
+            topic,
+            index,
+            start_offset,
+            producer_id=producer_id,
+            producer_epoch=producer_epoch,
+            coordinator_epoch=coordinator_epoch,
+            force=force,
+        )
+    which = f"of producer id {producer_id}" if start_offset is None else f"from offset {start_offset} on"
+    typer.echo(f"aborted the transaction {which} in {topic}-{index}")
+
+
+@app.command("fence", epilog="Example: ottla transactions fence billing-1")
+@at_cluster
+async def fence(
+    connect: Connect,
+    ids: Ids,
+    as_json: AsJson = False,
+) -> None:
+    """Shut out the producers that have these ids now, and abort what they have open; asks nobody.
+
+    A producer that starts with the id afterwards is not concerned.
+    """
+    from ottla.errors import PartialFailure
+
+    def show(fenced: "Mapping[str, ProducerIdAndEpoch]") -> None:
+        if as_json:
+            typer.echo(json.dumps({name: each._asdict() for name, each in fenced.items()}))
+            return
+        for name, each in fenced.items():
+            typer.echo(f"fenced {name}: producer id {each.producer_id} has epoch {each.producer_epoch} now")
+            if each.producer_epoch == 0:
+                typer.echo(f"{name} is new, as far as the coordinator knows: is it spelled right?", err=True)
+
+    async with connect() as client:
+        try:
+            show(await client.fence_producers(*ids))
+        except PartialFailure as failure:
+            show(failure.found)
+            raise
+
+
+# -- as text and JSON -------------------------------------------------------------------------------------------------
+
+
+def _place(text: str) -> Place:
+    match parse_places([text], "TOPIC:PARTITION"):
+        case [(topic, index)]:
+            return topic, index
+    raise typer.BadParameter(f"{text!r} is not one partition, as orders:0", param_hint="TOPIC:PARTITION")
+
+
+def _where(node: "Node") -> str:
+    return f"{node.host}:{node.port} (node {node.id})"
+
+
+def _as_dict(each: "TransactionDescription") -> dict[str, Any]:
+    node = each.coordinator
+    return {
+        **asdict(each),
+        "partitions": [{"topic": topic, "partition": partition} for topic, partition in each.partitions],
+        "coordinator": {"node_id": node.id, "host": node.host, "port": node.port},
+    }
+
+
+def _as_text(each: "TransactionDescription", now: float) -> str:
+    since = ""
+    if each.is_open and each.start_timestamp is not None:
+        since = f" since {format_time(each.start_timestamp)} ({max(now - each.start_timestamp / 1000, 0):.0f} s)"
+    producer = f"producer id {each.producer_id}, epoch {each.producer_epoch}, timeout {each.timeout:g} s"
+    where = f"; partitions {format_places(each.partitions)}" if each.partitions else ""
+    return f"{each.transactional_id}: {each.state}{since}, {producer}, coordinator {_where(each.coordinator)}{where}"
+
+
+def _cells(each: "HangingTransaction") -> tuple[object, ...]:
+    when = format_time(each.last_timestamp) if each.last_timestamp >= 0 else None
+    return each.topic, each.partition, each.start_offset, each.producer_id, each.producer_epoch, when, each.reason

@@ -1,0 +1,85 @@
+"""Producers that are fenced, over real sockets: the error that leaves the block says what has happened."""
+
+import uuid
+
+import pytest
+
+from ottla.errors import TransactionAborted
+from ottla.sdk.client import Client
+from ottla.sdk.transaction.fencing import FENCING
+from ottla.testing import Broker
+from tests.kafka import ApacheKafka
+from tests.sdk.loops import Loop, Trio
+
+
+async def fenced_by_another(client: Client, topic: str) -> str:
+    """A second producer comes with the same transactional id; what the first is told."""
+    await client.create_topic(topic, partitions=1)
+    async with client.producer(transactional_id=topic) as producer:
+        async with producer.transaction() as txn:
+            await txn.send(topic, b"first")
+        async with client.producer(transactional_id=topic) as newer, newer.transaction() as txn:
+            await txn.send(topic, b"second")
+        with pytest.raises(FENCING) as raised:
+            async with producer.transaction() as txn:
+                await txn.send_soon(topic, b"fenced")
+        with pytest.raises(FENCING) as again:
+            async with producer.transaction():
+                pass
+        assert again.value is raised.value
+    return str(raised.value)
+
+
+async def fenced_by_its_own_timeout(loop: Loop, client: Client, topic: str) -> str:
+    """A transaction takes so long that the coordinator aborts it; what its producer is told, and whether it goes on."""
+    await client.create_topic(topic, partitions=1)
+    async with client.producer(transactional_id=topic, transaction_timeout=1.0) as producer:
+        with pytest.raises((TransactionAborted, *FENCING)) as raised:
+            async with producer.transaction() as txn:
+                await txn.send(topic, b"first")
+                while (await client.offsets({(topic, 0): "end"}, isolation="read_committed"))[topic, 0] == 0:
+                    await loop.sleep(0.1)
+                await txn.send_soon(topic, b"fenced")
+        text = str(raised.value)
+        if "make another producer" in text:
+            with pytest.raises(FENCING) as again:
+                async with producer.transaction():
+                    pass
+            assert again.value is raised.value
+        else:
+            async with producer.transaction() as txn:
+                await txn.send(topic, b"second")
+    return text
+
+
+async def tell_both_stories(loop: Loop, bootstrap: str, known: str = "; its coordinator, node ") -> None:
+    name = uuid.uuid4().hex
+    with loop.fail_after(60):
+        async with loop.connect(bootstrap) as client:
+            text = await fenced_by_another(client, f"rival-{name}")
+            assert f": another producer with transactional id 'rival-{name}' has been initialized, or an" in text
+            assert "(this one has producer id " in text and known in text
+            text = await fenced_by_its_own_timeout(loop, client, f"late-{name}")
+            assert f": the broker has aborted the transaction of 'late-{name}', because it was open for " in text
+            assert "and transaction_timeout is 1 s: raise transaction_timeout, or make transactions shorter" in text
+            assert known in text and "has been initialized" not in text
+
+
+async def test_a_fenced_producer_says_by_whom(loop: Loop, ottla_broker: Broker) -> None:
+    await tell_both_stories(loop, ottla_broker.bootstrap)
+
+
+@pytest.mark.slow
+async def test_a_fenced_producer_says_by_whom_on_apache_kafka(kafka: ApacheKafka) -> None:
+    await tell_both_stories(Trio(), kafka.bootstrap)
+
+
+@pytest.mark.slow
+async def test_a_fenced_producer_says_by_whom_on_older_brokers(old_kafka: ApacheKafka) -> None:
+    version = old_kafka.release.version
+    if version.startswith("2.8"):
+        await tell_both_stories(
+            Trio(), old_kafka.bootstrap, "what its coordinator has is not known: brokers tell it since Kafka 3.0"
+        )
+    elif not version.startswith("0.10"):  # which knows no transactions
+        await tell_both_stories(Trio(), old_kafka.bootstrap)

@@ -1,0 +1,255 @@
+"""Readers of committed records that wait for a transaction: what is said of it, when, and what that costs brokers."""
+
+import logging
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from ottla.codec.apis.describe_producers import (
+    DescribeProducersRequest,
+    DescribeProducersResponse,
+    PartitionResponse,
+    ProducerState,
+    TopicResponse,
+)
+from ottla.codec.apis.describe_transactions import (
+    DescribeTransactionsRequest,
+    DescribeTransactionsResponse,
+    TopicData,
+    TransactionState,
+)
+from ottla.codec.apis.fetch import FetchPartition, FetchRequest, PartitionData
+from ottla.codec.apis.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
+from ottla.codec.apis.list_transactions import ListTransactionsRequest, ListTransactionsResponse
+from ottla.codec.apis.list_transactions import TransactionState as Listed
+from ottla.errors import TopicAuthorizationFailed
+from ottla.sdk.consume.fetcher import READ_COMMITTED, READ_UNCOMMITTED, Fetcher, Offset
+from ottla.sdk.consume.stable import REPORT, STILL
+from tests.sdk.leaders import NEW, Leaders, Place
+from tests.sdk.reading import read, reader
+
+ASKED = {10: (0, 3), 61: (0, 0), 65: (0, 0), 66: (0, 2)}
+WALL = 1_000_000.0
+"""What the clock on the wall shows as the machine's shows 0."""
+PRODUCER = 4711
+
+
+class Cluster(Leaders):
+    """Leaders of partitions in which a transaction of one producer may be open, and its coordinator, node 1."""
+
+    def __init__(self, topics: dict[str, int], *, versions: Mapping[int, tuple[int, int]] = ASKED, **more: Any) -> None:
+        super().__init__(topics, versions=NEW | dict(versions), **more)
+        self.stable: dict[Place, int] = {}
+        """Where the transaction begins."""
+        self.listed = True
+        """The client may know the transactional id."""
+        self.state = "Ongoing"
+        self.code = 0
+        """What DescribeProducers is answered with."""
+
+    def open(self, place: Place, *committed: bytes) -> None:
+        """Some records, and a transaction of which there are two."""
+        log = self.logs[place]
+        for value in committed:
+            log.append(value)
+        self.stable[place] = log.end
+        log.append(b"open", b"open, too")
+
+    def end(self, place: Place) -> None:
+        del self.stable[place]
+
+    def _answer(self, node: int, version: int, message: Any) -> tuple[Any, float]:
+        match message:
+            case DescribeProducersRequest(topics=topics):
+                return DescribeProducersResponse(
+                    topics=tuple(
+                        TopicResponse(
+                            name=topic.name,
+                            partitions=tuple(self._producers((topic.name, index)) for index in topic.partition_indexes),
+                        )
+                        for topic in topics
+                    )
+                ), 0.0
+            case FindCoordinatorRequest():
+                return FindCoordinatorResponse(node_id=1, host="leaders", port=9001), 0.0
+            case ListTransactionsRequest(producer_id_filters=ids):
+                mine = self.listed and node == 1 and PRODUCER in ids
+                found = Listed(transactional_id="billing", producer_id=PRODUCER, transaction_state=self.state)
+                states = (found,) if mine else ()
+                return ListTransactionsResponse(error_code=0, unknown_state_filters=(), transaction_states=states), 0.0
+            case DescribeTransactionsRequest():
+                return DescribeTransactionsResponse(transaction_states=(self._described(),)), 0.0
+        return super()._answer(node, version, message)
+
+    def _producers(self, place: Place) -> PartitionResponse:
+        other = ProducerState(producer_id=1, producer_epoch=0, coordinator_epoch=0)
+        holder = ProducerState(
+            producer_id=PRODUCER,
+            producer_epoch=3,
+            coordinator_epoch=-1,
+            current_txn_start_offset=self.stable.get(place, -1),
+        )
+        producers = () if self.code else (other, holder)
+        return PartitionResponse(partition_index=place[1], error_code=self.code, active_producers=producers)
+
+    def _described(self) -> TransactionState:
+        held = list(self.stable) if self.state == "Ongoing" else []
+        return TransactionState(
+            error_code=0,
+            transactional_id="billing",
+            transaction_state=self.state,
+            transaction_timeout_ms=60_000,
+            transaction_start_time_ms=int((WALL - 2) * 1000),
+            producer_id=PRODUCER,
+            producer_epoch=3,
+            topics=tuple(TopicData(topic=topic, partitions=(index,)) for topic, index in held),
+        )
+
+    def _read(
+        self,
+        node: int,
+        version: int,
+        place: Place,
+        asked: FetchPartition,
+        message: FetchRequest,
+        left: int,
+        first: bool,
+    ) -> PartitionData:
+        stable = self.stable.get(place) if message.isolation_level == READ_COMMITTED else None
+        log, everything = self.logs[place], self.logs[place].batches
+        if stable is not None:
+            log.batches = [each for each in everything if each[0] < stable]
+        result = super()._read(node, version, place, asked, message, left, first)
+        log.batches = everything
+        if stable is not None and not result.error_code:
+            result.last_stable_offset = stable
+        return result
+
+
+def waiting(cluster: Cluster, isolation: int = READ_COMMITTED) -> Fetcher:
+    """A reader of all partitions that has read what it can."""
+    starts = {place: Offset(0) for place in cluster.logs}
+    fetcher = reader(cluster, starts, isolation=isolation, wall=WALL)
+    before = sum(cluster.stable[place] for place in cluster.logs)
+    read(cluster, fetcher, before if isolation == READ_COMMITTED else before + 2 * len(cluster.logs))
+    return fetcher
+
+
+def lines(cluster: Cluster) -> list[str]:
+    return list(cluster.core.explain(cluster.now))
+
+
+def test_a_reader_that_waits_for_a_transaction_says_for_whose_since_when_and_until_when(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    cluster = Cluster({"t": 1})
+    cluster.open(("t", 0), b"a", b"b", b"c")
+    fetcher = waiting(cluster)
+    cluster.run(STILL - 1)
+    assert lines(cluster) == [] and not cluster.asked(DescribeProducersRequest)
+    cluster.run(2.0)
+    [line] = lines(cluster)
+    assert line.startswith("t-0 at 3: the last stable offset has stood still for 6.0 s, with 2 record(s) behind it: ")
+    whose = "the transaction of transactional id 'billing' (producer id 4711, epoch 3) is open there, for 8 s"
+    assert line.endswith(f"{whose}, until that ends it or its timeout of 60 s is over")
+
+    with caplog.at_level(logging.WARNING, "ottla.sdk.consumer"):
+        cluster.run(10 * REPORT)
+    [record] = caplog.records
+    assert record.getMessage().startswith(
+        "committed records wait behind a transaction that is open (topic=t, partition="
+    )
+    facts = ("offset", "partitions", "records", "producer_id", "producer_epoch", "transactional_id")
+    assert [record.__dict__[name] for name in facts] == [3, 1, 2, PRODUCER, 3, "billing"]
+    assert len(cluster.asked(DescribeProducersRequest)) == len(cluster.asked(ListTransactionsRequest)) == 1
+
+    cluster.end(("t", 0))
+    read(cluster, fetcher, 2)
+    assert lines(cluster) == []
+
+
+def test_a_transaction_in_many_partitions_is_one_line_and_one_request_to_each_leader(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    cluster = Cluster({"t": 6}, nodes=2)
+    for place in cluster.logs:
+        cluster.open(place, b"a")
+    fetcher = waiting(cluster)
+    with caplog.at_level(logging.WARNING, "ottla.sdk.consumer"):
+        cluster.run(REPORT + 2 * STILL)
+    [line] = lines(cluster)
+    assert line.startswith("t-0 at 1, t-1 at 1, t-2 at 1 and 3 more: the last stable offset has stood still for ")
+    assert "with 12 record(s) behind it" in line
+    assert [record.__dict__["partitions"] for record in caplog.records] == [6]
+    asked = [node for node, _, message in cluster.requests if isinstance(message, DescribeProducersRequest)]
+    assert sorted(asked) == [1, 2]
+    fetcher.close()
+    assert lines(cluster) == []
+
+
+@pytest.mark.parametrize("why", ["not offered", "not authorized", "no answer"])
+def test_where_brokers_cannot_say_whose_it_is_or_may_not_they_are_asked_ever_more_rarely(
+    why: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    cluster = Cluster({"t": 1}, versions={} if why == "not offered" else ASKED)
+    if why == "not authorized":
+        cluster.code = TopicAuthorizationFailed.code
+    if why == "no answer":
+        cluster.bend = lambda node, request, answer: None if isinstance(request, DescribeProducersRequest) else answer
+    cluster.open(("t", 0), b"a")
+    fetcher = waiting(cluster)
+    with caplog.at_level(logging.WARNING, "ottla.sdk.consumer"):
+        cluster.run(700.0, limit=800.0)
+    [line] = [each for each in lines(cluster) if each.startswith("t-0 at 1: ")]
+    assert "a transaction is open there; if it does not end, `ottla transactions find-hanging`" in line
+    says = {"not offered": "it takes Kafka 2.8", "not authorized": "TOPIC_AUTHORIZATION_FAILED", "no answer": "30 s"}
+    assert says[why] in line
+    [record] = [each for each in caplog.records if "wait behind" in each.getMessage()]
+    assert record.__dict__["producer_id"] is None
+    if why == "not authorized":
+        assert len(cluster.asked(DescribeProducersRequest)) == 4
+    cluster.end(("t", 0))
+    read(cluster, fetcher, 2)
+
+
+def test_a_transactional_id_that_is_not_told_is_left_out_and_asked_for_again() -> None:
+    cluster = Cluster({"t": 1})
+    cluster.listed = False
+    cluster.open(("t", 0), b"a")
+    waiting(cluster)
+    cluster.run(2 * STILL)
+    [line] = lines(cluster)
+    assert "the transaction of producer id 4711, epoch 3 is open there, until it ends it or its timeout is over" in line
+    cluster.listed = True
+    cluster.run(60.0)
+    assert "transactional id 'billing'" in lines(cluster)[0]
+    assert len(cluster.asked(DescribeProducersRequest)) == 1
+
+
+def test_a_transaction_that_its_coordinator_does_not_know_is_said_to_hang() -> None:
+    cluster = Cluster({"t": 1})
+    cluster.state = "CompleteAbort"
+    cluster.open(("t", 0), b"a")
+    waiting(cluster)
+    cluster.run(2 * STILL)
+    [line] = lines(cluster)
+    assert "and hangs, because transactional id 'billing' is CompleteAbort, and not in this partition" in line
+    assert "`ottla transactions abort`" in line
+
+
+def test_who_does_not_wait_for_a_transaction_says_nothing_of_it() -> None:
+    cluster = Cluster({"t": 3})
+    for place in cluster.logs:
+        cluster.open(place, b"a")
+    slow = reader(cluster, {("t", 0): Offset(0)}, isolation=READ_COMMITTED)
+    cluster.run(slow.wait())
+    fetcher = waiting(cluster)
+    fetcher.pause([("t", 0)])
+    fetcher.unassign([("t", 1)])
+    waiting(cluster, READ_UNCOMMITTED).close()
+    cluster.run(10 * REPORT)
+    [line] = [each for each in lines(cluster) if "the last stable offset" in each]
+    assert line.startswith("t-2 at 1: ")
+    [request] = cluster.asked(DescribeProducersRequest)
+    assert request.topics[0].partition_indexes == (2,)

@@ -1,0 +1,164 @@
+"""Readers of committed records, in the worlds of the tellers (`tests.sim.transfers`).
+
+Rules:
+- When all is quiet, each has read what read_committed shows of every partition, in order and each record once, and
+  stands at the end: what nobody may see is passed over.
+- Whom a reader names as the producer that it waits for has a transaction open at its last stable offset.
+"""
+
+from collections import defaultdict
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from random import Random
+from typing import Any
+
+from ottla.codec.apis.list_offsets import EARLIEST
+from ottla.errors import OttlaError
+from ottla.sdk.admin import ProducerState
+from ottla.sdk.consume import answers, record_sets, stable
+from ottla.sdk.consume.core import ConsumerCore
+from ottla.sdk.consume.fetcher import READ_COMMITTED, READ_UNCOMMITTED, Fetcher, Offset
+from ottla.sdk.consume.options import ConsumerOptions
+from ottla.sdk.consume.positions import Position, Start, Time
+from tests.sim.data import Place
+from tests.sim.mutations import changed
+from tests.sim.network import Link
+from tests.sim.run import Result
+from tests.sim.transfers import PATIENCE, Transfers, committed
+from tests.sim.users import Process, Script, Tasks, Violation
+
+NAMED = "a reader names the transaction that it waits for"
+
+
+class Onlooker:
+    """Reads all there is of the tellers' topics."""
+
+    def __init__(self, world: "Onlookers", process: Process, places: list[Place]) -> None:
+        self.world, self.process, self.places = world, process, places
+        self.seen: defaultdict[Place, list[bytes]] = defaultdict(list)
+        self.fetcher: Fetcher | None = None
+
+    def script(self) -> Script:
+        process = self.process
+        yield from process.connect()
+        fetcher = process.do(lambda: Fetcher(process.core, isolation=READ_COMMITTED, wall=0.0))
+        machine = process.do(
+            lambda: ConsumerCore(process.core, ConsumerOptions(start=Time(EARLIEST)), fetcher, Tasks())
+        )
+        process.checks.append(self._check_names)
+        starts: dict[Place, Start | None] = {place: Offset(0) for place in self.places}
+        try:
+            yield from process.perform(machine.enter(starts, process.name), "opening a consumer")
+            self.fetcher = fetcher
+            while True:
+                fetched, _ = yield from process.perform(machine.next_batch(process.name), "records")
+                self.seen[fetched.topic, fetched.partition] += [each.value or b"" for each in fetched.records()]
+        except OttlaError as error:
+            raise Violation("a reader is stopped by what passes", f"{process.name}: {error!r}") from error
+
+    def behind(self) -> list[Place]:
+        """The partitions that are not read to their end."""
+        logs, fetcher = self.world.cluster.logs, self.fetcher
+        return [place for place in self.places if fetcher is None or (fetcher.position(place) or 0) < logs[place].end]
+
+    def _check_names(self) -> None:
+        held = self.fetcher._stable if self.fetcher is not None else None
+        for position, still in held._still.items() if held is not None else ():
+            if still.holder is None:
+                continue
+            place = position.place
+            [first] = [each for each in self.world.cluster.logs[place].batches if each.base == still.offset]
+            self.world.features[NAMED] += 1
+            if first.producer != (still.holder.producer_id, still.holder.epoch):
+                raise Violation("a reader names another producer than the one that it waits for", f"{place}: {first}")
+
+    def check(self) -> None:
+        for place in self.places:
+            shown, seen = committed(self.world.cluster.logs[place]), self.seen[place]
+            if seen != shown:
+                at = next((i for i, (one, other) in enumerate(zip(seen, shown, strict=False)) if one != other), -1)
+                raise Violation("a reader of committed records gets others", f"{place}: {seen} for {shown}, from {at}")
+
+
+class Onlookers(Transfers):
+    """Tellers with readers beside them."""
+
+    def __init__(self, seed: int, *, told: bool = False) -> None:
+        super().__init__(seed, told=told)
+        self.onlookers: list[Onlooker] = []
+        self.places = [(name, index) for name, count in self.topics.items() for index in range(count)]
+        for number in range(2):
+            name = f"r{number}"
+            chance = Random(f"{seed} {name} client")
+            process = Process(
+                name, self.clock, self.network, self.history, self.options, len(self.cluster.nodes), chance
+            )
+            self.processes[name] = process
+            self.onlookers.append(Onlooker(self, process, self.places))
+            process.run(self.onlookers[-1].script())
+
+    def _sent(self, link: Link, message: Any) -> None:
+        if all(link.client is not each.process for each in self.onlookers):
+            super()._sent(link, message)
+
+    def _until_quiet(self) -> None:
+        super()._until_quiet()
+        until = self.clock.now + PATIENCE + self.options.api_timeout
+        while any(each.behind() for each in self.onlookers):
+            if self.clock.now > until or not self.clock.step():
+                behind = {each.process.name: each.behind() for each in self.onlookers}
+                raise Violation("everything has to be read by now", f"{behind}")
+
+    def _check(self) -> None:
+        super()._check()
+        for each in self.onlookers:
+            each.check()
+
+
+def play(seed: int, *, told: bool = False, broken: str | None = None) -> Result:
+    """Play one seed, as `tests.sim.run.play`."""
+    with MUTATIONS[broken]() if broken else nullcontext():
+        return Onlookers(seed, told=told).run()
+
+
+# -- broken on purpose -------------------------------------------------------------------------------------------------
+
+
+def _all_is_seen(visible: Any) -> Any:
+    return lambda batches, aborted, isolation: visible(batches, aborted, READ_UNCOMMITTED)
+
+
+def _aborted_for_ever(marker: bytes) -> bytes:
+    return b"\xff\xff"
+
+
+def _hidden_stay_hidden(add: Any) -> Any:
+    """A position is not moved over what nobody may see."""
+
+    def broken(self: Position, batches: Any, visible: Any, size: int) -> Any:
+        before = self.position, self.position_epoch
+        fetched = add(self, batches, visible, size)
+        if not visible and not self.buffer:
+            self.position, self.position_epoch = before
+        return fetched
+
+    return broken
+
+
+def _any_producer(learn: Any) -> Any:
+    def broken(still: Any, producers: tuple[ProducerState, ...] | OttlaError, holders: Any) -> None:
+        if not isinstance(producers, OttlaError) and producers:
+            first = producers[0]
+            holder = stable._Holder(first.producer_id, first.producer_epoch)
+            still.holder = holders.setdefault((first.producer_id, first.producer_epoch), holder)
+
+    return broken
+
+
+MUTATIONS: dict[str, Callable[[], AbstractContextManager[None]]] = {
+    "aborted records are handed out": lambda: changed((answers, "visible", _all_is_seen)),
+    "the end of an aborted transaction is overlooked": lambda: changed((record_sets, "_ABORT", _aborted_for_ever)),
+    "a position stays before what is hidden": lambda: changed((Position, "add", _hidden_stay_hidden)),
+    "the first producer of a partition is blamed": lambda: changed((stable, "_learn", _any_producer)),
+}
+SEEDS = {name: range(200) for name in MUTATIONS}

@@ -1,0 +1,35 @@
+"""Readers of committed records in the simulator: they see each committed transaction once, in order, and no other."""
+
+from collections import Counter
+
+import pytest
+
+from tests.sim.onlookers import MUTATIONS, NAMED, SEEDS, play
+from tests.sim.run import catches, play_many
+
+QUICK = 15
+SLOW = 500
+
+
+def test_readers_see_what_is_committed_and_name_whom_they_wait_for() -> None:
+    broken = [each for each in map(play, range(QUICK)) if each.violation]
+    assert not broken, [f"python -m tests.sim --onlookers {each.seed}   # {each.cause}" for each in broken]
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_the_same_in_hundreds_of_worlds() -> None:
+    results = list(play_many(range(SLOW), play=play))
+    broken = [each for each in results if each.violation]
+    assert not broken, [f"python -m tests.sim --onlookers {each.seed}   # {each.cause}" for each in broken]
+    assert sum((each.features for each in results), Counter())[NAMED] > 100
+
+
+def test_a_seed_of_the_onlookers_replays_exactly() -> None:
+    assert play(3, told=True).history == play(3, told=True).history
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mutation", MUTATIONS)
+def test_broken_readers_are_found_out(mutation: str) -> None:
+    assert next(catches(mutation, SEEDS[mutation], play=play), None) is not None

@@ -1,0 +1,401 @@
+"""Members of a group that make records of records, exactly once, as one would with `ottla.sdk.transform`.
+
+Most take the steps of its loop; some read, send and commit offsets by hand, with a consumer and a producer, and leave
+what was not committed to the process that comes after them.
+"""
+
+from collections.abc import Generator, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from random import Random
+from typing import TYPE_CHECKING, TypeVar
+
+from ottla.errors import (
+    FencedInstanceId,
+    InvalidProducerEpoch,
+    OttlaError,
+    TimeoutExpired,
+    TransactionAborted,
+    TransactionOutcomeUnknown,
+    UnknownTopicOrPartition,
+)
+from ottla.sdk.admin import CommittedOffset
+from ottla.sdk.consume.core import ConsumerCore, Taken
+from ottla.sdk.consume.fetcher import READ_COMMITTED, Fetched, Fetcher
+from ottla.sdk.consume.leaving import LEAVE_TIMEOUT
+from ottla.sdk.outcome import Outcome, any_of
+from ottla.sdk.produce.core import CLOSE_TIMEOUT, ProducerCore
+from ottla.sdk.produce.options import ProducerOptions
+from ottla.sdk.produce.records import PendingRecord
+from ottla.sdk.transaction.core import ABORT_TIMEOUT, TransactionCore
+from ottla.sdk.transaction.transform import TransformCore, TransformOptions, TransformTransactionCore
+from tests.sim.data import Place
+from tests.sim.scripts import known
+from tests.sim.transfers import ABSENT, WHOLE, Transfer
+from tests.sim.users import Cancelled, Process, Script, Tasks, Violation, Wait, pause
+
+if TYPE_CHECKING:
+    from tests.sim.transforms import Transforms
+
+T = TypeVar("T")
+Part = Generator[float | Wait, None, T]
+"""Of a script; returns something."""
+
+GROUP = "billing"
+OUT = "o"
+"""The topic of what is made."""
+_LATE = 5
+"""How often in a world a handler takes longer than the group or the transaction's coordinator waits."""
+
+
+class Mishap(Exception):
+    """An error of the handler's own."""
+
+
+@dataclass(slots=True, eq=False)
+class Attempt(Transfer):
+    """One transaction of a workman."""
+
+    claims: dict[Place, int] = field(default_factory=dict)
+    """The offsets that go with it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Habits:
+    """How the handlers of a world behave; chances, each of a block where nothing else is said."""
+
+    mishaps: float
+    quits: float
+    """That an error ends the loop, and another process follows; of each error."""
+    slow: float
+    lost: float
+    """That what a call has returned does not reach its caller."""
+    waits: float
+    """That a record is waited for; of each record."""
+    dawdles: float
+    """That a listener takes its time; of each call."""
+    by_hand: float
+    """That somebody does without a transform; of each member."""
+
+    @classmethod
+    def drawn(cls, chance: Random) -> "Habits":
+        return cls(
+            mishaps=chance.choice((0.0, 0.05, 0.2)),
+            quits=chance.choice((0.0, 0.2, 0.5)),
+            slow=chance.choice((0.0, 0.0, 0.05)),
+            lost=chance.choice((0.0, 0.0, 0.05)),
+            waits=chance.choice((0.0, 0.0, 0.2)),
+            dawdles=chance.choice((0.0, 0.0, 0.3)),
+            by_hand=chance.choice((0.0, 0.0, 0.3)),
+        )
+
+
+@dataclass(slots=True, eq=False)
+class Workman:
+    """One member; ``instance`` is its name in the group, if it has one. It is its own listener, too."""
+
+    world: "Transforms"
+    name: str
+    process: Process
+    transactional_id: str
+    instance: str | None
+    chance: Random
+    rival: bool
+    """Somebody else has its instance id, too."""
+    stop: Outcome[None] = field(default_factory=Outcome)
+    """Settled when it is to leave."""
+    ends_by: BaseException | None = None
+    """What it has left its loop by."""
+    initialized: bool = False
+    """Its producer had an epoch."""
+    producer: ProducerCore | None = None
+    timeout: float = field(init=False)
+    """Of its transactions."""
+
+    def __post_init__(self) -> None:
+        self.timeout = self.chance.choice((3.0, 10.0, 60.0))
+
+    def script(self) -> Script:
+        process, world, chance = self.process, self.world, self.chance
+        yield from process.connect()
+        yield from known(process, world.topics)
+        produced = ProducerOptions(
+            transactional_id=self.transactional_id,
+            transaction_timeout=self.timeout,
+            linger=chance.choice((0.0, 0.005)),
+            batch_size=chance.choice((200, 2000)),
+        )
+        options = TransformOptions(
+            max_records=chance.choice((None, None, 1, 3, 10)),
+            max_bytes=chance.choice((300, 8 * 2**20)),
+            max_wait=chance.choice((0.0, 0.0, 0.05, 0.5)),
+            attempts=chance.choice((1, 5, 5)),
+        )
+        consumed = world.manner.options(GROUP, tuple(world.topics), self.instance, lambda: None)
+        consumed = replace(consumed, start=world.start, max_records=options.max_records)
+        producer = self.producer = process.do(lambda: ProducerCore(process.core, produced, chance))
+        fetcher = Fetcher(process.core, isolation=READ_COMMITTED)
+        consumer = process.do(lambda: ConsumerCore(process.core, consumed, fetcher, Tasks(), self))
+        try:
+            yield from process.perform(consumer.enter({}, self.name), "opening a consumer")
+        except OttlaError as error:  # nobody answers
+            self.ends_by = error
+        else:
+            if chance.random() < world.habits.by_hand:
+                world.features["a member does without a transform"] += 1
+                yield from self._work_by_hand(consumer, producer)
+            else:
+                transform = process.do(lambda: TransformCore(process.core, consumer, producer, options))
+                while self.ends_by is None and not self.stop.done:
+                    self.ends_by = yield from self._turn(transform, options.max_records)
+            yield from self._leave(consumer)
+        yield from process.perform(producer.leave(self.ends_by), "leaving the producer", within=2 * CLOSE_TIMEOUT)
+
+    # -- with a transform --------------------------------------------------------------------------------------------
+
+    def _turn(self, transform: TransformCore, most: int | None) -> Part[BaseException | None]:
+        """One turn of the loop; what ends the loop, if anything does."""
+        process, chance, world = self.process, self.chance, self.world
+        try:
+            taken = yield from process.perform(transform.next(self.name), "the next batches", cancel=self._until_stop())
+            if most is not None and sum(len(fetched.records()) for fetched, _ in taken) > most:
+                raise Violation("a transaction is about more records than it may be", self.name)
+            if chance.random() < world.habits.lost:
+                world.features["batches do not reach their caller"] += 1
+                process.do(transform.give_back)
+                return None
+            transaction = process.do(lambda: transform.transaction(taken))
+            yield from self._begin(transaction)
+        except Cancelled as cancelled:
+            world.features["a call for batches is cancelled"] += not self.stop.done
+            return cancelled if chance.random() < world.manner.leaves else None
+        except OttlaError as error:
+            return self._judged(error)
+        attempt = world.attempt(self)
+        for fetched, _ in taken:
+            attempt.claims[fetched.topic, fetched.partition] = fetched.next_offset
+        world.features["a transaction is about several partitions"] += len(attempt.claims) > 1
+        world.say("·", self.name, f"{attempt.name} is about what lies before {attempt.claims}")
+        left_by = yield from self._block(self._handle(transaction, [fetched for fetched, _ in taken], attempt))
+        return (yield from self._end(transaction, taken, attempt, left_by))
+
+    def _block(self, block: Script) -> Part[BaseException | None]:
+        """What a block is left by."""
+        try:
+            yield from block
+        except Cancelled as raised:
+            self.world.features["a block is cancelled"] += 1
+            return raised
+        except Mishap as raised:
+            self.world.features["a handler raises"] += 1
+            return raised
+        except OttlaError as raised:
+            return raised
+        return None
+
+    def _end(
+        self,
+        transaction: TransformTransactionCore,
+        taken: Sequence[Taken],
+        attempt: Attempt,
+        error: BaseException | None,
+    ) -> Part[BaseException | None]:
+        """The end of a block that was left by ``error``; what ends the loop, if anything does."""
+        world, process = self.world, self.process
+        ended: BaseException | None = None
+        again = False
+        within = self._within(error, lost=_lost(taken))
+        try:
+            steps = transaction.end(error)
+            again = yield from process.perform(steps, "the end", within=within, cancel=self._impatience(1.0))
+        except Cancelled as raised:
+            world.features["an end is cancelled"] += 1
+            ended = raised
+        except OttlaError as raised:
+            ended = raised
+        self._note(transaction, attempt, ended or error, lost=_lost(taken))
+        told = f"{attempt.name}: {transaction.committed=}, {again=}, left by {error!r}, ended by {ended!r}"
+        if error is None and ended is None and not again and not transaction.committed:
+            raise Violation("a block ends in order, and its transaction is not committed", told)
+        if (again or (error is not None and ended is None)) and transaction.committed is not False:
+            raise Violation("a transaction that failed is not said to be aborted", told)
+        if isinstance(ended, TransactionOutcomeUnknown) and transaction.committed is not None:
+            raise Violation("an outcome that is known is said not to be", told)
+        if again and not isinstance(ended or error, OttlaError | None):
+            raise Violation("the end of a block swallows what is not its own", told)
+        if again:
+            world.features["batches come again by themselves"] += 1
+            world.say("·", self.name, f"the batches of {attempt.name} come again")
+            return None
+        if isinstance(ended or error, OttlaError):
+            return self._judged(ended or error)
+        quits = (ended or error) is not None and self.chance.random() < world.habits.quits
+        return (ended or error) if quits else None
+
+    # -- by hand -----------------------------------------------------------------------------------------------------
+
+    def _work_by_hand(self, consumer: ConsumerCore, producer: ProducerCore) -> Script:
+        """Read within each transaction; what is not committed is read again by another process."""
+        while self.ends_by is None and not self.stop.done:
+            transaction = TransactionCore(self.process.core, producer)
+            try:
+                yield from self._begin(transaction)
+            except Cancelled:
+                continue
+            except OttlaError as error:
+                self.ends_by = self._judged(error)
+                continue
+            attempt, taken = self.world.attempt(self), list[Taken]()
+            left_by = yield from self._block(self._read_and_handle(transaction, consumer, taken, attempt))
+            within = self._within(left_by, lost=_lost(taken))
+            try:
+                steps = transaction.leave(left_by)
+                yield from self.process.perform(steps, "the end", within=within, cancel=self._impatience(1.0))
+            except (Cancelled, OttlaError) as raised:
+                left_by = raised
+            self._note(transaction, attempt, left_by, lost=_lost(taken))
+            if isinstance(left_by, OttlaError):
+                self._judged(left_by)
+            if not transaction.committed:
+                self.ends_by = left_by
+
+    def _read_and_handle(
+        self, transaction: TransactionCore, consumer: ConsumerCore, taken: list[Taken], attempt: Attempt
+    ) -> Script:
+        process = self.process
+        for _ in range(self.chance.choice((1, 1, 2, 4))):
+            steps = consumer.poll(self.name, self.chance.choice((0.02, 0.3)))
+            found = yield from process.perform(steps, "a batch", cancel=self._until_stop(0.1))
+            if found is None:
+                return
+            fetched, claim = found
+            taken.append(found)
+            yield from self._handle(transaction, [fetched], attempt)
+            place, at = (fetched.topic, fetched.partition), CommittedOffset(fetched.next_offset, fetched.leader_epoch)
+            attempt.claims[place] = at.offset
+            process.do(partial(transaction.commit_offsets, consumer.committer, place, at, claim))
+            self.world.say("·", self.name, f"{attempt.name} is about {place} before {at.offset}")
+
+    # -- transactions ------------------------------------------------------------------------------------------------
+
+    def _begin(self, transaction: TransactionCore) -> Script:
+        within, cancel = self.process.core.options.api_timeout, self._impatience(0.3)
+        yield from self.process.perform(transaction.begin(), "begin", within=within, cancel=cancel)
+        self.initialized = True
+
+    def _handle(self, transaction: TransactionCore, batches: Sequence[Fetched], attempt: Attempt) -> Script:
+        world, process, chance, producer = self.world, self.process, self.chance, transaction._producer
+        fails = chance.random() < world.habits.mishaps
+        pauses = [each for each in (self.timeout, world.manner.max_poll_interval) if each <= 20]
+        late = chance.random() < world.habits.slow and bool(pauses) and world.late < _LATE
+        world.late += late
+        for fetched in batches:
+            place = (fetched.topic, fetched.partition)
+            for record in fetched.records():
+                for leg in range(world.legs(place, record.offset)):
+                    value = f"{attempt.name}:{place[0]}-{place[1]}@{record.offset}.{leg}".encode()
+                    attempt.legs.append(value)
+                    transaction.check()
+                    made = PendingRecord(OUT, value, None, world.output(place), (), 1000)
+                    call = producer.send(made) if chance.random() < world.habits.waits else producer.send_soon(made)
+                    yield from process.perform(call, "send", cancel=self._impatience(0.1))
+                    if late:
+                        late = False
+                        world.features["a handler takes too long"] += 1
+                        yield chance.choice(pauses) * 1.3
+                    if fails and chance.random() < 0.3:
+                        raise Mishap
+            if chance.random() < 0.1:
+                yield chance.choice((0.02, 0.1, 0.5))
+        if fails:
+            raise Mishap
+
+    def _within(self, error: BaseException | None, *, lost: bool) -> float:
+        """Seconds in which the end of a block has to be done, if nothing is waited for but what may be."""
+        options = self.process.core.options
+        if error is not None or lost:
+            return ABORT_TIMEOUT
+        return ABORT_TIMEOUT + max(options.delivery_timeout, options.api_timeout) + options.api_timeout
+
+    def _note(self, transaction: TransactionCore, attempt: Attempt, error: BaseException | None, *, lost: bool) -> None:
+        """How a transaction has ended, as its user is told."""
+        world, told = self.world, {True: WHOLE, False: ABSENT, None: ""}[transaction.committed]
+        attempt.told = told
+        world.features[f"a transaction is {told or 'of unknown outcome'}"] += 1
+        world.features["a transaction is aborted, as partitions are lost"] += told == ABSENT and lost
+        world.features["a transaction fails"] += isinstance(error, TransactionAborted) and not lost
+        why = f", by {error!r}" if error is not None else ""
+        world.say("·", self.name, f"{attempt.name} is {told or 'of unknown outcome'}{why}")
+        patient = world.options.delivery_timeout >= 5 and self.timeout > 10 and world.options.api_timeout > 5
+        if world.calm and patient and isinstance(error, OttlaError) and not lost:
+            raise Violation("a transaction fails, and nothing has gone wrong", f"{attempt.name}: {error}") from error
+
+    def _judged(self, error: BaseException | None) -> BaseException | None:
+        """What ends the loop, where a call has raised; ``None`` if it may go on."""
+        world, producer = self.world, self.producer
+        world.say("·", self.name, f"{type(error).__name__}: {error}")
+        if producer is not None and producer.fatal is not None:
+            world.features["a producer is fenced"] += 1
+            if world.calm and world.habits.slow == 0.0:
+                raise Violation("a producer is fenced by nobody", f"{self.name}: {error}")
+            return error
+        if isinstance(error, FencedInstanceId):
+            if not self.rival:
+                raise Violation("a member is fenced by nobody", self.name)
+            world.features["a member is fenced"] += 1
+            return error
+        if isinstance(error, UnknownTopicOrPartition) and not world.calm:
+            world.features["a partition cannot be read on"] += 1
+            return error  # as a node says that has just started; for longer than `api_timeout`, where that is short
+        if not isinstance(error, TransactionAborted | TimeoutExpired | InvalidProducerEpoch):
+            raise Violation("a workman is stopped by what passes", f"{self.name}: {error!r}")
+        world.features["an outcome is unknown"] += isinstance(error, TransactionOutcomeUnknown)
+        quits = self.chance.random() < world.habits.quits
+        return error if quits else None
+
+    # -- impatience --------------------------------------------------------------------------------------------------
+
+    def _impatience(self, share: float) -> Outcome[None] | None:
+        """A cancellation that is to come, sometimes."""
+        if self.chance.random() >= self.world.manner.impatient * share:
+            return None
+        cancelled: Outcome[None] = Outcome()
+        after = self.chance.choice((0.0, 0.003, 0.02, 0.1, 1.0))
+        self.process.clock.later(after, partial(cancelled.succeed, None))
+        return cancelled
+
+    def _until_stop(self, share: float = 1.0) -> Outcome[None]:
+        """The same, which comes at last when it is to leave."""
+        enough = self._impatience(share)
+        return self.stop if enough is None else any_of((self.stop, enough))
+
+    # -- what the listener is told -----------------------------------------------------------------------------------
+
+    async def assigned(self, places: Sequence[Place]) -> None:
+        await self._dawdle("assigned", places)
+
+    async def revoked(self, places: Sequence[Place]) -> None:
+        await self._dawdle("revoked", places)
+
+    async def lost(self, places: Sequence[Place]) -> None:
+        await self._dawdle("lost", places)
+
+    async def _dawdle(self, what: str, places: Sequence[Place]) -> None:
+        self.process.history.add("·", self.name, f"is told: {what} {list(places)}")
+        if self.chance.random() < self.world.habits.dawdles:
+            await pause(self.chance.uniform(0.0, 0.5))
+
+    # -- the end -----------------------------------------------------------------------------------------------------
+
+    def _leave(self, consumer: ConsumerCore) -> Script:
+        process, error = self.process, self.ends_by
+        process.history.add("·", self.name, f"leaves by {error!r}" if error is not None else "leaves")
+        limit = LEAVE_TIMEOUT + CLOSE_TIMEOUT if error is None else 2 * CLOSE_TIMEOUT
+        try:
+            yield from process.perform(consumer.leave(error, self.name), "leaving the group", within=limit)
+        except TimeoutExpired as failed:
+            process.history.add("·", self.name, f"leaves its group without a word: {failed}")
+
+
+def _lost(taken: Sequence[Taken]) -> bool:
+    return any(claim is None or claim.assignment.over for _, claim in taken)
