@@ -38,6 +38,7 @@ class Joining:
         refused: called, machine to machine, with what keeps something from joining for good.
 
     Attributes:
+        asked: the coordinator may know of something that has joined.
         unsure: a request may yet arrive that was not answered.
     """
 
@@ -58,24 +59,21 @@ class Joining:
         self._partitions: dict[TopicPartition, PartitionQueue] = {}
         self._groups: dict[str, Outcome[None]] = {}
         self._task: Task[Any] | None = None
-        self.unsure = False
+        self.asked = self.unsure = False
 
     def begin(self, identity: Identity | None) -> None:
         """A transaction begins, in which nothing has joined."""
         self._identity = identity
-        self._joined, self._partitions, self._groups, self.unsure = set(), {}, {}, False
+        self._joined, self._partitions, self._groups = set(), {}, {}
+        self.asked = self.unsure = False
 
     def stop(self) -> None:
         """Nothing joins any more."""
+        self._identity = None
         task, self._task = self._task, None
         if task is not None:
             task.outcome.cancel()
             self.unsure = True
-
-    @property
-    def asked(self) -> bool:
-        """The coordinator may know of something that has joined, or wants to."""
-        return bool(self._joined or self._partitions or self._groups)
 
     @property
     def joined(self) -> bool:
@@ -125,6 +123,7 @@ class Joining:
             self._send("AddOffsetsToTxn", self._add_offsets(group), ADD_OFFSETS, [group], now)
 
     def _send(self, what: str, request: Any, versions: Range, members: list[Any], now: float) -> None:
+        self.asked = True
         task = self._task = Task(
             self._core,
             f"{what} of {self._transactional_id!r}",
