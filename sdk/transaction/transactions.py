@@ -9,6 +9,9 @@ There are two protocols, and which one is spoken is decided at the beginning of 
 
 Rules:
 - The states are a table (`ottla.sdk.transaction.states`).
+- In an epoch that has had a transaction of version 1 there are no others: until its markers are written, a batch of the
+  next one would be taken for part of it, if that had not to join first. Where the cluster has become ready for version
+  2, the epoch is raised.
 - InitProducerId is sent at once, not with the first transaction: it fences the producer before, and ends what that has
   left open.
 - In version 1 what is sent to has to join first (`Joining`). Offsets of groups are `TransactionOffsets`.
@@ -131,6 +134,8 @@ class Transactions:
         self._begun_at = 0.0
         self._unsure = False
         """Something of the transaction may yet reach a broker, after its end."""
+        self._explicit = False
+        """There was a transaction of version 1 in this epoch."""
         self._task: Task[Any] | None = None
         self._ended: Outcome[None] = Outcome()
         self._believed_at: float | None = None
@@ -209,7 +214,8 @@ class Transactions:
         """Begin a transaction; when it `may_begin`."""
         self._change(Input.BEGUN)
         self.number += 1
-        self.version = IMPLICIT if self._core.connections.feature(FEATURE) >= IMPLICIT else 1
+        self.version = IMPLICIT if self._can_be_implicit and not self._explicit else 1
+        self._explicit = self.version < IMPLICIT
         self.doomed, self._failures, self._cause, self._found = Outcome(), {}, None, None
         self._begun = self._unsure = False
         self._begun_at = now
@@ -219,6 +225,10 @@ class Transactions:
         self.offsets.begin(self.current, implicit=self.version >= IMPLICIT)
         self._changed(now)
         self.shown()
+
+    @property
+    def _can_be_implicit(self) -> bool:
+        return self._core.connections.feature(FEATURE) >= IMPLICIT
 
     @property
     def is_open(self) -> bool:
@@ -358,7 +368,7 @@ class Transactions:
         else:
             answer = task.outcome.result()
             self.current = Identity(answer.producer_id, answer.producer_epoch)
-            self.trouble = ""
+            self.trouble, self._explicit = "", False
             self._change(Input.GIVEN)
             self._ended.succeed(None)
             self._settle()
@@ -447,7 +457,8 @@ class Transactions:
             self.current = Identity(answer.producer_id, answer.producer_epoch)
             self._change(Input.ENDED)
         else:
-            self._change(Input.RENEW if self._unsure else Input.ENDED)
+            renews = self._unsure or (self._explicit and self._can_be_implicit)
+            self._change(Input.RENEW if renews else Input.ENDED)
         self._ended.succeed(None)
         self._core.soon(self._initialize)  # if the epoch has to rise
         self._settle()

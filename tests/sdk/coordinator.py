@@ -50,9 +50,9 @@ class Coordinator:
 
     Args:
         topics: how many partitions each has.
-        transactions: the version of their protocol.
 
     Attributes:
+        transactions: the version of their protocol; clients learn of another one when they connect.
         slow: Metadata requests wait, until `catch_up`.
         racks: of each node that lives.
         replicas: the nodes that have each partition.
@@ -63,11 +63,7 @@ class Coordinator:
         self.topics = topics
         self.core = ClientCore([("one", 9001)], options or Options(), random.Random(1))
         self.now = 0.0
-        self._features = (
-            FinalizedFeatureKey(
-                name="transaction.version", max_version_level=transactions, min_version_level=transactions
-            ),
-        )
+        self.transactions = transactions
         self.waiting: list[Asked] = []
         self.lookups = 0
         self.home = (1, "one", 9001)
@@ -149,8 +145,12 @@ class Coordinator:
             match request.message:
                 case ApiVersionsRequest():
                     keys = tuple(ApiVersion(api_key=k, min_version=a, max_version=b) for k, (a, b) in VERSIONS.items())
+                    level = self.transactions
+                    feature = FinalizedFeatureKey(
+                        name="transaction.version", max_version_level=level, min_version_level=level
+                    )
                     answer = ApiVersionsResponse(
-                        error_code=0, api_keys=keys, finalized_features_epoch=1, finalized_features=self._features
+                        error_code=0, api_keys=keys, finalized_features_epoch=level, finalized_features=(feature,)
                     )
                     self._reply(asked, answer)
                 case MetadataRequest() if not self.slow:

@@ -230,6 +230,28 @@ def test_in_version_2_nothing_has_to_join() -> None:
     assert teller.answer_end() and teller.error is None
 
 
+def test_where_the_cluster_becomes_ready_for_version_2_it_begins_in_an_epoch_of_its_own() -> None:
+    teller = Transacting(1)
+    teller.send(0)
+    teller.answer_partitions()
+    teller.store()
+    teller.leave()
+    assert teller.answer_end() and teller.error is None
+    teller.world.transactions = 2
+    teller.world.break_connections()
+    teller.transaction = teller.begin()
+    teller.send(0)
+    teller.world.later(1.0)
+    teller.answer_partitions()  # it has learned of it, and the epoch is that of the transaction before
+    teller.store()
+    teller.leave()
+    assert teller.answer_end() and teller.error is None
+    assert teller.initialize().producer_epoch == 0
+    teller.transaction = teller.begin()
+    teller.send(0)
+    assert not teller.pending(AddPartitionsToTxnRequest) and teller.pending(ProduceRequest)
+
+
 @pytest.mark.parametrize("version", [1, 2])
 def test_a_transaction_in_which_nothing_was_sent_asks_nobody(version: int) -> None:
     teller = Transacting(version)

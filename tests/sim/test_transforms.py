@@ -1,0 +1,81 @@
+"""Consume, transform, produce in the simulator: whatever happens, what is made of a record is there exactly once."""
+
+from collections import Counter
+from collections.abc import Iterable
+
+import pytest
+
+from tests.sim.run import Result, catches, play_many
+from tests.sim.transform_mutations import MUTATIONS, SEEDS
+from tests.sim.transforms import play
+
+QUICK = 40
+SLOW = 2000
+FEATURES = {
+    "a block is cancelled",
+    "a call for batches is cancelled",
+    "a handler raises",
+    "a handler takes too long",
+    "a marker is late",
+    "a member does without a transform",
+    "a member is fenced",
+    "a producer is fenced",
+    "a transaction fails",
+    "a transaction is about several partitions",
+    "a transaction is aborted",
+    "a transaction is aborted, as partitions are lost",
+    "a transaction is committed",
+    "a transaction is of unknown outcome",
+    "a transaction takes too long",
+    "an end goes unanswered",
+    "an end is cancelled",
+    "an outcome is unknown",
+    "batches come again by themselves",
+    "batches do not reach their caller",
+    "fault: a member joins",
+    "fault: a member leaves",
+    "fault: a rival comes",
+    "fault: crash",
+    "fault: cut",
+    "fault: cut off",
+    "fault: freeze",
+    "fault: kill a member",
+    "fault: move",
+    "fault: move coordinators",
+    "fault: outage",
+    "fault: refuse",
+    "fault: refuse offsets",
+    "fault: silence",
+    "fault: sleep",
+    "fault: slow",
+    "fault: swallow",
+    "fault: upgrade",
+    "fault: usurp",
+}
+
+
+def broken(results: Iterable[Result]) -> list[str]:
+    return [f"python -m tests.sim --transforms {each.seed}   # {each.cause}" for each in results if each.violation]
+
+
+def test_what_is_made_of_each_record_is_there_once() -> None:
+    assert not broken(play(seed) for seed in range(QUICK))
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_what_is_made_of_each_record_is_there_once_in_thousands_of_worlds() -> None:
+    results = list(play_many(range(SLOW), play=play))
+    assert not broken(results)
+    often = sum((each.features for each in results), Counter[str]())
+    assert min(often[each] for each in FEATURES) >= 10, often
+
+
+def test_a_seed_of_the_workmen_replays_exactly() -> None:
+    assert play(7, told=True).history == play(7, told=True).history
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mutation", MUTATIONS)
+def test_a_broken_transform_is_found_out(mutation: str) -> None:
+    assert next(catches(mutation, SEEDS[mutation], play=play), None) is not None
