@@ -112,7 +112,7 @@ MANY = {"topics": 1000, "partitions": 5, "end": 1, "rounds": 3, "seconds": 5.0}
 
 
 def all_commit(way: str) -> dict[str, str]:
-    """What clients do that have transactions; kafka-python's send many requests and are left out."""
+    """What clients do in transactions; without kafka-python, which does not tell how many requests it has sent."""
     return dict.fromkeys(("confluent-kafka", "aiokafka", ASYNCIO, UVLOOP, SYNC), way)
 
 
