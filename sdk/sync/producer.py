@@ -67,11 +67,15 @@ class Transaction(Generic[K, V]):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
+        self._close()
+        if not self._driver.is_gone(error):
+            self._driver.run(self._core.leave(error))
+
+    def _close(self) -> None:
+        """What is sent from now on is looked at first."""
         if self._fast is not None:
             self._fast.close()
             vars(self).pop("send_soon", None)  # with the circle that it makes
-        if not self._driver.is_gone(error):
-            self._driver.run(self._core.leave(error))
 
     @property
     def committed(self) -> bool | None:

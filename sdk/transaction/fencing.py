@@ -63,6 +63,12 @@ def explained(error: BrokerError, told: str) -> BrokerError:
     return type(error)(error.detail, told=told)
 
 
+def is_replaced(ours: Identity, known: TransactionDescription) -> bool:
+    """Whether the coordinator has a newer producer, and not only the epoch in which it has aborted our transaction."""
+    aborted = known.state in _ABORTED and known.producer_epoch == ours.epoch + 1
+    return known.producer_id != ours.producer_id or not (known.producer_epoch == ours.epoch or aborted)
+
+
 def _told(fenced: Fenced, known: TransactionDescription | OttlaError) -> str:
     ours = fenced.identity
     facts = f"this one has producer id {ours.producer_id}, epoch {ours.epoch}"

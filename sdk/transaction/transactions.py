@@ -35,6 +35,8 @@ from ottla.codec.apis.end_txn import EndTxnRequest, EndTxnResponse
 from ottla.codec.apis.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from ottla.errors import (
     Closed,
+    InvalidProducerEpoch,
+    InvalidProducerIdMapping,
     InvalidTxnState,
     LocalProtocolError,
     OperationNotAttempted,
@@ -48,6 +50,7 @@ from ottla.errors import (
     broker_error,
 )
 from ottla.sdk.calls.call import Task
+from ottla.sdk.calls.transactions import describe_transactions
 from ottla.sdk.cluster.cluster import TopicPartition
 from ottla.sdk.connection.versions import (
     END_TRANSACTION,
@@ -65,7 +68,7 @@ from ottla.sdk.produce.batches import PartitionQueue
 from ottla.sdk.produce.identity import Identity
 from ottla.sdk.steps import Steps
 from ottla.sdk.transaction.asking import ask_coordinator
-from ottla.sdk.transaction.fencing import FENCING, Fenced, explained, find_out
+from ottla.sdk.transaction.fencing import FENCING, LIMIT, Fenced, explained, find_out, is_replaced
 from ottla.sdk.transaction.implicit import ImplicitJoining
 from ottla.sdk.transaction.joining import Joining
 from ottla.sdk.transaction.markers import Markers
@@ -74,7 +77,7 @@ from ottla.sdk.transaction.states import FEATURE, IMPLICIT, TRANSITIONS, Input, 
 
 log = logger("ottla.sdk.producer")
 
-_DISBELIEF = 3.0
+_MOVED_LIMIT = 3.0
 """Seconds for which another coordinator is looked for where one says that there is nothing to commit."""
 _PAUSE = 0.2
 """Seconds between two such attempts."""
@@ -88,6 +91,7 @@ class Transactions:
         changed: called with ``now`` when batches may be sent that could not be before.
         fail: called with what makes the producer useless.
         wake: called with a partition that has joined.
+        leaves_gaps: whether of batches of this epoch some are under way, or nobody knows whether they are stored.
 
     Attributes:
         number: of the transaction that is open, or was last.
@@ -108,7 +112,9 @@ class Transactions:
         changed: Callable[[float], None],
         fail: Callable[[OttlaError], None],
         wake: Callable[[PartitionQueue], None],
+        leaves_gaps: Callable[[], bool],
     ) -> None:
+        self._leaves_gaps = leaves_gaps
         self._core, self.transactional_id, self._timeout = core, transactional_id, timeout
         self._changed, self._fail = changed, fail
         self.shown: Callable[[], None] = lambda: None
@@ -138,10 +144,10 @@ class Transactions:
         """There was a transaction of version 1 in this epoch."""
         self._task: Task[Any] | None = None
         self._ended: Outcome[None] = Outcome()
-        self._believed_at: float | None = None
-        """When a coordinator is believed that there is nothing to commit."""
+        self._look_until: float | None = None
+        """Until when another coordinator is looked for, where one says that there is nothing to commit."""
         self._waiting: list[Outcome[None]] = []
-        """Those who want to begin a transaction."""
+        """Settled, each, when a transaction may begin."""
         core.soon(self._initialize)
 
     # -- what the sender asks ------------------------------------------------------------------------------------
@@ -153,7 +159,7 @@ class Transactions:
 
     def needed(self, now: float) -> bool:
         """Whether batches can be sent now."""
-        return self.state is State.OPEN
+        return self.state in (State.OPEN, State.ENDING)
 
     def admits(self, queue: PartitionQueue) -> bool:
         """Whether batches of a partition can be sent now; has it join if that is what they lack."""
@@ -168,11 +174,11 @@ class Transactions:
 
     @property
     def may_forget(self) -> bool:
-        """Whether sequences may be forgotten: within a transaction they cannot begin anew."""
+        """Whether sequences may be forgotten: within a transaction they cannot begin again."""
         return self.state in (State.NONE, State.READY)
 
     def bump(self, now: float) -> None:
-        """Sequences begin anew in some partition, which takes another epoch."""
+        """Sequences begin again in some partition, which takes another epoch."""
         if self.state is State.READY:
             self._change(Input.RENEW)
 
@@ -206,12 +212,8 @@ class Transactions:
         self._settle()
         return outcome
 
-    @property
-    def may_begin(self) -> bool:
-        return self.state is State.READY
-
     def begin(self, now: float) -> None:
-        """Begin a transaction; when it `may_begin`."""
+        """Begin a transaction; when it is `ready`."""
         self._change(Input.BEGUN)
         self.number += 1
         self.version = IMPLICIT if self._can_be_implicit and not self._explicit else 1
@@ -232,7 +234,7 @@ class Transactions:
 
     @property
     def is_open(self) -> bool:
-        return self.state in (State.OPEN, State.DOOMED)
+        return self.state in (State.OPEN, State.ENDING, State.DOOMED)
 
     @property
     def cause(self) -> OttlaError | None:
@@ -255,6 +257,12 @@ class Transactions:
 
     def check(self, number: int | None = None) -> None:
         """Raise why no record can be taken, if so; ``number`` is that of the transaction that asks."""
+        self.check_committable(number)
+        if self.state is State.ENDING:
+            raise LocalProtocolError("this transaction is being committed: it takes nothing more, of callbacks neither")
+
+    def check_committable(self, number: int | None = None) -> None:
+        """Raise why the transaction that is open cannot be committed, or why none is."""
         if self.state is State.FAILED:
             raise self._why_failed()
         if number not in (None, self.number) or not self.is_open:
@@ -266,6 +274,12 @@ class Transactions:
         """Raise `TransactionAborted` if the transaction cannot be committed."""
         if self._cause is not None:
             raise TransactionAborted(self._failures, self._cause)
+
+    def end(self) -> None:
+        """Take nothing more; what was taken is still sent."""
+        if self.state is State.OPEN:
+            self._change(Input.END)
+            self.shown()
 
     def commit(self, now: float) -> Outcome[None]:
         """Commit what was stored; from now on nothing aborts it.
@@ -284,13 +298,8 @@ class Transactions:
         self.offsets.stop()
         self.shown()
 
-    def abort(self, now: float, *, unsure: bool) -> Outcome[None]:
-        """Abort what was `stop`ped; fails after `api_timeout`, and goes on trying.
-
-        Args:
-            unsure: something of it is still under way.
-        """
-        self._unsure |= unsure
+    def abort(self, now: float) -> Outcome[None]:
+        """Abort what was `stop`ped; fails after `api_timeout`, and goes on trying."""
         return self._end(now)
 
     def explain(self, now: float) -> Iterator[str]:
@@ -375,15 +384,19 @@ class Transactions:
 
     def _refused(self, error: OttlaError) -> None:
         """Something could not join, or offsets could not be committed."""
-        if getattr(error, "fatal", False):
+        passes = self.version >= IMPLICIT and isinstance(error, InvalidProducerEpoch)  # after its timeout, say
+        if getattr(error, "fatal", False) and not passes:
             self.give_up(error)
         else:
             self.doom(None, 0, error)
 
     def _end(self, now: float) -> Outcome[None]:
-        self._ended, self._believed_at = Outcome(), None
+        self._ended, self._look_until = Outcome(), None
         self._unsure |= self._joining.unsure or self.offsets.unsure
-        if self._begun or self._joining.asked or self.offsets.sent:
+        if isinstance(self._cause, InvalidProducerIdMapping):  # nobody knows of anything to be ended
+            self._unsure = True
+            self._over(None)
+        elif self._begun or self._joining.asked or self.offsets.sent:
             self._send_end(now)
         else:
             self._over(None)
@@ -414,13 +427,15 @@ class Transactions:
                 error = TransactionOutcomeUnknown(f"whether it is committed is not known: {error}")
             self._ended.fail(error)
             self._send_end(now)
-        elif isinstance(error, InvalidTxnState) and self.state is State.COMMITTING and self._is_doubtful(now):
+        elif isinstance(error, InvalidTxnState) and self.state is State.COMMITTING and self._may_have_moved(now):
             self._core.transaction_coordinators.forget(self.transactional_id)
             self.trouble = str(error)
             self._core.later(now + _PAUSE, self._send_end_again)
         elif isinstance(error, TransactionAbortable | InvalidTxnState) and self.state is State.COMMITTING:
             self._change(Input.REFUSED)
             self.doom(None, 0, error)
+            if self.has_timed_out:
+                self.find_out()
             abandoned = self._ended.done
             self._ended.fail(error)
             if abandoned:  # nobody waits for it any more, so nobody would abort
@@ -433,16 +448,32 @@ class Transactions:
             # So it is answered, too, while the markers of the transaction before are being written: nothing of this one
             # has reached the coordinator then. Nor need a transaction that has taken too long be the end of its
             # producer. InitProducerId aborts what there is, or says who has fenced it.
-            self._change(Input.RENEW)
-            self._initialize(now)
+            self._renew_unless_replaced(error, now)
         else:
             self.give_up(error)
 
-    def _is_doubtful(self, now: float) -> bool:
+    def _renew_unless_replaced(self, error: OttlaError, now: float) -> None:
+        """Ask for another epoch; but not where a newer producer has come, of which that would abort the transaction:
+        while one is open, Kafka does not look at the epoch of the producer that asks."""
+        described = describe_transactions(self._core, [self.transactional_id], now, LIMIT)
+
+        def seen(now: float) -> None:
+            if self.state is not State.ABORTING:
+                return
+            assert self.current is not None
+            if not described.error and is_replaced(self.current, described.result()[self.transactional_id]):
+                self.give_up(error)
+            else:
+                self._change(Input.RENEW)
+                self._initialize(now)
+
+        described.when_done(lambda: self._core.soon(seen))
+
+    def _may_have_moved(self, now: float) -> bool:
         """A coordinator says that there is nothing to commit: it may be one that does not know its successor yet."""
-        if self._believed_at is None:
-            self._believed_at = now + _DISBELIEF
-        return now < self._believed_at
+        if self._look_until is None:
+            self._look_until = now + _MOVED_LIMIT
+        return now < self._look_until
 
     def _send_end_again(self, now: float) -> None:
         if self._task is None and self.state is State.COMMITTING:
@@ -457,7 +488,7 @@ class Transactions:
             self.current = Identity(answer.producer_id, answer.producer_epoch)
             self._change(Input.ENDED)
         else:
-            renews = self._unsure or (self._explicit and self._can_be_implicit)
+            renews = self._unsure or self._leaves_gaps() or (self._explicit and self._can_be_implicit)
             self._change(Input.RENEW if renews else Input.ENDED)
         self._ended.succeed(None)
         self._core.soon(self._initialize)  # if the epoch has to rise
@@ -480,13 +511,24 @@ class Transactions:
         return next((broker_error(code, where) for code, where in codes.items()), None)
 
     def give_up(self, error: OttlaError) -> None:
-        """The producer is of no more use; if it was fenced, it is found out first what has happened."""
+        """The producer is of no more use; if it was fenced, it is found out first what has happened.
+
+        An id that has expired is no reason yet: InitProducerId gives another, or says who has taken over.
+        """
+        if isinstance(error, InvalidProducerIdMapping) and self.is_open:
+            self.doom(None, 0, error)
+            return
         if not isinstance(error, FENCING) or self.current is None or self.state is State.FAILED:
             self._give_up(error)
             return
         self.doom(None, 0, error)
         found = self.find_out()
         found.when_done(lambda: self._core.soon(lambda now: self._give_up(explained(error, found.result()))))
+
+    @property
+    def has_timed_out(self) -> bool:
+        """The transaction that is open, or was last, has been open for longer than brokers allow."""
+        return self._core.now - self._begun_at > self._timeout
 
     def find_out(self) -> Outcome[str]:
         """Why the producer was fenced, as its coordinator has it."""
@@ -507,7 +549,7 @@ class Transactions:
         return self._fatal or self._core.closed or Closed("the producer is closed")
 
     def _settle(self) -> None:
-        """Those who wait to begin a transaction may, or never will."""
+        """A transaction may begin, or never will."""
         for outcome in list(self._waiting):
             if self.state is State.READY:
                 outcome.succeed(None)

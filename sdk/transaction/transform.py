@@ -119,26 +119,20 @@ class TransformCore:
     def _gather(self, taken: list[Taken], task: object) -> Steps[None]:
         """Add to ``taken`` what there is to go with it, now or soon; what is lost meanwhile is taken out."""
         until = self.core.now + self._options.max_wait
-        while self._has_room(taken):
+        most = self._options.max_records
+        count, size = sum(each.count for each, _ in taken), sum(each.size for each, _ in taken)
+        while (most is None or count < most) and size < self._options.max_bytes:
             if self.core.now >= until and not self.consumer.has_batch:
                 break
             more = yield from self.consumer.poll(task, max(until - self.core.now, 0.0))
-            taken[:] = [each for each in taken if _is_owned(each)]
             if more is None:
                 break
-            if not self._fits([*taken, more]):
+            count, size = count + more[0].count, size + more[0].size
+            if most is not None and count > most:
                 self.consumer.put_back(more[0])
                 break
             taken.append(more)
-
-    def _has_room(self, taken: Sequence[Taken]) -> bool:
-        most = self._options.max_records
-        few = most is None or sum(fetched.count for fetched, _ in taken) < most
-        return few and sum(fetched.size for fetched, _ in taken) < self._options.max_bytes
-
-    def _fits(self, taken: Sequence[Taken]) -> bool:
-        most = self._options.max_records
-        return len(taken) == 1 or most is None or sum(fetched.count for fetched, _ in taken) <= most
+        taken[:] = [each for each in taken if _is_owned(each)]
 
     def give_back(self) -> None:
         """What `next` returned has not reached its caller."""
@@ -151,12 +145,17 @@ class TransformCore:
         Raises:
             LocalProtocolError: that is not in hand any more.
         """
+        transaction = TransformTransactionCore(self, taken)
+        self.refuse_other(transaction, taken)
+        return transaction
+
+    def refuse_other(self, transaction: "TransformTransactionCore", taken: Sequence[Taken]) -> None:
+        """Raise `LocalProtocolError` unless ``transaction`` may begin, about what is in hand."""
         if taken is not self._in_hand or self._open is not None:
             raise LocalProtocolError(
                 "a transaction is about the batches that the loop returned last, once: `async with "
                 "transform.transaction(batches) as txn`; what was aborted is returned again"
             )
-        return TransformTransactionCore(self, taken)
 
     # -- transactions ------------------------------------------------------------------------------------------------
 
@@ -215,12 +214,16 @@ class TransformCore:
 
     def _find_out(self) -> Steps[None]:
         """Read the batches of which nobody knew whether they are committed from where the group stands now."""
-        taken = [each for each in self._unknown if _is_owned(each)]
         group = self.consumer.commits.group if self.consumer.commits is not None else ""
-        if taken:
+        while taken := [each for each in self._unknown if _is_owned(each)]:
             places = [(fetched.topic, fetched.partition) for fetched, _ in taken]
-            found = yield from settled(calls.committed(self.core, {group: places}, self.core.now, stable=True))
-            self._rewind(taken, found[group])
+            try:
+                found = yield from settled(calls.committed(self.core, {group: places}, self.core.now, stable=True))
+            except TimeoutExpired as error:
+                log.warning("a transform cannot go on yet", extra={"group": group, "why": str(error)})
+            else:
+                self._rewind(taken, found[group])
+                break
         self._unknown = ()
 
     def _rewind(
@@ -249,6 +252,7 @@ class TransformTransactionCore(TransactionCore):
         self._transform, self._taken = transform, taken
 
     def begin(self) -> Steps[None]:
+        self._transform.refuse_other(self, self._taken)
         try:
             yield from super().begin()
         except GeneratorExit:  # nobody awaits it any more

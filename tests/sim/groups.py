@@ -318,7 +318,8 @@ class Coordinators:
         group.members[new] = member
         if group.leader == old.id:
             group.leader = new
-        group.store()
+        if group.state is State.STABLE:  # what is stored is no rebalance, which nobody would end
+            group.store()
         self._watch(group, [member])
         # The leader may know the old id already, and would assign to that: so once more.
         return member, group.state is State.COMPLETING

@@ -110,6 +110,7 @@ def _without_waiting(withdraw: Any) -> Any:
 def _not_flushed(commit: Any) -> Any:
     def broken(self: TransactionCore) -> Any:
         yield from ()
+        self._transactions.end()
         ended = self._transactions.commit(self._core.now)
         if not ended.done:
             yield ended

@@ -1,0 +1,93 @@
+"""Transforms in virtual time: what takes long, and what is not answered."""
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import pytest
+
+from ottla.codec import frames
+from ottla.codec.apis.end_txn import EndTxnRequest
+from ottla.codec.apis.offset_fetch import OffsetFetchRequest
+from ottla.errors import TransactionOutcomeUnknown
+from tests.sdk.test_cancellations import VirtualRun
+from tests.sdk.virtual import Virtual
+
+TIMEOUT = 2.0
+"""`api_timeout` in seconds."""
+
+
+class Scene(VirtualRun):
+    """A broker that falls silent with a request of a certain kind, once for each that is named, for a while."""
+
+    def __init__(self, *silences: type, seconds: float = 3 * TIMEOUT) -> None:
+        super().__init__(Virtual())
+        self._silences, self._seconds = list(silences), seconds
+        self._begun: Callable[[Iterable[bytes]], None] = self.virtual.begun
+        self.virtual.begun = self._look  # type: ignore[method-assign] # to see what is written
+
+    def _look(self, requests: Iterable[bytes]) -> None:
+        requests = list(requests)
+        self._begun(requests)
+        kinds = {type(frames.parse_request(each).message) for each in requests}
+        if self._silences and self._silences[0] in kinds:
+            self._silences.pop(0)
+            self.hold()
+            self.answer_in(self._seconds)
+
+    def play(self, scenario: Any) -> None:
+        with self.virtual:
+            self.virtual.run(scenario)
+
+
+def test_a_block_that_takes_longer_than_its_transaction_may_is_repeated() -> None:
+    run = Scene()
+
+    async def scenario() -> None:
+        await run.topic("in", [b"0"])
+        await run.topic("out")
+        committed: list[bool | None] = []
+        async with (
+            run.connect() as client,
+            client.transform("in", group="g", transactional_id="t", transaction_timeout=1.0) as transform,
+        ):
+            async for batches in transform:
+                async with transform.transaction(batches) as txn:
+                    await txn.send("out", b"%d" % len(committed))
+                    if not committed:
+                        await run.sleep(60.0)
+                    await txn.send("out", b"%d" % len(committed))
+                committed.append(txn.committed)
+                if txn.committed:
+                    break
+            assert committed == [False, True]
+            assert (await client.committed("g"))["in", 0].offset == 1
+
+    run.play(scenario())
+
+
+@pytest.mark.parametrize(("timeout", "first"), [(60.0, [b"2"]), (1.0, [b"0", b"1"])], ids=["committed", "aborted"])
+def test_after_an_unknown_outcome_the_loop_waits_until_it_is_known_where_the_group_stands(
+    timeout: float, first: list[bytes]
+) -> None:
+    run = Scene(EndTxnRequest, OffsetFetchRequest)
+
+    async def scenario() -> None:
+        await run.topic("in", [b"0", b"1"], [b"2"])
+        await run.topic("out")
+        async with (
+            run.connect(api_timeout=TIMEOUT, request_timeout=TIMEOUT) as client,
+            client.transform(
+                "in", group="g", transactional_id="t", max_records=2, transaction_timeout=timeout
+            ) as transform,
+        ):
+            batches = await anext(transform)
+            with pytest.raises(TransactionOutcomeUnknown):
+                async with transform.transaction(batches) as txn:
+                    await txn.send("out", b"made")
+            assert txn.committed is None
+            following = await anext(transform)
+            assert [record.value for record in following] == first
+            async with transform.transaction(following):
+                pass
+
+    run.play(scenario())
