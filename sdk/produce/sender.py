@@ -329,6 +329,7 @@ class Sender:
 
         def ended(answer: ProduceResponse | OttlaError | None, now: float) -> None:
             target.in_flight -= 1
+            self.identity.answered((queue.place for queue in batches.values()), now)
             self._answered(node, request, answer, unsendable, now)
             if target.ready:
                 self._turn[node.id] = None

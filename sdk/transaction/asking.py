@@ -17,7 +17,7 @@ from ottla.sdk.cluster.coordinators import Coordinators
 from ottla.sdk.connection.versions import Range
 from ottla.sdk.steps import Steps, settled
 
-_SHORTEST_PAUSE = 0.002
+_SHORTEST_PAUSE = 0.001
 _LONGEST_PAUSE = 0.2
 """Seconds between two attempts while markers are being written."""
 

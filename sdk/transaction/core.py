@@ -49,11 +49,9 @@ class TransactionCore:
         if self._number >= 0:
             raise LocalProtocolError("a transaction is begun once: make another one with producer.transaction()")
         self._check_alone()
-        while True:
+        while self._transactions.state is not State.READY:  # or not any more, when the task that waited for it runs
             yield from settled(self._transactions.ready(self._core.now))
             self._check_alone()  # others may have waited, too
-            if self._transactions.state is State.READY:
-                break
         self._transactions.begin(self._core.now)
         self._number = self._transactions.number
 

@@ -27,7 +27,7 @@ Rules:
 Source: TransactionManager.java, Sender.java (maybeSendTransactionalRequest); KIP-98, KIP-360, KIP-890.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from ottla.codec.apis.add_partitions_to_txn import AddPartitionsToTxnResponse
@@ -69,7 +69,9 @@ from ottla.sdk.produce.identity import Identity
 from ottla.sdk.steps import Steps
 from ottla.sdk.transaction.asking import ask_coordinator
 from ottla.sdk.transaction.fencing import FENCING, LIMIT, Fenced, explained, find_out, is_replaced
+from ottla.sdk.transaction.implicit import ImplicitJoining
 from ottla.sdk.transaction.joining import Joining
+from ottla.sdk.transaction.markers import Markers
 from ottla.sdk.transaction.offsets import TransactionOffsets
 from ottla.sdk.transaction.states import FEATURE, IMPLICIT, TRANSITIONS, Input, State
 
@@ -129,8 +131,10 @@ class Transactions:
         self._found: Outcome[str] | None = None
         """Why the producer was fenced."""
         refused = self._refused
-        self._joining = Joining(core, transactional_id, self._coordinator, wake=wake, refused=refused)
-        self.offsets = TransactionOffsets(core, transactional_id, self._joining, refused)
+        self._markers = Markers()
+        self._joining = Joining(core, transactional_id, self._markers, self._coordinator, wake=wake, refused=refused)
+        self._implicit = ImplicitJoining(core, transactional_id, self._markers, wake)
+        self.offsets = TransactionOffsets(core, transactional_id, self._joining, self._implicit, refused)
         self._begun = False
         """A batch was sent."""
         self._begun_at = 0.0
@@ -159,10 +163,14 @@ class Transactions:
 
     def admits(self, queue: PartitionQueue) -> bool:
         """Whether batches of a partition can be sent now; has it join if that is what they lack."""
-        if self.version < IMPLICIT and not self._joining.partition(queue):
+        if not (self._implicit if self.version >= IMPLICIT else self._joining).partition(queue):
             return False
         self._begun = True
         return True
+
+    def answered(self, places: Iterable[TopicPartition], now: float) -> None:
+        """A Produce was."""
+        self._implicit.answered(places, now)
 
     @property
     def may_forget(self) -> bool:
@@ -214,6 +222,8 @@ class Transactions:
         self._begun = self._unsure = False
         self._begun_at = now
         self._joining.begin(self.current)
+        if self.version >= IMPLICIT:
+            self._implicit.begin(now)
         self.offsets.begin(self.current, implicit=self.version >= IMPLICIT)
         self._changed(now)
         self.shown()
@@ -284,6 +294,7 @@ class Transactions:
         """Nothing more is sent: the transaction is to be aborted."""
         self._change(Input.ABORT)
         self._joining.stop()
+        self._implicit.stop()
         self.offsets.stop()
         self.shown()
 
@@ -399,6 +410,7 @@ class Transactions:
             producer_epoch=self.current.epoch,
             committed=self.state is State.COMMITTING,
         )
+        self._markers.ending(now)
         versions = END_TRANSACTION_2 if self.version >= IMPLICIT else END_TRANSACTION
         what = f"EndTxn of {self.transactional_id!r}"
         self._run(what, now, lambda task: self._coordinator(task, request, versions), self._end_answered)
@@ -407,6 +419,7 @@ class Transactions:
         error = task.outcome.error
         self._unsure |= task.repeated
         if error is None:
+            self._markers.ended(now)
             self._over(task.outcome.result())
         elif isinstance(error, TimeoutExpired):
             self._unsure, self.trouble = True, str(error)

@@ -148,6 +148,23 @@ async def test_offsets_go_with_the_transaction_or_not_at_all(loop: Loop, ottla_b
             assert [record.value for record in await anext(consumer)] == VALUES[2:3]
 
 
+async def test_what_sends_in_one_turn_of_the_loop_does_so_in_no_other(loop: Loop, ottla_broker: Broker) -> None:
+    async with loop.connect(ottla_broker.bootstrap) as client:
+        await fill(client, "in", VALUES)
+        await client.create_topic("out", partitions=1)
+        async with client.transform("in", group="g", transactional_id="t-1", max_records=1) as transform:
+            before = None
+            async for batches in transform:
+                async with transform.transaction(batches) as txn:
+                    await txn.send_soon("out", b"mine")
+                    if before is not None:
+                        for _ in range(10):  # the first of each millisecond goes another way
+                            with pytest.raises(LocalProtocolError, match="this transaction is over"):
+                                await before("out", b"late")
+                        break
+                    before = txn.send_soon
+
+
 async def test_offsets_of_others_are_refused_at_the_call(ottla_broker: Broker) -> None:
     async with ottla.connect(ottla_broker.bootstrap) as client, ottla.connect(ottla_broker.bootstrap) as another:
         await fill(client, "in", VALUES[:2], partitions=1)
