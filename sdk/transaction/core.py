@@ -55,6 +55,13 @@ class TransactionCore:
         self._transactions.begin(self._core.now)
         self._number = self._transactions.number
 
+    def undo(self) -> None:
+        """That it has begun has not reached the caller: end it."""
+        if self._is_open:
+            self._transactions.stop()
+            self._producer.withdraw(LocalProtocolError("the transaction was interrupted as it began"))
+            self._transactions.abort(self._core.now)
+
     def check(self) -> None:
         """Raise why no record can be taken, if so."""
         self._transactions.check(self._number)
@@ -82,7 +89,7 @@ class TransactionCore:
         if error is not None:
             if self._is_open:
                 yield from self._abort(error)
-                yield from self._raise_cause(error)
+                yield from self._raise_cause(alone(error))
             return
         try:
             yield from self._commit()
@@ -94,7 +101,7 @@ class TransactionCore:
                 yield from self._raise_cause(failed)
             raise
 
-    def _raise_cause(self, first: BaseException) -> Steps[None]:
+    def _raise_cause(self, first: BaseException | None) -> Steps[None]:
         """Raise what has ended the producer, or what is known of its fencing, in place of what came of it ``first``."""
         if not isinstance(first, OttlaError):
             return
@@ -168,3 +175,13 @@ class TransactionCore:
             )
         elif ended.error is not None:
             error.add_note(f"the transaction was not aborted by its producer: {ended.error}")
+
+
+def alone(error: BaseException | None) -> BaseException | None:
+    """The first of a group in which all are errors of ottla's, as a nursery or a TaskGroup raises them; else itself."""
+    if not isinstance(error, BaseExceptionGroup) or error.split(OttlaError)[1] is not None:
+        return error
+    first: BaseException = error
+    while isinstance(first, BaseExceptionGroup):
+        first = first.exceptions[0]
+    return first

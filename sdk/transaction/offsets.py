@@ -158,8 +158,9 @@ class TransactionOffsets:
             request = self._request(commits.group, offsets, member)
             versions = COMMIT_IN_TRANSACTION_2 if self._implicit else COMMIT_IN_TRANSACTION
             self.sent = True
+            judge = partial(_judge, offsets)
             try:
-                yield from ask_coordinator(task, self._core.coordinators, commits.group, request, _judge, versions)
+                yield from ask_coordinator(task, self._core.coordinators, commits.group, request, judge, versions)
                 return
             except OF_THE_MEMBER as error:
                 # Either the partitions are lost now, or they stay its own in a new generation.
@@ -198,14 +199,17 @@ class TransactionOffsets:
         )
 
 
-def _judge(answer: TxnOffsetCommitResponse) -> OttlaError | None:
-    """The first error of a partition; an answer without any is no answer."""
-    results = [(topic.name, each) for topic in answer.topics for each in topic.partitions]
-    if not results:
-        return RemoteProtocolError("TxnOffsetCommit was answered without a partition")
-    for name, each in results:
-        if each.error_code:
-            return broker_error(each.error_code, f"offset of {name}-{each.partition_index}")
+def _judge(offsets: Offsets, answer: TxnOffsetCommitResponse) -> OttlaError | None:
+    """The first error of a partition, or that one was left out."""
+    codes = {
+        (topic.name, each.partition_index): each.error_code for topic in answer.topics for each in topic.partitions
+    }
+    for name, index in (each.place for each in offsets):
+        code = codes.get((name, index))
+        if code is None:
+            return RemoteProtocolError(f"TxnOffsetCommit was answered without {name}-{index}")
+        if code:
+            return broker_error(code, f"offset of {name}-{index}")
     return None
 
 

@@ -28,6 +28,7 @@ Source: TransactionManager.java, Sender.java (maybeSendTransactionalRequest); KI
 """
 
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from typing import Any
 
 from ottla.codec.apis.add_partitions_to_txn import AddPartitionsToTxnResponse
@@ -42,6 +43,7 @@ from ottla.errors import (
     OperationNotAttempted,
     OttlaError,
     ProducerFenced,
+    RemoteProtocolError,
     TimeoutExpired,
     TransactionAbortable,
     TransactionAborted,
@@ -267,7 +269,8 @@ class Transactions:
             raise self._why_failed()
         if number not in (None, self.number) or not self.is_open:
             over = "this transaction is over" if number else "no transaction is open"
-            raise LocalProtocolError(f"{over}: send within `async with producer.transaction() as txn`")
+            over = "this transaction has not begun" if number is not None and number < 0 else over
+            raise LocalProtocolError(f"{over}: send within the block of producer.transaction()")
         self.raise_doom()
 
     def raise_doom(self) -> None:
@@ -484,11 +487,12 @@ class Transactions:
         self.trouble = ""
         if self.state is State.COMMITTING:
             self.offsets.committed()
-        if answer is not None and answer.producer_id >= 0:
+        if answer is not None and min(answer.producer_id, answer.producer_epoch) >= 0:
             self.current = Identity(answer.producer_id, answer.producer_epoch)
             self._change(Input.ENDED)
         else:
-            renews = self._unsure or self._leaves_gaps() or (self._explicit and self._can_be_implicit)
+            nameless = self.version >= IMPLICIT and answer is not None
+            renews = nameless or self._unsure or self._leaves_gaps() or (self._explicit and self._can_be_implicit)
             self._change(Input.RENEW if renews else Input.ENDED)
         self._ended.succeed(None)
         self._core.soon(self._initialize)  # if the epoch has to rise
@@ -496,12 +500,25 @@ class Transactions:
 
     def _coordinator(self, task: Task[Any], request: Any, versions: Range) -> Steps[Any]:
         coordinators = self._core.transaction_coordinators
-        return ask_coordinator(task, coordinators, self.transactional_id, request, self._judge, versions)
+        judge = partial(self._judge, request)
+        return ask_coordinator(task, coordinators, self.transactional_id, request, judge, versions)
 
-    def _judge(self, answer: Any) -> OttlaError | None:
+    def _judge(self, request: Any, answer: Any) -> OttlaError | None:
         what = f"transactional id {self.transactional_id!r}"
         if not isinstance(answer, AddPartitionsToTxnResponse):
-            return broker_error(answer.error_code, what) if answer.error_code else None
+            if answer.error_code:
+                return broker_error(answer.error_code, what)
+            if isinstance(answer, InitProducerIdResponse) and min(answer.producer_id, answer.producer_epoch) < 0:
+                return RemoteProtocolError(f"InitProducerId was answered without a producer id: {what}")
+            return None
+        answered = {
+            (topic.name, each.partition_index)
+            for topic in answer.results_by_topic_v3_and_below
+            for each in topic.results_by_partition
+        }
+        for topic in request.v3_and_below_topics:
+            if any((topic.name, each) not in answered for each in topic.partitions):
+                return RemoteProtocolError(f"AddPartitionsToTxn was answered without all of {topic.name!r}: {what}")
         codes = {
             each.partition_error_code: f"{what}, {topic.name}-{each.partition_index}"
             for topic in answer.results_by_topic_v3_and_below

@@ -366,7 +366,7 @@ def test_to_put_a_transaction_together_costs_what_it_is_made_of() -> None:
     class Reading:
         has_batch = True
 
-        def poll(self, task: object, timeout: float) -> Any:
+        def poll(self, task: object, timeout: float, reader: object) -> Any:
             return next(batches, None)
             yield
 
