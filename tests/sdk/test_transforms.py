@@ -326,7 +326,7 @@ async def test_options_that_make_no_sense_are_refused(ottla_broker: Broker) -> N
                 client.transform("in", **{"group": "g", "transactional_id": "t", **wrong})  # type: ignore[arg-type]
 
 
-# -- what would pass over records ---------------------------------------------------------------------------------------
+# -- what would pass over records -----------------------------------------------------------------------------------
 
 
 async def test_the_consumer_of_a_transform_is_read_and_commits_for_it_alone(ottla_broker: Broker) -> None:
