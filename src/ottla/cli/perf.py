@@ -326,7 +326,7 @@ def _check_transactions(name: str | None, records: int | None, seconds: float | 
     if name is not None and acks is not Acks.ALL:
         raise typer.BadParameter("transactions need all", param_hint="--acks")
     if records and seconds:
-        raise typer.BadParameter("goes without --transaction-seconds", param_hint="--transaction-records")
+        raise typer.BadParameter("bound them by records or by seconds, not by both", param_hint="--transaction-records")
 
 
 @dataclass(frozen=True)
