@@ -18,6 +18,7 @@ AbortTransactionHandler, FenceProducersHandler; TransactionsCommand.java; KIP-66
 """
 
 import math
+import shlex
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import astuple
 from typing import Any, NamedTuple
@@ -449,7 +450,8 @@ def _refuse_owned(task: Task[Any], place: TopicPartition, writer: Writer) -> Ste
         whose = f"the transaction in {place_name(place)} is that of transactional id {name!r}, {owner.state}"
         ends = f"its coordinator, node {node.id} ({node.host}:{node.port}), ends it"
         when = f"{owner.timeout:g} s after its beginning at the latest"
-        instead = "wait, or fence its producer; `force` would tear it apart"
+        fence = f"`ottla transactions fence {shlex.quote(name)}`"
+        instead = f"wait, or fence its producer ({fence}); `force` would tear it apart"
         raise LocalProtocolError(f"{whose}: {ends} {when}; {instead}")
 
 

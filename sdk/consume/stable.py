@@ -15,6 +15,7 @@ Source: UnifiedLog.java (lastStableOffset, activeProducers); KIP-664.
 """
 
 import math
+import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -156,7 +157,8 @@ class StableOffsets:
             return f"{whose}, and hangs, because {reason}: end it by `ottla transactions abort`"
         known = owner.start_timestamp is not None and not math.isnan(self._wall)
         age = f", for {now + self._wall - (owner.start_timestamp or 0) / 1000:.0f} s" if known else ""
-        return f"{whose}{age}, until that ends it or its timeout of {owner.timeout:g} s is over"
+        end = f"until that ends it or its timeout of {owner.timeout:g} s is over"
+        return f"{whose}{age}, {end}; `ottla transactions fence {shlex.quote(owner.transactional_id)}` ends it now"
 
     # -- what stands still --------------------------------------------------------------------------------------------
 

@@ -19,9 +19,9 @@ class Failed(Exception):
     """Why a transaction is aborted."""
 
 
-def ottla_(broker: Broker, *arguments: str) -> str:
+def ottla_(broker: Broker, *arguments: str, says: str = "") -> str:
     done = program.run(*arguments, "--bootstrap", broker.bootstrap)
-    assert (done.returncode, done.stderr) == (0, b"")
+    assert (done.returncode, done.stderr.decode()) == (0, says)
     return done.stdout.decode()
 
 
@@ -52,7 +52,8 @@ def abort(log: contextlib.ExitStack) -> None:
 def test_consume_reads_what_is_committed_and_ends_where_a_transaction_is_open(
     ottla_broker: Broker, log: contextlib.ExitStack
 ) -> None:
-    assert ottla_(ottla_broker, "consume", "t", "--until-end", *COMMITTED) == "a\nb\n"
+    held_back = "1 record(s) wait behind an open transaction\n"
+    assert ottla_(ottla_broker, "consume", "t", "--until-end", *COMMITTED, says=held_back) == "a\nb\n"
     abort(log)
     assert ottla_(ottla_broker, "consume", "t", "--until-end", *COMMITTED) == "a\nb\n"
     assert ottla_(ottla_broker, "consume", "t", "--until-end", "--group", "g", *COMMITTED) == "a\nb\n"

@@ -59,9 +59,13 @@ def test_what_hangs_is_found_and_aborted_as_it_is_shown(ottla_broker: Broker) ->
     ):
         for partition in range(2):
             txn.send("t", b"lost", partition=partition)
-        assert run(ottla_broker, *at_once) == (0, "", "no transaction hangs\n")
+        open_ = "no transaction hangs; 1 open: ottla transactions list --state ongoing\n"
+        assert run(ottla_broker, *at_once) == (0, "", open_)
         code, out, err = run(ottla_broker, "transactions", "abort", "t:0", "--start-offset", "0")
         assert (code, out, "'t-1', Ongoing" in err, err.count("\n")) == (1, "", True, 1), err
+        assert err.endswith(
+            "; wait, or fence its producer (`ottla transactions fence t-1`); `--force` would tear it apart\n"
+        )
         lose(ottla_broker, "t-1")
     assert run(ottla_broker, "transactions", "find-hanging", "--json") == (0, "[]\n", "")
     code, out, err = run(ottla_broker, *at_once)

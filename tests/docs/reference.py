@@ -22,7 +22,10 @@ FOLDER = ROOT / "docs" / "reference"
 OPTIONS = ROOT / "sdk" / "options.py"
 
 Definition = ast.FunctionDef | ast.AsyncFunctionDef
-SPOKEN = {"__anext__": "async for batch in consumer"}
+SPOKEN = {
+    "Consumer.__anext__": "async for batch in consumer",
+    "Transform.__anext__": "async for batches in transform",
+}
 """Methods without a name of their own, and how they are called."""
 
 
@@ -158,7 +161,7 @@ def keywords(node: Definition, options: list[ast.ClassDef]) -> str:
 
 def method(of: str, source: list[str], node: Definition) -> str:
     name = f"{of}.{node.name}" if of else node.name
-    title = SPOKEN.get(node.name, name)
+    title = SPOKEN.get(name, name)
     if options := declared_by(node):
         block = keywords(node, options)
     elif is_property(node):
@@ -169,7 +172,7 @@ def method(of: str, source: list[str], node: Definition) -> str:
     text = described(name, node)
     for each in options:
         text += "\n\n" + described(each.name, each).replace("**Attributes**", "**Args**")
-    if node.name in SPOKEN:
+    if name in SPOKEN:
         return f"### {title}\n\n{text}\n"
     return f"{'###' if of else '##'} {title}\n\n```python\n{block}\n```\n\n{text}\n"
 
@@ -183,7 +186,7 @@ def klass(source: list[str], node: ast.ClassDef, *, brief: bool) -> Iterator[str
     for each in node.body:
         if not isinstance(each, Definition) or brief or is_overload(each):
             continue
-        if not each.name.startswith("_") or each.name in SPOKEN:
+        if not each.name.startswith("_") or f"{node.name}.{each.name}" in SPOKEN:
             yield method(node.name, source, each)
 
 

@@ -152,7 +152,8 @@ def test_a_reader_that_waits_for_a_transaction_says_for_whose_since_when_and_unt
     [line] = lines(cluster)
     assert line.startswith("t-0 at 3: the last stable offset has stood still for 6.0 s, with 2 record(s) behind it: ")
     whose = "the transaction of transactional id 'billing' (producer id 4711, epoch 3) is open there, for 8 s"
-    assert line.endswith(f"{whose}, until that ends it or its timeout of 60 s is over")
+    until = "until that ends it or its timeout of 60 s is over; `ottla transactions fence billing` ends it now"
+    assert line.endswith(f"{whose}, {until}")
 
     with caplog.at_level(logging.WARNING, "ottla.sdk.consumer"):
         cluster.run(10 * REPORT)

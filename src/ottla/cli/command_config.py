@@ -34,8 +34,9 @@ _IN_KAFKAS_TERMS = {
     r"the key as key=…": "the key as ssl.key.location",
     r"give certificate=… as well": "give ssl.certificate.location as well",
     r"leave out sasl=": "say security.protocol=PLAINTEXT or SSL",
+    r"`force`": "`--force`",
 }
-"""What errors advise a program to write, and what it is in a file for ``--command-config``."""
+"""What errors advise a program to write, and what it is in a file for ``--command-config``, or as an option."""
 
 
 def read(file: Path | None, settings: Iterable[str] = (), *, option: str = "--command-config") -> dict[str, Any]:

@@ -1,13 +1,27 @@
 """All commands of `ottla`."""
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
 from ottla.cli import consume, demo, dump, exits, groups, offsets, perf, produce, servers, topics, transactions
 
+
+class _Commands(TyperGroup):
+    """Refuses values in words for people: pydantic, which checks them for Typer, puts its own before these."""
+
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            return super().invoke(ctx)
+        except typer.BadParameter as error:
+            error.message = error.message.removeprefix("Value error, ")
+            raise
+
+
 app = typer.Typer(
     name="ottla",
+    cls=_Commands,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode="rich",

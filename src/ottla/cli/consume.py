@@ -79,8 +79,9 @@ async def consume(
     async with connect() as client:
         first: dict[Place, int] = {}
         end: dict[Place, int] | None = None
+        held_back = 0
         if until_end or partitions:
-            first, reached = await _bounds(client, topic, where, partitions, level)
+            first, reached, held_back = await _bounds(client, topic, where, partitions, level)
             end = reached if until_end else None
         if group is not None:
             async with client.consumer(topic, group=group, start=where, isolation=level) as consumer:
@@ -91,6 +92,8 @@ async def consume(
         elif end is None or any(first[place] < end[place] for place in end):
             async with client.consumer(assign=first, isolation=level) as consumer:
                 await _print(consumer, form, count, end)
+    if held_back and until_end:
+        typer.echo(f"{held_back} record(s) wait behind an open transaction", err=True)
 
 
 def _start(text: str) -> Start:
@@ -106,15 +109,18 @@ def _start(text: str) -> Start:
 
 async def _bounds(
     client: "Client", topic: str, start: Start, partitions: list[int] | None, isolation: Level
-) -> tuple[dict[Place, int], dict[Place, int]]:
-    """The first offset to read of each partition, and where each ends now."""
+) -> tuple[dict[Place, int], dict[Place, int], int]:
+    """The first offset to read of each partition, where each ends now, and how many records an open transaction holds
+    back behind that, as offsets count them."""
     if partitions is None:
         partitions = [each.partition for each in (await client.describe_topic(topic)).partitions]
     places = [(topic, partition) for partition in partitions]
+    whole = await client.offsets(dict.fromkeys(places, "end")) if isolation == "read_committed" else {}
     end = await client.offsets(dict.fromkeys(places, "end"), isolation=isolation)
+    held_back = sum(max(offset - end[place], 0) for place, offset in whole.items())
     first = await client.offsets(dict.fromkeys(places, start), isolation=isolation) if start != "end" else end
     # -1: no record is as young as the time asked for, so the next one is the first.
-    return {place: offset if offset >= 0 else end[place] for place, offset in first.items()}, end
+    return {place: offset if offset >= 0 else end[place] for place, offset in first.items()}, end, held_back
 
 
 async def _print(

@@ -318,13 +318,15 @@ async def produce(
 
 def _check_transactions(name: str | None, records: int | None, seconds: float | None, acks: Acks) -> None:
     if name is None and (records or seconds):
-        raise typer.BadParameter("give the producer a --transactional-id", param_hint="transactions")
+        raise typer.BadParameter(
+            "give the producer a --transactional-id", param_hint=f"--transaction-{'records' if records else 'seconds'}"
+        )
     if name == "":
         raise typer.BadParameter("is empty", param_hint="--transactional-id")
     if name is not None and acks is not Acks.ALL:
         raise typer.BadParameter("transactions need all", param_hint="--acks")
     if records and seconds:
-        raise typer.BadParameter("bound them by records or by seconds, not by both", param_hint="transactions")
+        raise typer.BadParameter("bound them by records or by seconds, not by both", param_hint="--transaction-records")
 
 
 @dataclass(frozen=True)

@@ -19,6 +19,7 @@ from ottla.cli.places import Place, format_places, format_time, parse_duration, 
 
 if TYPE_CHECKING:
     from ottla.sdk.admin import HangingTransaction, ProducerIdAndEpoch, TransactionDescription, TransactionListing
+    from ottla.sdk.client import Client
     from ottla.sdk.events import Node
 
 app = typer.Typer(no_args_is_help=True, help="List, describe and abort transactions, and fence producers.")
@@ -111,22 +112,24 @@ async def find_hanging(
     scope = parse_places(topics, "TOPIC") if topics else None
     timeout = parse_duration(max_transaction_timeout, "--max-transaction-timeout").total_seconds()
 
-    def show(found: "tuple[HangingTransaction, ...]", *, whole: bool) -> None:
+    def show(found: "tuple[HangingTransaction, ...]", ongoing: int | None) -> None:
         if as_json:
             typer.echo(json.dumps([asdict(each) for each in found]))
         elif found:
             columns = ("topic", "partition", "start offset", "producer id", "epoch", "last record", "why")
             tables.show(columns, [_cells(each) for each in found])
             typer.echo("to abort one: ottla transactions abort TOPIC:PARTITION --start-offset OFFSET", err=True)
-        elif whole:
-            typer.echo("no transaction hangs", err=True)
+        elif ongoing is not None:
+            others = f"; {ongoing} open: ottla transactions list --state ongoing" if ongoing else ""
+            typer.echo(f"no transaction hangs{others}", err=True)
 
     async with connect() as client:
         try:
-            show(await client.find_hanging_transactions(scope, max_transaction_timeout=timeout), whole=True)
+            found = await client.find_hanging_transactions(scope, max_transaction_timeout=timeout)
         except PartialFailure as failure:
-            show(failure.found, whole=False)
+            show(failure.found, None)
             raise
+        show(found, 0 if found or as_json else await _ongoing(client))
 
 
 @app.command("abort", epilog="Example: ottla transactions abort orders:0 --start-offset 42")
@@ -200,6 +203,18 @@ async def fence(
         except PartialFailure as failure:
             show(failure.found)
             raise
+
+
+async def _ongoing(client: "Client") -> int:
+    """How many transactions are open, as far as brokers say: before Kafka 3.0 they do not."""
+    from ottla.errors import OttlaError, PartialFailure
+
+    try:
+        return len(await client.list_transactions(states=["ongoing"]))
+    except PartialFailure as failure:
+        return len(failure.found)
+    except OttlaError:  # what was asked for is answered without it
+        return 0
 
 
 # -- as text and JSON -------------------------------------------------------------------------------------------------
