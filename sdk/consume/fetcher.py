@@ -261,8 +261,8 @@ class Fetcher:
             yield from self._stable.explain(now)
         yield from self._scheduler.explain(now)
         if self._buffers and now - self._taken_at > _SLOW:
-            idle = now - self._taken_at
-            yield f"{self._buffers.size} bytes are there, of which the user has taken nothing for {idle:.1f} s"
+            since = f"for {now - self._taken_at:.1f} s" if math.isfinite(self._taken_at) else "yet"
+            yield f"{self._buffers.size} bytes are there, of which the user has taken nothing {since}"
 
     # -- taking and waiting -------------------------------------------------------------------------------------------
 

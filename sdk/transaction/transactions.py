@@ -51,6 +51,7 @@ from ottla.errors import (
     UnsupportedVersion,
     broker_error,
 )
+from ottla.sdk.admin import TransactionDescription
 from ottla.sdk.calls.call import Task
 from ottla.sdk.calls.transactions import describe_transactions
 from ottla.sdk.cluster.cluster import TopicPartition
@@ -435,45 +436,60 @@ class Transactions:
             self.trouble = str(error)
             self._core.later(now + _PAUSE, self._send_end_again)
         elif isinstance(error, TransactionAbortable | InvalidTxnState) and self.state is State.COMMITTING:
-            self._change(Input.REFUSED)
-            self.doom(None, 0, error)
-            if self.has_timed_out:
-                self.find_out()
-            abandoned = self._ended.done
-            self._ended.fail(error)
-            if abandoned:  # nobody waits for it any more, so nobody would abort
-                self.stop()
-                self._end(now)
+            self._cannot_commit(error, now)
         elif isinstance(error, InvalidTxnState) and self.state is State.ABORTING and not self._joining.joined:
             self._unsure = True  # nothing had joined, as far as the coordinator knows
             self._over(None)
-        elif isinstance(error, ProducerFenced) and self.state is State.ABORTING and self.version >= IMPLICIT:
-            # So it is answered, too, while the markers of the transaction before are being written: nothing of this one
-            # has reached the coordinator then. Nor need a transaction that has taken too long be the end of its
-            # producer. InitProducerId aborts what there is, or says who has fenced it.
-            self._renew_unless_replaced(error, now)
+        elif isinstance(error, ProducerFenced):
+            self._core.transaction_coordinators.forget(self.transactional_id)
+            described = describe_transactions(self._core, [self.transactional_id], now, LIMIT)
+            described.when_done(lambda: self._core.soon(lambda now: self._described(described, error, now)))
         else:
             self.give_up(error)
 
-    def _renew_unless_replaced(self, error: OttlaError, now: float) -> None:
-        """Ask for another epoch; but not where a newer producer has come, of which that would abort the transaction:
-        while one is open, Kafka does not look at the epoch of the producer that asks."""
-        described = describe_transactions(self._core, [self.transactional_id], now, LIMIT)
+    def _described(
+        self, described: Outcome[dict[str, TransactionDescription]], error: ProducerFenced, now: float
+    ) -> None:
+        """EndTxn was refused as of a fenced producer: act on what the coordinator has of the transactional id.
 
-        def seen(now: float) -> None:
-            if self.state is not State.ABORTING:
-                return
-            assert self.current is not None
-            if not described.error and is_replaced(self.current, described.result()[self.transactional_id]):
-                self.give_up(error)
-            else:
-                self._change(Input.RENEW)
-                self._initialize(now)
+        - Another producer: this is the end of this one. InitProducerId would abort a transaction of the other, because
+          Kafka does not look at the epoch of the producer that asks while one is open.
+        - This one, which is about to commit: a node that does not know its successor yet has spoken from memory.
+        - This one, which aborts, in version 2: the markers of the transaction before are being written, and nothing of
+          this one has reached the coordinator. InitProducerId waits for that.
+        - The epoch in which a transaction of this one was aborted for its age: in version 2 InitProducerId goes on.
+        """
+        if self.state not in (State.COMMITTING, State.ABORTING) or self._task is not None or self.current is None:
+            return
+        known = None if described.error else described.result()[self.transactional_id]
+        implicit, commits = self.version >= IMPLICIT, self.state is State.COMMITTING
+        if known is not None and is_replaced(self.current, known):
+            self.give_up(error)
+        elif commits and known is not None and known.producer_epoch == self.current.epoch and self._may_have_moved(now):
+            self.trouble = str(error)
+            self._core.later(now + _PAUSE, self._send_end_again)
+        elif commits and known is not None and known.producer_epoch != self.current.epoch and implicit:
+            self._cannot_commit(error, now)
+        elif not commits and implicit:
+            self._change(Input.RENEW)
+            self._initialize(now)
+        else:
+            self.give_up(error)
 
-        described.when_done(lambda: self._core.soon(seen))
+    def _cannot_commit(self, error: OttlaError, now: float) -> None:
+        """The coordinator cannot, but abort."""
+        self._change(Input.REFUSED)
+        self.doom(None, 0, error)
+        if self.has_timed_out:
+            self.find_out()
+        abandoned = self._ended.done
+        self._ended.fail(error)
+        if abandoned:  # nobody waits for it any more, so nobody would abort
+            self.stop()
+            self._end(now)
 
     def _may_have_moved(self, now: float) -> bool:
-        """A coordinator says that there is nothing to commit: it may be one that does not know its successor yet."""
+        """A coordinator says what cannot be: it may be one that does not know its successor yet."""
         if self._look_until is None:
             self._look_until = now + _MOVED_LIMIT
         return now < self._look_until

@@ -87,6 +87,19 @@ def test_a_seek_drops_what_was_on_its_way() -> None:
     assert read(world, fetcher, 10) == {("t", 0): list(range(40, 50))}
 
 
+def test_what_nobody_takes_is_explained() -> None:
+    world = World(ModelBroker({"t": 1}))
+    fill(world, ("t", 0), 50)
+    fetcher = reader(world, {("t", 0): Offset(0)})
+    world.run(fetcher.wait())
+    assert [each for each in fetcher.explain(world.now) if "taken nothing yet" in each]
+    assert fetcher.take() is not None
+    fill(world, ("t", 0), 50, first=50)
+    world.run(fetcher.wait())
+    assert not [each for each in fetcher.explain(world.now) if "taken nothing" in each]
+    assert [each for each in fetcher.explain(world.now + 7.0) if "taken nothing for 7." in each]
+
+
 def test_partitions_take_turns() -> None:
     world = World(ModelBroker({"t": 3}))
     for index in range(3):

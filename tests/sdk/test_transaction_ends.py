@@ -34,6 +34,8 @@ from ottla.sdk.transaction.core import TransactionCore
 from tests.sdk.calling import Call, Cancelled, T
 from tests.sdk.coordinator import VERSIONS, Coordinator
 
+DESCRIBE = 65
+"""The key of DescribeTransactions."""
 DOUBT = 5.0
 """Seconds after which a coordinator is believed in any case."""
 
@@ -87,6 +89,22 @@ class Teller:
         self.world.answer(self.world.asked(EndTxnRequest), answer)
         self._end.go_on()
         self.world.later(seconds)
+
+    def describe(self, producer_id: int, epoch: int, state: str) -> None:
+        """Say what the coordinator has of the transactional id, as often as it is asked."""
+        known = TransactionState(
+            error_code=0,
+            transactional_id="t-1",
+            transaction_state=state,
+            transaction_timeout_ms=60_000,
+            transaction_start_time_ms=-1,
+            producer_id=producer_id,
+            producer_epoch=epoch,
+            topics=(),
+        )
+        while waiting := self.world.pending(DescribeTransactionsRequest):
+            self.world.answer(waiting[0], DescribeTransactionsResponse(transaction_states=(known,)))
+            self._end.go_on()
 
     def accept(self, epoch: int) -> None:
         answer = EndTxnResponse(error_code=0, producer_id=7, producer_epoch=epoch)
@@ -155,33 +173,69 @@ def test_an_abort_that_is_refused_as_of_a_fenced_producer_need_not_be_its_end() 
     assert following.go_on().error is None
 
 
+def test_a_coordinator_that_does_not_know_yet_that_another_has_taken_over_fences_nobody(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(VERSIONS, DESCRIBE, (0, 0))
+    teller = Teller()
+    transaction, end = teller.commit()
+    lookups = teller.world.lookups
+    teller.refuse(ProducerFenced.code, seconds=0.0)  # of its memory of the transaction before
+    teller.describe(7, 0, "Ongoing")
+    teller.world.later(1.0)
+    assert teller.world.lookups > lookups and teller.world.asked(EndTxnRequest).committed and not end.go_on().over
+    teller.accept(epoch=1)
+    assert end.go_on().over and end.error is None and transaction.committed
+
+
+def test_a_coordinator_that_goes_on_to_say_that_a_producer_is_fenced_is_believed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(VERSIONS, DESCRIBE, (0, 0))
+    teller = Teller()
+    _, end = teller.commit()
+    until = teller.world.now + DOUBT
+    while not end.go_on().over and teller.world.now < until:
+        if teller.world.pending(EndTxnRequest):
+            teller.refuse(ProducerFenced.code, seconds=0.0)
+        teller.describe(7, 0, "Ongoing")
+        teller.world.later(0.1)
+    assert isinstance(end.error, ProducerFenced)
+
+
+def test_a_commit_of_a_transaction_that_was_too_old_is_not_the_end_of_its_producer(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(VERSIONS, DESCRIBE, (0, 0))
+    teller = Teller()
+    transaction, end = teller.commit()
+    for committed in (True, False):
+        assert teller.world.asked(EndTxnRequest).committed == committed
+        teller.refuse(ProducerFenced.code, seconds=0.0)
+        teller.describe(7, 1, "CompleteAbort")
+        end.go_on()
+    teller.initialize(epoch=2)
+    assert end.go_on().over and isinstance(end.error, TransactionAborted) and transaction.committed is False
+    teller.commit()
+    teller.world.later(1.0)  # a question of why was never answered, so there is another connection
+    assert teller.world.asked(EndTxnRequest).producer_epoch == 2
+
+
 NEWER = {"another producer has come": (7, 2, "Ongoing"), "its transaction was too old": (7, 1, "CompleteAbort")}
 
 
 @pytest.mark.parametrize("why", NEWER)
 def test_a_producer_that_was_fenced_does_not_fence_the_newer_one(why: str, monkeypatch: pytest.MonkeyPatch) -> None:
     # While a transaction is open Kafka does not look at the epoch in InitProducerId, and aborts it.
-    monkeypatch.setitem(VERSIONS, 65, (0, 0))
+    monkeypatch.setitem(VERSIONS, DESCRIBE, (0, 0))
     producer_id, epoch, state = NEWER[why]
     teller = Teller()
     end = teller.abort(teller.send())
     teller.store(InvalidProducerEpoch.code)
     end.go_on()
     teller.refuse(ProducerFenced.code, seconds=0.0)
-    while waiting := teller.world.pending(DescribeTransactionsRequest):
-        assert not teller.world.pending(InitProducerIdRequest)
-        known = TransactionState(
-            error_code=0,
-            transactional_id="t-1",
-            transaction_state=state,
-            transaction_timeout_ms=60_000,
-            transaction_start_time_ms=-1,
-            producer_id=producer_id,
-            producer_epoch=epoch,
-            topics=(),
-        )
-        teller.world.answer(waiting[0], DescribeTransactionsResponse(transaction_states=(known,)))
-        end.go_on()
+    assert not teller.world.pending(InitProducerIdRequest)
+    teller.describe(producer_id, epoch, state)
     assert bool(teller.world.pending(InitProducerIdRequest)) == (state == "CompleteAbort")
 
 
