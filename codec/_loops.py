@@ -1011,6 +1011,10 @@ class SendFastPath:
         self._appends, self._otherwise, self._clock = appends, otherwise, clock
         self._stamp = 0
 
+    def close(self) -> None:
+        """Leave everything to ``otherwise`` from now on."""
+        self._appends = AppendFastPath(None, 0)
+
     def accept(
         self,
         topic: str,

@@ -2192,6 +2192,10 @@ cdef class SendFastPath:
         self.appends, self.otherwise, self.clock = appends, otherwise, clock
         self.stamp = 0
 
+    def close(self):
+        """See `ottla.codec._loops.SendFastPath.close`."""
+        self.appends = AppendFastPath(None, 0)
+
     def accept(
         self, topic, value, *, key=None, partition=None, headers=(), timestamp=None, on_delivery=None
     ):

@@ -37,7 +37,13 @@ from ottla.brokerlite.machines.transaction import EPOCH_RISES, State, Transactio
 from ottla.brokerlite.machines.transactions import Producing, Transactions, TransactionSettings
 from ottla.brokerlite.machines.waits import Later, Wait, Waits
 from ottla.codec.frames import RequestHeader
-from ottla.errors import BrokerError, KafkaStorageError, RemoteProtocolError, UnknownTopicOrPartition
+from ottla.errors import (
+    BrokerError,
+    CoordinatorNotAvailable,
+    KafkaStorageError,
+    RemoteProtocolError,
+    UnknownTopicOrPartition,
+)
 from ottla.session import Session
 
 if TYPE_CHECKING:
@@ -48,7 +54,7 @@ log = logging.getLogger("ottla.brokerlite")
 PRODUCER_ID_BLOCK = 1000
 """Producer ids that are reserved on disk at once, as in Kafka."""
 _AGAIN = 1.0
-"""Seconds until open transactions are looked at again, where the disk refused a marker at the start."""
+"""Seconds until open transactions are looked at again, where the disk refused what was to be written of one."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -183,7 +189,10 @@ class BrokerCore:
             new_producer_id=self.new_producer_id,
             mark=self._mark,
             when_written=self.when_written,
+            completed=self._completed,
         )
+        self._decided: set[str] = set()
+        """Transactional ids whose last transaction was decided before the start, and is not complete yet."""
         self._actions: list[Action] = []
         self._jobs: list[Job] = []
         self.housekeeping = Housekeeping(
@@ -208,8 +217,9 @@ class BrokerCore:
         for topic in self.topics.by_name.values():
             for partition in topic.partitions:
                 partition.producers.seen_at(now)
+        self._decided.update(name for name, each in self.transactions.by_id.items() if each.is_decided)
         self.transactions.resume(now)
-        self.when_written(self._end_hanging)  # when the transactions that were decided are complete
+        self._end_hanging()  # before anybody ends a transaction of which a partition is not known
         self.housekeeping.resume(now)
 
     # -- for the driver
@@ -423,10 +433,10 @@ class BrokerCore:
         """After a start, see to what is open in a partition and not with its coordinator: the disk has lost a record of
         one of them.
 
-        What was decided is complete by now. A batch may be there whose partition the coordinator does not know to be
-        part of the transaction, or of the one after the decided one: it is from now on, so that the producer can go on,
-        or its time runs out. Nobody was told of what the disk did not hold, so anything else is aborted; but where
-        nothing waits for the disk, it may be a marker that is lost.
+        A batch may be there whose partition the coordinator does not know to be part of the transaction: it is from
+        now on, so that the producer can go on, or its time runs out. Nobody was told of what the disk did not hold, so
+        anything else is aborted; but where nothing waits for the disk, it may be a marker that is lost. Of a producer
+        whose transaction was decided there may be a batch of the next one: it waits until that is complete.
         """
         self.transactions.catch_up(self._highest_epochs())
         by_producer = {
@@ -440,12 +450,17 @@ class BrokerCore:
                 place = topic.name, index
                 for producer_id in list(partition.producers.ongoing):
                     known = self.transactions.by_id.get(by_producer.get(producer_id, ""))
-                    if known is not None and known.is_decided:  # the disk has refused a marker
-                        again = True
-                    elif known is None or not self._is_part(place, partition, known):
-                        self._end_or_join(place, partition, producer_id, known)
+                    if known is not None and (known.is_decided or self._is_part(place, partition, known)):
+                        continue
+                    again |= not self._end_or_join(place, partition, producer_id, known)
         if again:
-            self.timers.set("hanging", self.clock.now + _AGAIN, lambda _: self.when_written(self._end_hanging))
+            self.timers.set("hanging", self.clock.now + _AGAIN, lambda _: self._end_hanging())
+
+    def _completed(self, transactional_id: str) -> None:
+        """A transaction has its markers."""
+        if transactional_id in self._decided:
+            self._decided.remove(transactional_id)
+            self._end_hanging()
 
     def _highest_epochs(self) -> dict[int, int]:
         """Producer id -> the highest epoch of which a partition has records. (Administrators may write any marker.)"""
@@ -461,7 +476,8 @@ class BrokerCore:
         """Whether what is open in a partition is part of the transaction, as its coordinator knows it."""
         return place in known.partitions and partition.producers.entries[known.producer_id].epoch == known.epoch
 
-    def _end_or_join(self, place: Place, partition: PartitionLog, producer_id: int, known: Transaction | None) -> None:
+    def _end_or_join(self, place: Place, partition: PartitionLog, producer_id: int, known: Transaction | None) -> bool:
+        """Whether it is done; else the disk has refused it."""
         epoch = partition.producers.entries[producer_id].epoch
         goes_on = known is not None and known.epoch == epoch
         if known is not None and goes_on and (not known.has_ended or known.version >= EPOCH_RISES):
@@ -470,10 +486,11 @@ class BrokerCore:
                 self.transactions.add(Producing(known.transactional_id, producer_id, epoch), [place], version)
             except BrokerError as error:
                 log.error("%s-%d has a transaction that its coordinator does not know: %s", *place, error)
-        else:
-            self._end_lost(place, partition, producer_id, known)
+                return not isinstance(error, CoordinatorNotAvailable)
+            return True
+        return self._end_lost(place, partition, producer_id, known)
 
-    def _end_lost(self, place: Place, partition: PartitionLog, producer_id: int, known: Transaction | None) -> None:
+    def _end_lost(self, place: Place, partition: PartitionLog, producer_id: int, known: Transaction | None) -> bool:
         epoch = partition.producers.entries[producer_id].epoch
         has_lost_a_marker = (
             known is not None and known.has_ended and known.epoch - epoch == int(known.version >= EPOCH_RISES)
@@ -486,6 +503,8 @@ class BrokerCore:
             self.write_marker(place, producer_id, epoch, commit=commit, coordinator_epoch=max(0, coordinator_epoch))
         except BrokerError as error:
             log.error("its marker cannot be written: %s", error)
+            return not isinstance(error, KafkaStorageError)
+        return True
 
     # -- answers
 

@@ -73,6 +73,7 @@ class Transactions:
         store: keeps a transaction as it is, or (second argument) forgets it; may raise a `BrokerError`.
         mark: writes the markers of a decided transaction; returns the partitions that did not get theirs.
         when_written: calls its argument when the disk holds what was stored; at once where nobody waits for disks.
+        completed: called with a transactional id when its transaction has its markers, and the next one may begin.
 
     Attributes:
         by_id: the transactional ids; those that are in it at the start were stored.
@@ -88,6 +89,7 @@ class Transactions:
         new_producer_id: Callable[[], int],
         mark: Callable[[Transaction], Iterable[Place]],
         when_written: Callable[[Callable[[], None]], None] = lambda then: then(),
+        completed: Callable[[str], None] = lambda transactional_id: None,
     ) -> None:
         self.settings = settings
         self.by_id: dict[str, Transaction] = {}
@@ -97,6 +99,7 @@ class Transactions:
         self._new_producer_id = new_producer_id
         self._mark = mark
         self._when_written = when_written
+        self._completed = completed
 
     def resume(self, now: float) -> None:
         """Go on with what was left at the last end: outcomes without markers, transactions that are open."""
@@ -183,7 +186,7 @@ class Transactions:
         Raises:
             InvalidProducerIdMapping, ProducerFenced, ConcurrentTransactions.
         """
-        known = set(self._of(asked).partitions)
+        known = set(self._verified(asked).partitions)
         return {
             place: TransactionAbortable(f"{place[0]}-{place[1]} is not part of the transaction")
             for place in places
@@ -205,8 +208,6 @@ class Transactions:
         """
         known, repeated = self._to_end(asked, version)
         if known.is_decided:
-            if known.commits != commit:
-                raise InvalidTxnState(f"{known.transactional_id} is {known.state.value}")
             raise ConcurrentTransactions(f"the transaction of {known.transactional_id} is being ended")
         if known.state is not State.ONGOING:
             told_again = repeated or version < EPOCH_RISES
@@ -246,6 +247,8 @@ class Transactions:
         except BrokerError as error:
             log.error("the end of a transaction is not stored yet: %s", error, extra={"id": transactional_id})
             self._again(transactional_id, self._clock.now)
+        else:
+            self._completed(transactional_id)
 
     def _again(self, transactional_id: str, now: float) -> None:
         again = partial(self._write_markers, transactional_id)
@@ -288,13 +291,19 @@ class Transactions:
 
     def _of(self, asked: Producing) -> Transaction:
         """The transaction of the producer that asks, if nothing is being ended."""
-        known = self._known(asked)
-        if known.is_decided:  # before all else: the producer may have its next id or epoch already
+        if self._known(asked).is_decided:  # before all else: the producer may have its next id or epoch already
             raise ConcurrentTransactions(f"the last transaction of {asked.transactional_id} is being ended")
+        return self._verified(asked)
+
+    def _verified(self, asked: Producing) -> Transaction:
+        """The same, where nothing is to be changed."""
+        known = self._known(asked)
         if known.producer_id != asked.producer_id:
             raise InvalidProducerIdMapping(f"{asked.transactional_id} does not have producer id {asked.producer_id}")
         if known.epoch != asked.epoch:
             raise ProducerFenced(f"{asked.transactional_id} has epoch {known.epoch}, and the producer {asked.epoch}")
+        if known.is_decided:
+            raise ConcurrentTransactions(f"the last transaction of {asked.transactional_id} is being ended")
         return known
 
     def _known(self, asked: Producing) -> Transaction:
@@ -311,8 +320,7 @@ class Transactions:
         repeated = version >= EPOCH_RISES and _is_repeated(known, asked)
         if known.producer_id != asked.producer_id and not repeated:
             raise InvalidProducerIdMapping(f"{known.transactional_id} has producer id {known.producer_id}")
-        has_risen = known.is_decided and version >= EPOCH_RISES
-        if not repeated and (has_risen or known.epoch != asked.epoch):
+        if not repeated and known.epoch != asked.epoch:
             raise ProducerFenced(f"{known.transactional_id} has epoch {known.epoch}, and the producer {asked.epoch}")
         return known, repeated
 

@@ -10,7 +10,8 @@ Rules:
   the marker would be refused. Whether there is a coordinator that knows it, only all brokers together can say.
 - Partitions are asked first and again at the end: what has ended meanwhile did not hang.
 - A marker is never written into a transaction that its coordinator is going to end, unless that is forced; and before
-  it is repeated the partition is asked, as another transaction of the producer may have begun after the first.
+  it is repeated the partition is asked, as another transaction of the producer may have begun after the first. Only
+  where the producer was named by hand (`Writer`), for brokers that cannot say what is open, it is not.
 
 Source: KafkaAdminClient.java with ListTransactionsHandler, DescribeTransactionsHandler, DescribeProducersHandler,
 AbortTransactionHandler, FenceProducersHandler; TransactionsCommand.java; KIP-664.

@@ -42,6 +42,8 @@ class Committer:
     ) -> None:
         self._core, self._group, self._commits, self._fetcher = core, group, commits, fetcher
         self._committing, self._navigation, self._refuse_closed = committing, navigation, refuse_closed
+        self.transactional = False
+        """Offsets are committed by the transactions of a transform, and in no other way."""
 
     def commit_soon(self, offsets: Mapping[TopicPartition, int | CommittedOffset] | None) -> None:
         """Have the group go on behind all that was handed out, or at ``offsets``; what was lost is dropped.
@@ -66,7 +68,7 @@ class Committer:
             raise lost
 
     def _commit(self, offsets: Mapping[TopicPartition, int | CommittedOffset] | None) -> None:
-        self._refuse_closed()
+        self._refuse_here()
         commits = self._committing.commits
         if offsets is None:
             self._committing.commit_all(self._core.now)
@@ -81,12 +83,12 @@ class Committer:
 
     def commit_batch_soon(self, place: TopicPartition, at: CommittedOffset, claim: Claim | None) -> None:
         """As `Committing.commit_batch`; what cannot be committed is dropped with a line in the log."""
-        self._refuse_closed()
+        self._refuse_here()
         if why := self._committing.commit_batch(claim, at, self._core.now):
             log_dropped({place: at.offset}, why)
 
     def commit_batch(self, place: TopicPartition, at: CommittedOffset, claim: Claim | None) -> Steps[None]:
-        self._refuse_closed()
+        self._refuse_here()
         if why := self._committing.commit_batch(claim, at, self._core.now):
             raise CommitFailed(f"not committed: {why}", {place: at.offset})
         yield from self.settled()
@@ -98,7 +100,8 @@ class Committer:
 
         Raises:
             CommitFailed: it cannot be committed any more.
-            LocalProtocolError: the consumer has no group, is another client's, or commits by itself.
+            LocalProtocolError: the consumer has no group, is another client's, or commits by itself; or a later offset
+                of the partition is committed.
         """
         self._refuse_closed()
         if core is not self._core:
@@ -108,7 +111,16 @@ class Committer:
         assignment, why = self._committing.claimed(claim, at)
         if why:
             raise CommitFailed(f"not committed: {why}", {place: at.offset})
+        if at.offset < assignment.asked:
+            where = f"{place[0]}-{place[1]} at {at.offset}"
+            raise LocalProtocolError(f"{where}: {assignment.asked} is committed; to go back, seek there first")
         return self._committing.commits, assignment
+
+    def _refuse_here(self) -> None:
+        """Raise where nothing can be committed by a call."""
+        self._refuse_closed()
+        if self.transactional:
+            raise LocalProtocolError("the offsets of a transform go with its transactions: leave out the commit")
 
     def settled(self) -> Steps[None]:
         """Wait until all that was asked for is committed; raise what failed."""

@@ -25,7 +25,7 @@ import math
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from typing import Any
 
-from ottla.errors import Closed, CommitFailed, OttlaError, TimeoutExpired
+from ottla.errors import Closed, CommitFailed, LocalProtocolError, OttlaError, TimeoutExpired
 from ottla.sdk.admin import CommittedOffset
 from ottla.sdk.cluster.cluster import TopicPartition
 from ottla.sdk.consume.ahead import Ahead
@@ -86,6 +86,8 @@ class ConsumerCore:
         self._news: Outcome[None] = any_of((self._moved, fetcher.moved()))
         """Settled, and replaced, whenever there may be something new."""
         self._failed: OttlaError | None = None
+        self.reader: object = None
+        """What alone may ask for batches, such as a transform; ``None``: anything."""
         self.ahead: Ahead[Any] | None = None
         """What the thread that reads may take without a call."""
         self._turn = -math.inf
@@ -205,14 +207,17 @@ class ConsumerCore:
 
     # -- batches -----------------------------------------------------------------------------------------------------
 
-    def next_batch(self, task: Any) -> Steps[Taken]:
+    def next_batch(self, task: Any, reader: object = None) -> Steps[Taken]:
         """The next batch, however long that takes; as `poll`."""
-        taken = yield from self.poll(task)
+        taken = yield from self.poll(task, reader=reader)
         assert taken is not None
         return taken
 
-    def poll(self, task: Any, timeout: float | None = None) -> Steps[Taken | None]:
+    def poll(self, task: Any, timeout: float | None = None, reader: object = None) -> Steps[Taken | None]:
         """The next batch, or ``None`` if there is none within ``timeout`` seconds. The one before is done.
+
+        Args:
+            reader: what reads this consumer for others, if anything does.
 
         Raises:
             OttlaError: the membership has ended, a partition cannot be read on, or commits have failed.
@@ -220,6 +225,8 @@ class ConsumerCore:
             LocalProtocolError: another task asks, or has a batch in hand.
         """
         self._refuse_closed()
+        if reader is not self.reader:
+            raise LocalProtocolError("a transform reads this consumer: ask the transform for batches, or they are lost")
         self._asking.begin(task)
         abandoned, over = False, None if timeout is None else self._after(timeout)
         try:

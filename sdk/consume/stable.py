@@ -19,7 +19,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
-from ottla.errors import OttlaError
+from ottla.errors import BrokerError, OttlaError, TimeoutExpired, UnsupportedVersion
 from ottla.sdk.admin import ProducerState, TransactionDescription
 from ottla.sdk.calls.call import Task
 from ottla.sdk.calls.fan_out import place_name
@@ -224,7 +224,7 @@ class StableOffsets:
             self._asking = None
             for each in unknown:
                 if each.holder is None and asked.error is not None:
-                    each.trouble = str(asked.error)
+                    each.trouble = _brief(asked.error)
 
         find = partial(self._find, unknown)
         asked = Task(self._core, "DescribeProducers", now, find, _LIMIT, background=True).outcome
@@ -251,12 +251,21 @@ def _learn(
 ) -> None:
     """Of the producers that the partition remembers, the one holds it back whose transaction begins there."""
     if isinstance(producers, OttlaError):
-        still.trouble = str(producers)
+        still.trouble = _brief(producers)
         return
     for each in producers:
         if each.transaction_start == still.offset:
             key = each.producer_id, each.producer_epoch
             still.holder, still.trouble = holders.setdefault(key, _Holder(*key)), ""
+
+
+def _brief(error: OttlaError) -> str:
+    """The error without what differs between partitions, and without what else the client waits for."""
+    if isinstance(error, TimeoutExpired):
+        return f"no answer within {_LIMIT:g} s"
+    if isinstance(error, UnsupportedVersion):
+        return "they do since Kafka 2.8"
+    return error.name if isinstance(error, BrokerError) else str(error)
 
 
 def _grouped(waiting: Iterable[_Still]) -> list[_Group]:

@@ -33,7 +33,7 @@ from ottla.sdk.arguments import is_async
 from ottla.sdk.core import ClientCore
 from ottla.sdk.events import Place
 from ottla.sdk.logs import logger
-from ottla.sdk.outcome import Outcome
+from ottla.sdk.outcome import Outcome, own
 from ottla.sdk.produce.accumulator import Accumulator
 from ottla.sdk.produce.deliveries import Deliveries
 from ottla.sdk.produce.options import ProducerOptions
@@ -167,6 +167,7 @@ class ProducerCore:
     def aclose(self) -> Steps[None]:
         """Flush what there is and what callbacks send meanwhile, then refuse records, and be done."""
         try:
+            yield from self._abort_transaction()
             until = self._core.now + self._delivery_timeout
             for _ in range(_CHAIN):
                 self._deliveries.chained = False
@@ -191,9 +192,28 @@ class ProducerCore:
             yield from self.aclose()
             return
         try:
+            yield from self._abort_transaction()
             yield from self._hurry(error)
         finally:
             self.close(Closed("the producer is closed"))
+
+    def wait(self, outcome: Outcome[Any], until: float) -> Steps[None]:
+        """Wait for ``outcome``, whatever is cancelled; at most ``until`` then."""
+        if outcome.done:
+            return
+        waiting = own(outcome)
+        waiting.when_done(self._core.later(until, lambda now: waiting.cancel()).cancel)
+        yield Shielded(waiting)
+
+    def _abort_transaction(self) -> Steps[None]:
+        """Abort what is open though the producer is left: readers would wait for its timeout."""
+        transactions = self.transactions
+        if transactions is None or not transactions.is_open:
+            return
+        log.warning("a transaction is aborted: its producer was left", extra={"id": transactions.transactional_id})
+        transactions.stop()
+        self.withdraw(Closed("the producer was left before the transaction had ended"))
+        yield from self.wait(transactions.abort(self._core.now), self._core.now + CLOSE_TIMEOUT)
 
     def _enter(self, record: PendingRecord) -> Steps[None]:
         try:
@@ -318,6 +338,10 @@ class ProducerCore:
         self._unplaced.give_up(error)
         self._room.turn_away(error)
         return self._sender.withdraw(error)
+
+    def turn_away(self, error: OttlaError) -> None:
+        """Refuse the records that wait for room."""
+        self._room.turn_away(error)
 
     def _all_due(self) -> None:
         self._accumulator.all_due()

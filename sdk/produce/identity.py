@@ -18,12 +18,13 @@ A transactional producer has `ottla.sdk.transaction.transactions.Transactions` i
 Source: TransactionManager.java (bumpIdempotentProducerEpoch), KIP-98, KIP-360.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from enum import Enum, auto
 from typing import NamedTuple
 
 from ottla.codec.apis.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from ottla.errors import OttlaError, UnsupportedVersion, broker_error
+from ottla.sdk.cluster.cluster import TopicPartition
 from ottla.sdk.connection.exchange import Exchange
 from ottla.sdk.connection.versions import PRODUCE_IDEMPOTENT
 from ottla.sdk.core import ClientCore
@@ -134,6 +135,9 @@ class ProducerIdentity:
     def admits(self, queue: object) -> bool:
         """Whether batches of a partition can be sent now, as far as their producer is concerned."""
         return True
+
+    def answered(self, places: Iterable[TopicPartition], now: float) -> None:
+        """A Produce was."""
 
     def needed(self, now: float) -> bool:
         """Whether batches can be sent now; asks for a producer id if that is what they lack."""

@@ -79,6 +79,7 @@ class Sender:
                 changed=self._identity_changed,
                 fail=give_up,
                 wake=self.wake,
+                leaves_gaps=self._leaves_gaps,
             )
             deliveries.doom, give_up = self.identity.doom, self.identity.give_up
         self.results = Results(
@@ -163,10 +164,21 @@ class Sender:
         for queue in self.queues.values():
             for batch in list(queue.batches):
                 self.results.withdraw(queue, batch, error)
-        drained = self._drained = Outcome[None]()
-        if not any(each.batches for each in self.queues.values()):
+        drained = Outcome[None]()
+        if any(each.batches for each in self.queues.values()):
+            self._drained = drained
+        else:
             drained.succeed(None)
         return drained
+
+    def _leaves_gaps(self) -> bool:
+        """Of batches in this epoch some are under way, or nobody knows whether they are stored, or one is missing."""
+        current = self.identity.current
+        return any(
+            queue.gap or queue.renumber_from is not None or queue.outcome_unknown
+            for queue in self.queues.values()
+            if queue.identity == current
+        )
 
     def explain(self, now: float) -> Iterator[str]:
         for queue in self.queues.values():
@@ -277,15 +289,20 @@ class Sender:
     def _adopt(self, queue: PartitionQueue, now: float) -> bool:
         """See to it that the partition's next batch goes under an epoch that is safe; ``False``: there is none now."""
         current = self.identity.current
-        if not self.identity.idempotent or (current is not None and queue.adopt(current)):
+        if not self.identity.idempotent:
             return True
         if current is None:
             return False  # the last epoch was used up for another partition
+        adopted = queue.adopt(current)
         if isinstance(self.identity, Transactions):
+            if adopted and queue.identity == current:
+                return True
             if queue.renumbering:
                 why = f"{name_of(queue.place)}: another epoch has to begin there: {queue.batches[0].trouble}"
                 self.identity.doom(queue.place, 0, OutOfOrderSequenceNumber(why))
             return False  # else something of the transaction before is under way
+        if adopted:
+            return True
         # It is renumbered; the other partitions change over when of nothing of theirs the outcome is unknown.
         log.info("a new producer epoch begins, because a batch was refused or lost", extra={"partition": queue.place})
         self.identity.bump(now)
@@ -312,6 +329,7 @@ class Sender:
 
         def ended(answer: ProduceResponse | OttlaError | None, now: float) -> None:
             target.in_flight -= 1
+            self.identity.answered((queue.place for queue in batches.values()), now)
             self._answered(node, request, answer, unsendable, now)
             if target.ready:
                 self._turn[node.id] = None
@@ -361,6 +379,7 @@ class Sender:
             self.wake(queue)
         if self._drained is not None and not any(each.batches for each in self.queues.values()):
             self._drained.succeed(None)
+            self._drained = None
 
     def _learn(self, node: Node, answer: ProduceResponse, now: float) -> None:
         """What an answer says beside the results: new leaders, and to hold back."""

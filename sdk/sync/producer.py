@@ -55,16 +55,27 @@ class Transaction(Generic[K, V]):
 
     def __init__(self, producer: "Producer[K, V]", driver: ThreadDriver, core: TransactionCore) -> None:
         self._producer, self._driver, self._core = producer, driver, core
+        self._fast: SendFastPath | None = None
 
     def __enter__(self) -> Self:
-        self._driver.run(self._core.begin())
+        self._driver.run(self._core.begin(), lambda _: self._core.undo())
+        if "send_soon" in vars(self._producer):  # nor is there more to see to within a transaction
+            fast = self._fast = SendFastPath(self._producer._appends, Transaction.send_soon.__get__(self), time.time_ns)
+            self.send_soon = fast.accept  # type: ignore[method-assign] # as the producer's
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
+        self._close()
         if not self._driver.is_gone(error):
             self._driver.run(self._core.leave(error))
+
+    def _close(self) -> None:
+        """What is sent from now on is looked at first."""
+        if self._fast is not None:
+            self._fast.close()
+            vars(self).pop("send_soon", None)  # with the circle that it makes
 
     @property
     def committed(self) -> bool | None:
@@ -162,6 +173,9 @@ class Transaction(Generic[K, V]):
             LocalProtocolError: a consumer has no group, is another client's, or commits by itself.
         """
         for batch in batches:
+            if not isinstance(batch, Batch):
+                takes = "commit_offsets takes batches of a consumer, as in commit_offsets(batch, another)"
+                raise LocalProtocolError(f"{takes}, not {batch!r:.80}")
             place, at, claim = batch._committed_as(metadata)
             committer = batch._consumer._core.committer
             self._driver.do(partial(self._core.commit_offsets, committer, place, at, claim))

@@ -10,6 +10,7 @@ from typing import Generic, Self
 
 from ottla.codec.records import Record
 from ottla.errors import LocalProtocolError
+from ottla.sdk.arguments import seconds
 from ottla.sdk.consume.core import Taken
 from ottla.sdk.drivers.threads import ThreadDriver
 from ottla.sdk.producer import K, V
@@ -69,6 +70,7 @@ class TransformTransaction(Transaction[K, V]):
     def __exit__(  # type: ignore[override] # of which the base raises all errors
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> bool:
+        self._close()
         return False if self._driver.is_gone(error) else self._driver.run(self._core.end(error))
 
 
@@ -126,6 +128,13 @@ class Transform(Generic[K, V]):
         core = self._core
         return self._driver.run(self._made(core.next(self._driver.current_task())), lambda _: core.give_back())
 
+    def poll(self, timeout: float) -> Batches | None:
+        """As `__next__`, but ``None`` if there is nothing within ``timeout`` seconds, once a transaction can begin."""
+        core, within = self._core, seconds("timeout", timeout)
+        steps = self._made(core.next(self._driver.current_task(), within))
+        batches = self._driver.run(steps, lambda _: core.give_back())
+        return batches if batches.batches else None
+
     def _made(self, steps: Steps[Sequence[Taken]]) -> Steps[Batches]:
         taken = yield from steps
         return Batches(taken, self._consumer)
@@ -138,11 +147,16 @@ class Transform(Generic[K, V]):
         Raises:
             LocalProtocolError: they are not the last, or were part of a transaction already.
         """
+        if not isinstance(batches, Batches):
+            raise LocalProtocolError(f"a transaction is about what the loop has returned, not {batches!r:.80}")
         core = self._core
         transaction = self._driver.do(lambda: core.transaction(batches._taken))
         return TransformTransaction(self._producer, self._driver, transaction)
 
     @property
     def consumer(self) -> Consumer:
-        """The consumer that reads: its ``assignment``, ``lag``, ``position``; commits are the transactions'."""
+        """The consumer that reads: its ``assignment``, ``lag``, ``position``.
+
+        Its batches are the transform's, and commits are the transactions': both are refused here, also of a listener.
+        """
         return self._consumer

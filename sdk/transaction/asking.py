@@ -3,19 +3,21 @@
 Rules:
 - CONCURRENT_TRANSACTIONS only says that the markers of the transaction before are being written, which takes
   milliseconds: the pauses begin short, and grow.
-- Other errors that may pass wait as all calls do, and have the coordinator looked for anew where it may have moved.
+- UNKNOWN_SERVER_ERROR says nothing of what has become of the request: it is repeated, as if it had not been answered.
+  Kafka 4.3 answers so to the EndTxn of a producer that is being fenced by a newer one.
+- Other errors that may pass wait as all calls do, and have the coordinator looked for again where it may have moved.
 """
 
 from collections.abc import Callable
 from typing import Any
 
-from ottla.errors import ConcurrentTransactions, OttlaError
+from ottla.errors import ConcurrentTransactions, OttlaError, UnknownServerError
 from ottla.sdk.calls.call import UNSURE, Task
 from ottla.sdk.cluster.coordinators import Coordinators
 from ottla.sdk.connection.versions import Range
 from ottla.sdk.steps import Steps, settled
 
-_SHORTEST_PAUSE = 0.002
+_SHORTEST_PAUSE = 0.001
 _LONGEST_PAUSE = 0.2
 """Seconds between two attempts while markers are being written."""
 
@@ -45,7 +47,8 @@ def ask_coordinator(
             if error is None:
                 return answer
         coordinators.heard(key, error)
-        if isinstance(error, ConcurrentTransactions):
+        if isinstance(error, ConcurrentTransactions | UnknownServerError):
+            task.repeated |= isinstance(error, UnknownServerError)
             task.trouble = str(error)
             yield from task.rest(pause)
             pause = min(2 * pause, _LONGEST_PAUSE)

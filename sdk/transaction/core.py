@@ -9,22 +9,25 @@ Rules:
 Source: KafkaProducer.java (beginTransaction, commitTransaction, abortTransaction).
 """
 
-from ottla.errors import CommitFailed, LocalProtocolError, OttlaError, TransactionAborted
+from ottla.errors import CommitFailed, InvalidTxnState, LocalProtocolError, OttlaError, TransactionAborted
 from ottla.sdk.admin import CommittedOffset
 from ottla.sdk.cluster.cluster import TopicPartition
 from ottla.sdk.consume.committer import Committer
 from ottla.sdk.consume.committing import Claim
 from ottla.sdk.core import ClientCore
 from ottla.sdk.logs import logger
-from ottla.sdk.outcome import Outcome, all_of, any_of, own
+from ottla.sdk.outcome import all_of, any_of
 from ottla.sdk.produce.core import CLOSE_TIMEOUT, ProducerCore
 from ottla.sdk.steps import Shielded, Steps, settled
 from ottla.sdk.transaction.fencing import FENCING, explained
+from ottla.sdk.transaction.states import State
 
 log = logger("ottla.sdk.producer")
 
 ABORT_TIMEOUT = 5.0
 """Seconds for what is under way to be answered, and for the coordinator to take note."""
+DRAIN_TIMEOUT = 3.0
+"""Of these, what a leader may take that does not answer."""
 
 
 class TransactionCore:
@@ -46,10 +49,18 @@ class TransactionCore:
         if self._number >= 0:
             raise LocalProtocolError("a transaction is begun once: make another one with producer.transaction()")
         self._check_alone()
-        yield from settled(self._transactions.ready(self._core.now))
-        self._check_alone()  # others may have waited, too
+        while self._transactions.state is not State.READY:  # or not any more, when the task that waited for it runs
+            yield from settled(self._transactions.ready(self._core.now))
+            self._check_alone()  # others may have waited, too
         self._transactions.begin(self._core.now)
         self._number = self._transactions.number
+
+    def undo(self) -> None:
+        """That it has begun has not reached the caller: end it."""
+        if self._is_open:
+            self._transactions.stop()
+            self._producer.withdraw(LocalProtocolError("the transaction was interrupted as it began"))
+            self._transactions.abort(self._core.now)
 
     def check(self) -> None:
         """Raise why no record can be taken, if so."""
@@ -78,7 +89,7 @@ class TransactionCore:
         if error is not None:
             if self._is_open:
                 yield from self._abort(error)
-                yield from self._raise_cause(error)
+                yield from self._raise_cause(alone(error))
             return
         try:
             yield from self._commit()
@@ -90,14 +101,15 @@ class TransactionCore:
                 yield from self._raise_cause(failed)
             raise
 
-    def _raise_cause(self, first: BaseException) -> Steps[None]:
+    def _raise_cause(self, first: BaseException | None) -> Steps[None]:
         """Raise what has ended the producer, or what is known of its fencing, in place of what came of it ``first``."""
         if not isinstance(first, OttlaError):
             return
         if self._producer.fatal is not None:
             raise self._producer.fatal from first
         cause = first.cause if isinstance(first, TransactionAborted) else first
-        if isinstance(cause, FENCING) and cause is self._transactions.cause:
+        late = isinstance(cause, InvalidTxnState) and self._transactions.has_timed_out
+        if isinstance(cause, (*FENCING, InvalidTxnState) if late else FENCING) and cause is self._transactions.cause:
             found = self._transactions.find_out()
             if not found.done:
                 yield Shielded(found)
@@ -116,12 +128,16 @@ class TransactionCore:
 
     def _commit(self) -> Steps[None]:
         if not self._transactions.doomed.done:
+            self._transactions.end()
+            self._producer.turn_away(
+                LocalProtocolError("the transaction has ended before there was room for this record")
+            )
             flushed = self._producer.start_flush(self._core.now)
             stored = all_of([flushed, self._transactions.offsets.send(self._core.now)])
             yield from settled(any_of([stored, self._transactions.doomed]))
             stored.cancel()
         self._producer.raise_failures()
-        self.check()
+        self._transactions.check_committable(self._number)
         ended = self._transactions.commit(self._core.now)
         self.committed = None
         try:
@@ -130,7 +146,7 @@ class TransactionCore:
         except GeneratorExit:  # nobody awaits it any more
             raise
         except BaseException as error:  # a cancellation
-            yield from self._wait(ended, self._core.now + CLOSE_TIMEOUT)
+            yield from self._producer.wait(ended, self._core.now + CLOSE_TIMEOUT)
             if not ended.done:
                 error.add_note("whether the transaction is committed is not known yet: the producer goes on asking")
             self.committed = True if ended.done and ended.error is None else None
@@ -138,7 +154,7 @@ class TransactionCore:
             raise
         if self._is_open:  # the coordinator has said that it cannot
             self.committed = False
-            self.check()
+            self._transactions.check_committable(self._number)
         ended.result()
         self.committed = True
 
@@ -150,9 +166,9 @@ class TransactionCore:
         until = self._core.now + ABORT_TIMEOUT
         self._transactions.stop()
         drained = self._producer.withdraw(TransactionAborted({}, cause))
-        yield from self._wait(drained, until)
-        ended = self._transactions.abort(self._core.now, unsure=not drained.done)
-        yield from self._wait(ended, until)
+        yield from self._producer.wait(drained, self._core.now + DRAIN_TIMEOUT)
+        ended = self._transactions.abort(self._core.now)
+        yield from self._producer.wait(ended, until)
         if not ended.done:
             log.warning(
                 "a transaction is not aborted yet: it is tried on", extra={"id": self._transactions.transactional_id}
@@ -160,10 +176,12 @@ class TransactionCore:
         elif ended.error is not None:
             error.add_note(f"the transaction was not aborted by its producer: {ended.error}")
 
-    def _wait(self, outcome: Outcome[None], until: float) -> Steps[None]:
-        """Wait for ``outcome``, whatever is cancelled; at most ``until`` then."""
-        if outcome.done:
-            return
-        waiting = own(outcome)
-        waiting.when_done(self._core.later(until, lambda now: waiting.cancel()).cancel)
-        yield Shielded(waiting)
+
+def alone(error: BaseException | None) -> BaseException | None:
+    """The first of a group in which all are errors of ottla's, as a nursery or a TaskGroup raises them; else itself."""
+    if not isinstance(error, BaseExceptionGroup) or error.split(OttlaError)[1] is not None:
+        return error
+    first: BaseException = error
+    while isinstance(first, BaseExceptionGroup):
+        first = first.exceptions[0]
+    return first

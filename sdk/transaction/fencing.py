@@ -11,7 +11,14 @@ Source: TransactionCoordinator.scala (abortTimedOutTransactions, handleInitProdu
 
 from dataclasses import dataclass
 
-from ottla.errors import BrokerError, InvalidProducerEpoch, OttlaError, ProducerFenced, UnsupportedVersion
+from ottla.errors import (
+    BrokerError,
+    InvalidProducerEpoch,
+    OttlaError,
+    ProducerFenced,
+    TimeoutExpired,
+    UnsupportedVersion,
+)
 from ottla.sdk.admin import TransactionDescription
 from ottla.sdk.calls.transactions import describe_transactions
 from ottla.sdk.core import ClientCore
@@ -56,6 +63,12 @@ def explained(error: BrokerError, told: str) -> BrokerError:
     return type(error)(error.detail, told=told)
 
 
+def is_replaced(ours: Identity, known: TransactionDescription) -> bool:
+    """Whether the coordinator has a newer producer, and not only the epoch in which it has aborted our transaction."""
+    aborted = known.state in _ABORTED and known.producer_epoch == ours.epoch + 1
+    return known.producer_id != ours.producer_id or not (known.producer_epoch == ours.epoch or aborted)
+
+
 def _told(fenced: Fenced, known: TransactionDescription | OttlaError) -> str:
     ours = fenced.identity
     facts = f"this one has producer id {ours.producer_id}, epoch {ours.epoch}"
@@ -63,7 +76,11 @@ def _told(fenced: Fenced, known: TransactionDescription | OttlaError) -> str:
         theirs = f"producer id {known.producer_id}, epoch {known.producer_epoch}, {known.state}"
         facts += f"; its coordinator, node {known.coordinator.id}, has {theirs}"
         return f"{_cause(fenced, known)} ({facts})"
-    why = "brokers tell it since Kafka 3.0" if isinstance(known, UnsupportedVersion) else str(known)
+    why = str(known)
+    if isinstance(known, UnsupportedVersion):
+        why = "brokers tell it since Kafka 3.0"
+    elif isinstance(known, TimeoutExpired):
+        why = f"no answer within {LIMIT:g} s"
     return f"{_cause(fenced, None)} ({facts}; what its coordinator has is not known: {why})"
 
 

@@ -24,6 +24,7 @@ from ottla.sdk.outcome import Outcome
 from ottla.sdk.produce.batches import PartitionQueue
 from ottla.sdk.produce.identity import Identity
 from ottla.sdk.steps import Steps
+from ottla.sdk.transaction.markers import Markers
 
 Ask = Callable[[Task[Any], Any, Range], Steps[Any]]
 """Puts a request to the coordinator of the transactional id until it is answered for good."""
@@ -37,6 +38,7 @@ class Joining:
         refused: called, machine to machine, with what keeps something from joining for good.
 
     Attributes:
+        asked: the coordinator may know of something that has joined.
         unsure: a request may yet arrive that was not answered.
     """
 
@@ -44,36 +46,34 @@ class Joining:
         self,
         core: ClientCore,
         transactional_id: str,
+        markers: Markers,
         ask: Ask,
         *,
         wake: Callable[[PartitionQueue], None],
         refused: Callable[[OttlaError], None],
     ) -> None:
-        self._core, self._transactional_id, self._ask = core, transactional_id, ask
+        self._core, self._transactional_id, self._markers, self._ask = core, transactional_id, markers, ask
         self._wake, self._refused = wake, refused
         self._identity: Identity | None = None
         self._joined: set[TopicPartition | str] = set()
         self._partitions: dict[TopicPartition, PartitionQueue] = {}
         self._groups: dict[str, Outcome[None]] = {}
         self._task: Task[Any] | None = None
-        self.unsure = False
+        self.asked = self.unsure = False
 
     def begin(self, identity: Identity | None) -> None:
         """A transaction begins, in which nothing has joined."""
         self._identity = identity
-        self._joined, self._partitions, self._groups, self.unsure = set(), {}, {}, False
+        self._joined, self._partitions, self._groups = set(), {}, {}
+        self.asked = self.unsure = False
 
     def stop(self) -> None:
         """Nothing joins any more."""
+        self._identity = None
         task, self._task = self._task, None
         if task is not None:
             task.outcome.cancel()
             self.unsure = True
-
-    @property
-    def asked(self) -> bool:
-        """The coordinator may know of something that has joined, or wants to."""
-        return bool(self._joined or self._partitions or self._groups)
 
     @property
     def joined(self) -> bool:
@@ -110,7 +110,10 @@ class Joining:
         return outcome
 
     def _next(self, now: float) -> None:
-        if self._task is not None or self._identity is None:
+        if self._task is not None or self._identity is None or not (self._partitions or self._groups):
+            return
+        if not self._joined and now < (due := self._markers.due):
+            self._core.later(due, self._next)
             return
         if self._partitions:
             places = list(self._partitions)
@@ -120,6 +123,7 @@ class Joining:
             self._send("AddOffsetsToTxn", self._add_offsets(group), ADD_OFFSETS, [group], now)
 
     def _send(self, what: str, request: Any, versions: Range, members: list[Any], now: float) -> None:
+        self.asked = True
         task = self._task = Task(
             self._core,
             f"{what} of {self._transactional_id!r}",
@@ -135,6 +139,8 @@ class Joining:
             if task.outcome.error is not None:
                 self._refused(task.outcome.error)
                 return
+            if not self._joined:
+                self._markers.written(now, refused=bool(task.trouble))
             for member in members:
                 self._joined.add(member)
                 if isinstance(member, str):

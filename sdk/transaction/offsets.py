@@ -4,7 +4,8 @@
 
 Rules:
 - They are sent once, while the last records of the transaction are under way; of each partition only the last. In
-  version 1 the group joins the transaction before that, and is asked to as soon as its first offset is added.
+  version 1 the group joins the transaction before that, and is asked to as soon as its first offset is added. In
+  version 2 they wait for their turn.
 - They are sent as the member which has the partitions, in its generation of that moment: so the coordinator of the
   group refuses what belongs to another member by now. While the members synchronize there is no generation, and they
   wait.
@@ -33,6 +34,7 @@ from ottla.sdk.outcome import Outcome, all_of
 from ottla.sdk.produce.identity import Identity
 from ottla.sdk.steps import Steps, settled
 from ottla.sdk.transaction.asking import ask_coordinator
+from ottla.sdk.transaction.implicit import ImplicitJoining
 from ottla.sdk.transaction.joining import Joining
 
 Offsets = dict[Assignment, CommittedOffset]
@@ -50,9 +52,15 @@ class TransactionOffsets:
     """
 
     def __init__(
-        self, core: ClientCore, transactional_id: str, joining: Joining, refused: Callable[[OttlaError], None]
+        self,
+        core: ClientCore,
+        transactional_id: str,
+        joining: Joining,
+        implicit_joining: ImplicitJoining,
+        refused: Callable[[OttlaError], None],
     ) -> None:
-        self._core, self._transactional_id, self._joining, self._refused = core, transactional_id, joining, refused
+        self._core, self._transactional_id, self._refused = core, transactional_id, refused
+        self._joining, self._implicit_joining = joining, implicit_joining
         self._identity: Identity | None = None
         self._implicit = False
         self._wanted: dict[Commits, Offsets] = {}
@@ -121,6 +129,8 @@ class TransactionOffsets:
                 self._refused(lost)
 
     def _send(self, commits: Commits, offsets: Offsets, now: float) -> Outcome[None]:
+        if self._implicit:
+            self._joined[commits] = self._implicit_joining.group(commits.group)
         what = f"TxnOffsetCommit of {self._transactional_id!r} for group {commits.group!r}"
         task = Task(self._core, what, now, lambda task: self._work(task, commits, offsets))
         self._tasks[task] = commits
@@ -129,6 +139,8 @@ class TransactionOffsets:
         def ended(now: float) -> None:
             if self._tasks.pop(task, None) is None:
                 return
+            if self._implicit:
+                self._implicit_joining.answered([commits.group], now)
             self.unsure |= task.repeated
             if task.outcome.error is not None:
                 self._refused(task.outcome.error)
@@ -138,8 +150,7 @@ class TransactionOffsets:
         return done
 
     def _work(self, task: Task[None], commits: Commits, offsets: Offsets) -> Steps[None]:
-        if (joined := self._joined.get(commits)) is not None:
-            yield joined
+        yield from settled(self._joined[commits])
         failures = 0
         while True:
             member = yield from settled(commits.identified())
@@ -147,8 +158,9 @@ class TransactionOffsets:
             request = self._request(commits.group, offsets, member)
             versions = COMMIT_IN_TRANSACTION_2 if self._implicit else COMMIT_IN_TRANSACTION
             self.sent = True
+            judge = partial(_judge, offsets)
             try:
-                yield from ask_coordinator(task, self._core.coordinators, commits.group, request, _judge, versions)
+                yield from ask_coordinator(task, self._core.coordinators, commits.group, request, judge, versions)
                 return
             except OF_THE_MEMBER as error:
                 # Either the partitions are lost now, or they stay its own in a new generation.
@@ -187,14 +199,17 @@ class TransactionOffsets:
         )
 
 
-def _judge(answer: TxnOffsetCommitResponse) -> OttlaError | None:
-    """The first error of a partition; an answer without any is no answer."""
-    results = [(topic.name, each) for topic in answer.topics for each in topic.partitions]
-    if not results:
-        return RemoteProtocolError("TxnOffsetCommit was answered without a partition")
-    for name, each in results:
-        if each.error_code:
-            return broker_error(each.error_code, f"offset of {name}-{each.partition_index}")
+def _judge(offsets: Offsets, answer: TxnOffsetCommitResponse) -> OttlaError | None:
+    """The first error of a partition, or that one was left out."""
+    codes = {
+        (topic.name, each.partition_index): each.error_code for topic in answer.topics for each in topic.partitions
+    }
+    for name, index in (each.place for each in offsets):
+        code = codes.get((name, index))
+        if code is None:
+            return RemoteProtocolError(f"TxnOffsetCommit was answered without {name}-{index}")
+        if code:
+            return broker_error(code, f"offset of {name}-{index}")
     return None
 
 

@@ -1,15 +1,16 @@
 """The states of a transactional producer, as a table.
 
-    NONE ── NEEDED ──► ASKING ── GIVEN ──► READY ── BEGUN ──► OPEN ── COMMIT ──► COMMITTING ── ENDED ──► READY
-      ▲                                                        │ ▲ DOOMED             │ REFUSED
-      │                                                        ▼ │                    ▼
-      │                                                      DOOMED ◄─────────────────┘
-      │                                                        │ ABORT (from OPEN, too)
+    NONE ── NEEDED ──► ASKING ── GIVEN ──► READY ── BEGUN ──► OPEN ── END ──► ENDING ── COMMIT ──► COMMITTING
+      ▲                                                        │                │                     │    │
+      │                                                        ▼ DOOMED         ▼ DOOMED      REFUSED ▼  ENDED ──► READY
+      │                                                      DOOMED ◄───────────┴─────────────────────┘
+      │                                                        │ ABORT (from OPEN and ENDING, too)
       └── RENEW, from COMMITTING and ABORTING               ABORTING ── ENDED ──► READY        any ── FATAL ──► FAILED
 
 Rules:
 - Every state is changed through `TRANSITIONS`; an input that a state has no cell for is a bug.
-- Records are taken and sent while it is OPEN. DOOMED takes and sends nothing more: the transaction can only be aborted.
+- Records are taken and sent while it is OPEN. ENDING sends what was taken; what comes now is refused, or it would go
+  with the next transaction. DOOMED takes and sends nothing more: the transaction can only be aborted.
 - COMMITTING is never left for an abort, whatever is cancelled: the broker may have committed. Only its own word that
   it cannot (TRANSACTION_ABORTABLE, INVALID_TXN_STATE) leads back.
 
@@ -32,6 +33,8 @@ class State(Enum):
     READY = auto()
     """A transaction may begin."""
     OPEN = auto()
+    ENDING = auto()
+    """Its block has ended: what was taken is sent, and then committed."""
     DOOMED = auto()
     """Something has failed, and the transaction was not ended yet."""
     COMMITTING = auto()
@@ -46,6 +49,7 @@ class Input(Enum):
     GIVEN = auto()
     BEGUN = auto()
     DOOMED = auto()
+    END = auto()
     COMMIT = auto()
     ABORT = auto()
     REFUSED = auto()
@@ -63,8 +67,11 @@ TRANSITIONS: dict[tuple[State, Input], State] = {
     (S.READY, I.BEGUN): S.OPEN,
     (S.OPEN, I.DOOMED): S.DOOMED,
     (S.DOOMED, I.DOOMED): S.DOOMED,
-    (S.OPEN, I.COMMIT): S.COMMITTING,
+    (S.ENDING, I.DOOMED): S.DOOMED,
+    (S.OPEN, I.END): S.ENDING,
+    (S.ENDING, I.COMMIT): S.COMMITTING,
     (S.OPEN, I.ABORT): S.ABORTING,
+    (S.ENDING, I.ABORT): S.ABORTING,
     (S.DOOMED, I.ABORT): S.ABORTING,
     (S.COMMITTING, I.REFUSED): S.DOOMED,
     (S.COMMITTING, I.ENDED): S.READY,

@@ -27,7 +27,8 @@ Rules:
 Source: TransactionManager.java, Sender.java (maybeSendTransactionalRequest); KIP-98, KIP-360, KIP-890.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from typing import Any
 
 from ottla.codec.apis.add_partitions_to_txn import AddPartitionsToTxnResponse
@@ -35,11 +36,14 @@ from ottla.codec.apis.end_txn import EndTxnRequest, EndTxnResponse
 from ottla.codec.apis.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from ottla.errors import (
     Closed,
+    InvalidProducerEpoch,
+    InvalidProducerIdMapping,
     InvalidTxnState,
     LocalProtocolError,
     OperationNotAttempted,
     OttlaError,
     ProducerFenced,
+    RemoteProtocolError,
     TimeoutExpired,
     TransactionAbortable,
     TransactionAborted,
@@ -48,6 +52,7 @@ from ottla.errors import (
     broker_error,
 )
 from ottla.sdk.calls.call import Task
+from ottla.sdk.calls.transactions import describe_transactions
 from ottla.sdk.cluster.cluster import TopicPartition
 from ottla.sdk.connection.versions import (
     END_TRANSACTION,
@@ -65,14 +70,16 @@ from ottla.sdk.produce.batches import PartitionQueue
 from ottla.sdk.produce.identity import Identity
 from ottla.sdk.steps import Steps
 from ottla.sdk.transaction.asking import ask_coordinator
-from ottla.sdk.transaction.fencing import FENCING, Fenced, explained, find_out
+from ottla.sdk.transaction.fencing import FENCING, LIMIT, Fenced, explained, find_out, is_replaced
+from ottla.sdk.transaction.implicit import ImplicitJoining
 from ottla.sdk.transaction.joining import Joining
+from ottla.sdk.transaction.markers import Markers
 from ottla.sdk.transaction.offsets import TransactionOffsets
 from ottla.sdk.transaction.states import FEATURE, IMPLICIT, TRANSITIONS, Input, State
 
 log = logger("ottla.sdk.producer")
 
-_DISBELIEF = 3.0
+_MOVED_LIMIT = 3.0
 """Seconds for which another coordinator is looked for where one says that there is nothing to commit."""
 _PAUSE = 0.2
 """Seconds between two such attempts."""
@@ -86,6 +93,7 @@ class Transactions:
         changed: called with ``now`` when batches may be sent that could not be before.
         fail: called with what makes the producer useless.
         wake: called with a partition that has joined.
+        leaves_gaps: whether of batches of this epoch some are under way, or nobody knows whether they are stored.
 
     Attributes:
         number: of the transaction that is open, or was last.
@@ -106,7 +114,9 @@ class Transactions:
         changed: Callable[[float], None],
         fail: Callable[[OttlaError], None],
         wake: Callable[[PartitionQueue], None],
+        leaves_gaps: Callable[[], bool],
     ) -> None:
+        self._leaves_gaps = leaves_gaps
         self._core, self.transactional_id, self._timeout = core, transactional_id, timeout
         self._changed, self._fail = changed, fail
         self.shown: Callable[[], None] = lambda: None
@@ -123,8 +133,10 @@ class Transactions:
         self._found: Outcome[str] | None = None
         """Why the producer was fenced."""
         refused = self._refused
-        self._joining = Joining(core, transactional_id, self._coordinator, wake=wake, refused=refused)
-        self.offsets = TransactionOffsets(core, transactional_id, self._joining, refused)
+        self._markers = Markers()
+        self._joining = Joining(core, transactional_id, self._markers, self._coordinator, wake=wake, refused=refused)
+        self._implicit = ImplicitJoining(core, transactional_id, self._markers, wake)
+        self.offsets = TransactionOffsets(core, transactional_id, self._joining, self._implicit, refused)
         self._begun = False
         """A batch was sent."""
         self._begun_at = 0.0
@@ -134,10 +146,10 @@ class Transactions:
         """There was a transaction of version 1 in this epoch."""
         self._task: Task[Any] | None = None
         self._ended: Outcome[None] = Outcome()
-        self._believed_at: float | None = None
-        """When a coordinator is believed that there is nothing to commit."""
+        self._look_until: float | None = None
+        """Until when another coordinator is looked for, where one says that there is nothing to commit."""
         self._waiting: list[Outcome[None]] = []
-        """Those who want to begin a transaction."""
+        """Settled, each, when a transaction may begin."""
         core.soon(self._initialize)
 
     # -- what the sender asks ------------------------------------------------------------------------------------
@@ -149,22 +161,26 @@ class Transactions:
 
     def needed(self, now: float) -> bool:
         """Whether batches can be sent now."""
-        return self.state is State.OPEN
+        return self.state in (State.OPEN, State.ENDING)
 
     def admits(self, queue: PartitionQueue) -> bool:
         """Whether batches of a partition can be sent now; has it join if that is what they lack."""
-        if self.version < IMPLICIT and not self._joining.partition(queue):
+        if not (self._implicit if self.version >= IMPLICIT else self._joining).partition(queue):
             return False
         self._begun = True
         return True
 
+    def answered(self, places: Iterable[TopicPartition], now: float) -> None:
+        """A Produce was."""
+        self._implicit.answered(places, now)
+
     @property
     def may_forget(self) -> bool:
-        """Whether sequences may be forgotten: within a transaction they cannot begin anew."""
+        """Whether sequences may be forgotten: within a transaction they cannot begin again."""
         return self.state in (State.NONE, State.READY)
 
     def bump(self, now: float) -> None:
-        """Sequences begin anew in some partition, which takes another epoch."""
+        """Sequences begin again in some partition, which takes another epoch."""
         if self.state is State.READY:
             self._change(Input.RENEW)
 
@@ -208,6 +224,8 @@ class Transactions:
         self._begun = self._unsure = False
         self._begun_at = now
         self._joining.begin(self.current)
+        if self.version >= IMPLICIT:
+            self._implicit.begin(now)
         self.offsets.begin(self.current, implicit=self.version >= IMPLICIT)
         self._changed(now)
         self.shown()
@@ -218,7 +236,7 @@ class Transactions:
 
     @property
     def is_open(self) -> bool:
-        return self.state in (State.OPEN, State.DOOMED)
+        return self.state in (State.OPEN, State.ENDING, State.DOOMED)
 
     @property
     def cause(self) -> OttlaError | None:
@@ -241,17 +259,30 @@ class Transactions:
 
     def check(self, number: int | None = None) -> None:
         """Raise why no record can be taken, if so; ``number`` is that of the transaction that asks."""
+        self.check_committable(number)
+        if self.state is State.ENDING:
+            raise LocalProtocolError("this transaction is being committed: it takes nothing more, of callbacks neither")
+
+    def check_committable(self, number: int | None = None) -> None:
+        """Raise why the transaction that is open cannot be committed, or why none is."""
         if self.state is State.FAILED:
             raise self._why_failed()
         if number not in (None, self.number) or not self.is_open:
             over = "this transaction is over" if number else "no transaction is open"
-            raise LocalProtocolError(f"{over}: send within `async with producer.transaction() as txn`")
+            over = "this transaction has not begun" if number is not None and number < 0 else over
+            raise LocalProtocolError(f"{over}: send within the block of producer.transaction()")
         self.raise_doom()
 
     def raise_doom(self) -> None:
         """Raise `TransactionAborted` if the transaction cannot be committed."""
         if self._cause is not None:
             raise TransactionAborted(self._failures, self._cause)
+
+    def end(self) -> None:
+        """Take nothing more; what was taken is still sent."""
+        if self.state is State.OPEN:
+            self._change(Input.END)
+            self.shown()
 
     def commit(self, now: float) -> Outcome[None]:
         """Commit what was stored; from now on nothing aborts it.
@@ -266,16 +297,12 @@ class Transactions:
         """Nothing more is sent: the transaction is to be aborted."""
         self._change(Input.ABORT)
         self._joining.stop()
+        self._implicit.stop()
         self.offsets.stop()
         self.shown()
 
-    def abort(self, now: float, *, unsure: bool) -> Outcome[None]:
-        """Abort what was `stop`ped; fails after `api_timeout`, and goes on trying.
-
-        Args:
-            unsure: something of it is still under way.
-        """
-        self._unsure |= unsure
+    def abort(self, now: float) -> Outcome[None]:
+        """Abort what was `stop`ped; fails after `api_timeout`, and goes on trying."""
         return self._end(now)
 
     def explain(self, now: float) -> Iterator[str]:
@@ -360,15 +387,19 @@ class Transactions:
 
     def _refused(self, error: OttlaError) -> None:
         """Something could not join, or offsets could not be committed."""
-        if getattr(error, "fatal", False):
+        passes = self.version >= IMPLICIT and isinstance(error, InvalidProducerEpoch)  # after its timeout, say
+        if getattr(error, "fatal", False) and not passes:
             self.give_up(error)
         else:
             self.doom(None, 0, error)
 
     def _end(self, now: float) -> Outcome[None]:
-        self._ended, self._believed_at = Outcome(), None
+        self._ended, self._look_until = Outcome(), None
         self._unsure |= self._joining.unsure or self.offsets.unsure
-        if self._begun or self._joining.asked or self.offsets.sent:
+        if isinstance(self._cause, InvalidProducerIdMapping):  # nobody knows of anything to be ended
+            self._unsure = True
+            self._over(None)
+        elif self._begun or self._joining.asked or self.offsets.sent:
             self._send_end(now)
         else:
             self._over(None)
@@ -382,6 +413,7 @@ class Transactions:
             producer_epoch=self.current.epoch,
             committed=self.state is State.COMMITTING,
         )
+        self._markers.ending(now)
         versions = END_TRANSACTION_2 if self.version >= IMPLICIT else END_TRANSACTION
         what = f"EndTxn of {self.transactional_id!r}"
         self._run(what, now, lambda task: self._coordinator(task, request, versions), self._end_answered)
@@ -390,6 +422,7 @@ class Transactions:
         error = task.outcome.error
         self._unsure |= task.repeated
         if error is None:
+            self._markers.ended(now)
             self._over(task.outcome.result())
         elif isinstance(error, TimeoutExpired):
             self._unsure, self.trouble = True, str(error)
@@ -397,13 +430,15 @@ class Transactions:
                 error = TransactionOutcomeUnknown(f"whether it is committed is not known: {error}")
             self._ended.fail(error)
             self._send_end(now)
-        elif isinstance(error, InvalidTxnState) and self.state is State.COMMITTING and self._is_doubtful(now):
+        elif isinstance(error, InvalidTxnState) and self.state is State.COMMITTING and self._may_have_moved(now):
             self._core.transaction_coordinators.forget(self.transactional_id)
             self.trouble = str(error)
             self._core.later(now + _PAUSE, self._send_end_again)
         elif isinstance(error, TransactionAbortable | InvalidTxnState) and self.state is State.COMMITTING:
             self._change(Input.REFUSED)
             self.doom(None, 0, error)
+            if self.has_timed_out:
+                self.find_out()
             abandoned = self._ended.done
             self._ended.fail(error)
             if abandoned:  # nobody waits for it any more, so nobody would abort
@@ -416,16 +451,32 @@ class Transactions:
             # So it is answered, too, while the markers of the transaction before are being written: nothing of this one
             # has reached the coordinator then. Nor need a transaction that has taken too long be the end of its
             # producer. InitProducerId aborts what there is, or says who has fenced it.
-            self._change(Input.RENEW)
-            self._initialize(now)
+            self._renew_unless_replaced(error, now)
         else:
             self.give_up(error)
 
-    def _is_doubtful(self, now: float) -> bool:
+    def _renew_unless_replaced(self, error: OttlaError, now: float) -> None:
+        """Ask for another epoch; but not where a newer producer has come, of which that would abort the transaction:
+        while one is open, Kafka does not look at the epoch of the producer that asks."""
+        described = describe_transactions(self._core, [self.transactional_id], now, LIMIT)
+
+        def seen(now: float) -> None:
+            if self.state is not State.ABORTING:
+                return
+            assert self.current is not None
+            if not described.error and is_replaced(self.current, described.result()[self.transactional_id]):
+                self.give_up(error)
+            else:
+                self._change(Input.RENEW)
+                self._initialize(now)
+
+        described.when_done(lambda: self._core.soon(seen))
+
+    def _may_have_moved(self, now: float) -> bool:
         """A coordinator says that there is nothing to commit: it may be one that does not know its successor yet."""
-        if self._believed_at is None:
-            self._believed_at = now + _DISBELIEF
-        return now < self._believed_at
+        if self._look_until is None:
+            self._look_until = now + _MOVED_LIMIT
+        return now < self._look_until
 
     def _send_end_again(self, now: float) -> None:
         if self._task is None and self.state is State.COMMITTING:
@@ -436,11 +487,12 @@ class Transactions:
         self.trouble = ""
         if self.state is State.COMMITTING:
             self.offsets.committed()
-        if answer is not None and answer.producer_id >= 0:
+        if answer is not None and min(answer.producer_id, answer.producer_epoch) >= 0:
             self.current = Identity(answer.producer_id, answer.producer_epoch)
             self._change(Input.ENDED)
         else:
-            renews = self._unsure or (self._explicit and self._can_be_implicit)
+            nameless = self.version >= IMPLICIT and answer is not None
+            renews = nameless or self._unsure or self._leaves_gaps() or (self._explicit and self._can_be_implicit)
             self._change(Input.RENEW if renews else Input.ENDED)
         self._ended.succeed(None)
         self._core.soon(self._initialize)  # if the epoch has to rise
@@ -448,12 +500,25 @@ class Transactions:
 
     def _coordinator(self, task: Task[Any], request: Any, versions: Range) -> Steps[Any]:
         coordinators = self._core.transaction_coordinators
-        return ask_coordinator(task, coordinators, self.transactional_id, request, self._judge, versions)
+        judge = partial(self._judge, request)
+        return ask_coordinator(task, coordinators, self.transactional_id, request, judge, versions)
 
-    def _judge(self, answer: Any) -> OttlaError | None:
+    def _judge(self, request: Any, answer: Any) -> OttlaError | None:
         what = f"transactional id {self.transactional_id!r}"
         if not isinstance(answer, AddPartitionsToTxnResponse):
-            return broker_error(answer.error_code, what) if answer.error_code else None
+            if answer.error_code:
+                return broker_error(answer.error_code, what)
+            if isinstance(answer, InitProducerIdResponse) and min(answer.producer_id, answer.producer_epoch) < 0:
+                return RemoteProtocolError(f"InitProducerId was answered without a producer id: {what}")
+            return None
+        answered = {
+            (topic.name, each.partition_index)
+            for topic in answer.results_by_topic_v3_and_below
+            for each in topic.results_by_partition
+        }
+        for topic in request.v3_and_below_topics:
+            if any((topic.name, each) not in answered for each in topic.partitions):
+                return RemoteProtocolError(f"AddPartitionsToTxn was answered without all of {topic.name!r}: {what}")
         codes = {
             each.partition_error_code: f"{what}, {topic.name}-{each.partition_index}"
             for topic in answer.results_by_topic_v3_and_below
@@ -463,13 +528,24 @@ class Transactions:
         return next((broker_error(code, where) for code, where in codes.items()), None)
 
     def give_up(self, error: OttlaError) -> None:
-        """The producer is of no more use; if it was fenced, it is found out first what has happened."""
+        """The producer is of no more use; if it was fenced, it is found out first what has happened.
+
+        An id that has expired is no reason yet: InitProducerId gives another, or says who has taken over.
+        """
+        if isinstance(error, InvalidProducerIdMapping) and self.is_open:
+            self.doom(None, 0, error)
+            return
         if not isinstance(error, FENCING) or self.current is None or self.state is State.FAILED:
             self._give_up(error)
             return
         self.doom(None, 0, error)
         found = self.find_out()
         found.when_done(lambda: self._core.soon(lambda now: self._give_up(explained(error, found.result()))))
+
+    @property
+    def has_timed_out(self) -> bool:
+        """The transaction that is open, or was last, has been open for longer than brokers allow."""
+        return self._core.now - self._begun_at > self._timeout
 
     def find_out(self) -> Outcome[str]:
         """Why the producer was fenced, as its coordinator has it."""
@@ -490,7 +566,7 @@ class Transactions:
         return self._fatal or self._core.closed or Closed("the producer is closed")
 
     def _settle(self) -> None:
-        """Those who wait to begin a transaction may, or never will."""
+        """A transaction may begin, or never will."""
         for outcome in list(self._waiting):
             if self.state is State.READY:
                 outcome.succeed(None)

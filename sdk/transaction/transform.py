@@ -43,7 +43,7 @@ from ottla.sdk.logs import logger
 from ottla.sdk.outcome import Outcome
 from ottla.sdk.produce.core import ProducerCore
 from ottla.sdk.steps import Steps, settled
-from ottla.sdk.transaction.core import TransactionCore
+from ottla.sdk.transaction.core import TransactionCore, alone
 
 log = logger("ottla.sdk.transform")
 
@@ -82,6 +82,7 @@ class TransformCore:
             raise LocalProtocolError("a transform needs a group and a transactional id")
         self.core, self.consumer, self.producer, self._options = core, consumer, producer, options
         self.transactions = producer.transactions
+        consumer.reader, consumer.committer.transactional = self, True
         self._in_hand: Sequence[Taken] = ()
         """What the transaction that comes next, or is open, is about."""
         self._open: TransformTransactionCore | None = None
@@ -91,8 +92,11 @@ class TransformCore:
 
     # -- batches -----------------------------------------------------------------------------------------------------
 
-    def next(self, task: object) -> Steps[Sequence[Taken]]:
-        """What the next transaction is about: batches of several partitions, or of one; waits for the first.
+    def next(self, task: object, timeout: float | None = None) -> Steps[Sequence[Taken]]:
+        """What the next transaction is about: batches of several partitions, or of one.
+
+        Args:
+            timeout: seconds to wait for the first, once a transaction can begin; then there may be none.
 
         Raises:
             LocalProtocolError: the batches before were not part of a transaction, or it is still open.
@@ -106,7 +110,10 @@ class TransformCore:
         taken: list[Taken] = []
         try:
             while not taken:
-                taken.append((yield from self.consumer.next_batch(task)))
+                first = yield from self.consumer.poll(task, timeout, self)
+                if first is None:
+                    break
+                taken.append(first)
                 yield from self._gather(taken, task)
         except GeneratorExit:  # nobody awaits it any more
             raise
@@ -119,26 +126,20 @@ class TransformCore:
     def _gather(self, taken: list[Taken], task: object) -> Steps[None]:
         """Add to ``taken`` what there is to go with it, now or soon; what is lost meanwhile is taken out."""
         until = self.core.now + self._options.max_wait
-        while self._has_room(taken):
+        most = self._options.max_records
+        count, size = sum(each.count for each, _ in taken), sum(each.size for each, _ in taken)
+        while (most is None or count < most) and size < self._options.max_bytes:
             if self.core.now >= until and not self.consumer.has_batch:
                 break
-            more = yield from self.consumer.poll(task, max(until - self.core.now, 0.0))
-            taken[:] = [each for each in taken if _is_owned(each)]
+            more = yield from self.consumer.poll(task, max(until - self.core.now, 0.0), self)
             if more is None:
                 break
-            if not self._fits([*taken, more]):
+            count, size = count + more[0].count, size + more[0].size
+            if most is not None and count > most:
                 self.consumer.put_back(more[0])
                 break
             taken.append(more)
-
-    def _has_room(self, taken: Sequence[Taken]) -> bool:
-        most = self._options.max_records
-        few = most is None or sum(fetched.count for fetched, _ in taken) < most
-        return few and sum(fetched.size for fetched, _ in taken) < self._options.max_bytes
-
-    def _fits(self, taken: Sequence[Taken]) -> bool:
-        most = self._options.max_records
-        return len(taken) == 1 or most is None or sum(fetched.count for fetched, _ in taken) <= most
+        taken[:] = [each for each in taken if _is_owned(each)]
 
     def give_back(self) -> None:
         """What `next` returned has not reached its caller."""
@@ -151,12 +152,17 @@ class TransformCore:
         Raises:
             LocalProtocolError: that is not in hand any more.
         """
+        transaction = TransformTransactionCore(self, taken)
+        self.refuse_other(transaction, taken)
+        return transaction
+
+    def refuse_other(self, transaction: "TransformTransactionCore", taken: Sequence[Taken]) -> None:
+        """Raise `LocalProtocolError` unless ``transaction`` may begin, about what is in hand."""
         if taken is not self._in_hand or self._open is not None:
             raise LocalProtocolError(
-                "a transaction is about the batches that the loop returned last, once: `async with "
-                "transform.transaction(batches) as txn`; what was aborted is returned again"
+                "a transaction is about the batches that the loop returned last, once, and ends with the block of "
+                "transform.transaction(batches); what was aborted is returned again"
             )
-        return TransformTransactionCore(self, taken)
 
     # -- transactions ------------------------------------------------------------------------------------------------
 
@@ -194,8 +200,8 @@ class TransformCore:
             raise LocalProtocolError("a transaction is open: end its block before you ask for the next batches")
         if self._in_hand and any(_is_owned(each) for each in self._in_hand):
             raise LocalProtocolError(
-                "the batches before were not part of a transaction, and would be lost: `async with "
-                "transform.transaction(batches) as txn`; to pass over them, leave its block empty"
+                "the batches before were not part of a transaction, and would be lost: handle them in the block of "
+                "transform.transaction(batches); to pass over them, leave that block empty"
             )
 
     def _pause(self) -> Outcome[None]:
@@ -253,6 +259,7 @@ class TransformTransactionCore(TransactionCore):
         self._transform, self._taken = transform, taken
 
     def begin(self) -> Steps[None]:
+        self._transform.refuse_other(self, self._taken)
         try:
             yield from super().begin()
         except GeneratorExit:  # nobody awaits it any more
@@ -276,10 +283,14 @@ class TransformTransactionCore(TransactionCore):
         except GeneratorExit:  # nobody awaits it any more
             raise
         except BaseException as failed:
-            if not self._transform.ended(self, failed):
+            if not self._transform.ended(self, alone(failed)):
                 raise
             return True
-        return self._transform.ended(self, error)
+        return self._transform.ended(self, alone(error))
+
+    def undo(self) -> None:
+        super().undo()
+        self._transform.ended(self, None)
 
 
 def _is_owned(taken: Taken) -> bool:

@@ -9,12 +9,14 @@ from typing import Any
 
 import pytest
 
+import ottla.sync
 from ottla.codec import frames
 from ottla.codec.apis.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from ottla.codec.apis.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, ForgottenTopic
 from ottla.codec.apis.metadata import MetadataRequest, MetadataResponse
 from ottla.codec.records import read_batches
 from ottla.errors import FetchSessionIdNotFound, UnsupportedVersion
+from ottla.testing import Broker
 from tests.bench.clients.canned import ANSWER, ENDLESS, KEYS, CannedBroker, topic_names
 from tests.bench.clients.cases import CASES, MODULES, Case, Column
 from tests.bench.clients.process import Broken, run
@@ -37,7 +39,7 @@ def broker(request: pytest.FixtureRequest) -> Iterator[CannedBroker]:
     broker.close()
 
 
-def done(broker: CannedBroker, client: str, way: str, **more: Any) -> dict[str, float]:
+def done(broker: CannedBroker | Broker, client: str, way: str, **more: Any) -> dict[str, float]:
     task = Task(client=client, way=way, bootstrap=broker.bootstrap, **more)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of peers, when they are imported and when they close
@@ -96,6 +98,21 @@ def test_lists_are_produced_whole(broker: CannedBroker, client: str) -> None:
 
 def test_columns_are_read(broker: CannedBroker) -> None:
     assert done(broker, "ottla", "consume_columns", seconds=0.05)["records"] % len(KEYS) == 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("client", ["ottla", BLOCKING, "confluent", "aiokafka"])
+def test_each_client_commits_every_record_that_it_counts(ottla_broker: Broker, client: str) -> None:
+    [topic] = topic_names(1)
+    with ottla.sync.connect(ottla_broker.bootstrap) as connected:
+        connected.create_topic(topic, partitions=4)
+        figures = done(ottla_broker, client, "transactions", seconds=0.05)
+        assert figures["transactions"] > 0 and figures["txn_cpu_us"] > 0
+        assert 2 <= figures["txn_requests"] < 20
+        figures["records"] += done(ottla_broker, client, "long_transactions", seconds=0.05)["records"]
+        with connected.consumer(topic, isolation="read_committed") as consumer:
+            committed = sum(len(batch) for batch in iter(lambda: consumer.poll(1.0), None))
+    assert committed > figures["records"]  # what came before is not counted
 
 
 # -- the canned broker -----------------------------------------------------------------------------------------------
@@ -237,6 +254,14 @@ def test_a_case_that_there_is_not_is_told(capsys: pytest.CaptureFixture[str]) ->
     said = capsys.readouterr()
     assert said.out == ""
     assert all(case.name in said.err for case in CASES)
+
+
+@pytest.mark.parametrize("options", [["--release", "3.9"], ["--tls", "--canned"], ["--tls", "--kafka", "host:1"]])
+def test_what_is_about_a_kafka_that_is_started_needs_one(
+    options: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["clients", *options]) == 2
+    assert "--kafka without an address" in capsys.readouterr().err
 
 
 @pytest.mark.slow

@@ -2,14 +2,15 @@
 
 import re
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol
 
-from ottla.brokerlite.machines.transaction import LAST_EPOCH
+from ottla.brokerlite.machines.topics import Place
+from ottla.brokerlite.machines.transaction import LAST_EPOCH, Transaction
 from ottla.codec.apis import APIS
-from ottla.codec.apis.describe_transactions import DescribeTransactionsRequest
+from ottla.codec.apis.describe_transactions import DescribeTransactionsRequest, TransactionState
 from ottla.codec.apis.find_coordinator import GROUP, TRANSACTION, FindCoordinatorRequest
 from ottla.codec.apis.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from ottla.codec.frames import build_response, parse_response
@@ -24,12 +25,24 @@ _TRANSIENT = {14, 15, 16}
 
 
 class Broker(Protocol):
-    """Takes requests."""
+    """Takes requests.
+
+    Attributes:
+        assignments: the node of each partition of a topic; empty: as the broker likes. The first node is asked.
+    """
+
+    assignments: tuple[int, ...]
 
     def ask(self, message: Any, version: int | None = None) -> Any: ...
 
     def settle(self, transactional_ids: Iterable[str]) -> None:
-        """Return when no transaction is being ended."""
+        """Return when no transaction is being ended; but for what is held."""
+
+    def hold(self) -> None:
+        """Partitions with a number above 0 get no marker from now on."""
+
+    def let_go(self) -> None:
+        """They do again."""
 
     def pass_timeout(self, transactional_ids: Iterable[str], timeout_ms: int) -> None:
         """Return when every open transaction has taken too long, and is ended."""
@@ -44,8 +57,11 @@ class Broker(Protocol):
 class InProcess:
     """brokerlite's machine; its answers go through the bytes of their version."""
 
+    assignments: tuple[int, ...] = ()
+
     def __init__(self, data: Path) -> None:
         self.machine = Machine(data)
+        self._mark = self.machine.core.transactions._mark
 
     def ask(self, message: Any, version: int | None = None) -> Any:
         key = api(type(message)).key
@@ -55,6 +71,18 @@ class InProcess:
 
     def settle(self, transactional_ids: Iterable[str]) -> None:
         pass
+
+    def hold(self) -> None:
+        def mark(transaction: Transaction) -> Iterator[Place]:
+            free = tuple(place for place in transaction.partitions if not is_held(place))
+            yield from self._mark(replace(transaction, partitions=free))
+            yield from filter(is_held, transaction.partitions)
+
+        self.machine.core.transactions._mark = mark
+
+    def let_go(self) -> None:
+        self.machine.core.transactions._mark = self._mark
+        self.machine.pass_time(2.0)
 
     def pass_timeout(self, transactional_ids: Iterable[str], timeout_ms: int) -> None:
         self.machine.now += timeout_ms / 1000
@@ -69,14 +97,35 @@ class InProcess:
         return TODAY
 
 
-class Remote:
-    """A broker behind a socket, which ends transactions when it finds the time."""
+def is_held(place: tuple[str, int]) -> bool:
+    """Whether `Broker.hold` concerns a partition."""
+    return place[1] > 0 and not place[0].startswith("__")
 
-    def __init__(self, bootstrap: str) -> None:
-        host, port = bootstrap.split(":")
-        self._peer = Peer(int(port), host, timeout=PATIENCE)
+
+def _waits_for_held(state: TransactionState) -> bool:
+    places = [(topic.topic, index) for topic in state.topics for index in topic.partitions]
+    return bool(places) and all(map(is_held, places))
+
+
+class Remote:
+    """A broker behind a socket, which ends transactions when it finds the time.
+
+    Args:
+        other: a node that leads all partitions with a number above 0, and nothing else; called with ``True`` it is
+            paused, with ``False`` it goes on.
+    """
+
+    def __init__(self, bootstrap: str, other: Callable[[bool], None] | None = None) -> None:
+        self._other, self._holds = other, False
+        self.assignments: tuple[int, ...] = () if other is None else (0, 1)
+        self._peer = self.peer(bootstrap)
         for key_type in (GROUP, TRANSACTION):  # which makes the internal topics
             self.ask(FindCoordinatorRequest(key="any", key_type=key_type), 3)
+
+    @staticmethod
+    def peer(bootstrap: str) -> Peer:
+        host, port = bootstrap.split(":")
+        return Peer(int(port), host, timeout=PATIENCE)
 
     def ask(self, message: Any, version: int | None = None) -> Any:
         deadline = time.monotonic() + PATIENCE
@@ -89,6 +138,16 @@ class Remote:
 
     def settle(self, transactional_ids: Iterable[str]) -> None:
         self._until(transactional_ids, "Prepare")
+
+    def hold(self) -> None:
+        assert self._other is not None
+        self._other(True)
+        self._holds = True
+
+    def let_go(self) -> None:
+        assert self._other is not None
+        self._other(False)
+        self._holds = False
 
     def pass_timeout(self, transactional_ids: Iterable[str], timeout_ms: int) -> None:
         self._until(transactional_ids, "Prepare|Ongoing")
@@ -106,7 +165,10 @@ class Remote:
     def _until(self, transactional_ids: Iterable[str], unwanted: str) -> None:
         request = DescribeTransactionsRequest(transactional_ids=tuple(transactional_ids))
         deadline = time.monotonic() + PATIENCE
-        while any(re.match(unwanted, each.transaction_state) for each in self.ask(request, 0).transaction_states):
+        while any(
+            re.match(unwanted, each.transaction_state) and not (self._holds and _waits_for_held(each))
+            for each in self.ask(request, 0).transaction_states
+        ):
             assert time.monotonic() < deadline, f"a transaction stays {unwanted}"
             time.sleep(0.002)
 

@@ -6,6 +6,7 @@ combination of what the logs keep: the coordinator's log and those of the partit
 
 import itertools
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any, cast
@@ -30,11 +31,16 @@ Kept = tuple[int, ...]
 """How many batches each of the `LOGS` keeps."""
 
 
+class PowerLost(Exception):
+    """The producer does not want to ask again."""
+
+
 class World:
     """A broker that loses power once.
 
     Attributes:
         until: moments until it does.
+        gives_up: the producer does not ask again what it had asked then.
         keeps: what is kept then; ``None``: everything.
         choices: what might have been kept then; empty: it did not lose power.
     """
@@ -42,6 +48,7 @@ class World:
     def __init__(self, *, sync: bool, until: int, keeps: Kept | None) -> None:
         self.sync, self.until, self.keeps = sync, until, keeps
         self.choices: list[Kept] = []
+        self.gives_up = False
         self.disk = ModelDisk()
         self.machine = self._start()
         self.machine.core.create_topic("t", PARTITIONS, {})
@@ -56,6 +63,8 @@ class World:
         ticket = self.machine.send(message, version)
         while True:
             if self._loses_power():
+                if self.gives_up:
+                    raise PowerLost
                 ticket = self.machine.send(message, version)
             for action in self.machine.poll():
                 if action.ticket == ticket:
@@ -160,6 +169,32 @@ def test_after_a_power_cut_a_producer_goes_on_as_if_nothing_had_been_where_answe
         world = World(sync=True, until=until, keeps=keeps)
         told = transact(world, version, outcomes)
         assert told.refused == 0
+        check(world, told)
+        return world
+
+    each_loss(play)
+
+
+@pytest.mark.parametrize("commits", [True, False])
+def test_what_a_producer_has_given_up_stays_aborted_when_its_next_transaction_comes_to_the_partition(
+    commits: bool,
+) -> None:
+    """The disk may have the batch, and not that its partition is part of the transaction."""
+
+    def play(until: int, keeps: Kept | None) -> World:
+        world, told = World(sync=True, until=until, keeps=keeps), Told()
+        producer = Producing(cast("Machine", world))
+        world.gives_up = True
+        with suppress(PowerLost):
+            assert producer.write(b"first") == producer.write(b"second", partition=1) == 0
+        world.gives_up = False
+        told.aborted = {b"first", b"second"}
+        assert until_done(world, partial(producer.end, commit=False)) == 0
+        for partition in range(PARTITIONS):
+            value = b"next in %d" % partition
+            assert until_done(world, partial(producer.write, value, partition=partition)) == 0
+            (told.committed if commits else told.aborted).add(value)
+        assert until_done(world, partial(producer.end, commit=commits)) == 0
         check(world, told)
         return world
 

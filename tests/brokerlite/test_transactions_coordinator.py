@@ -264,7 +264,7 @@ def test_while_a_transaction_is_being_ended_everybody_waits(version: int) -> Non
     assert again in refused(
         ConcurrentTransactions, lambda: office.transactions.end(producer, commit=True, version=version)
     )
-    refused(InvalidTxnState, lambda: office.transactions.end(producer, commit=False, version=version))
+    refused(ConcurrentTransactions, lambda: office.transactions.end(producer, commit=False, version=version))
     office.written()
     assert office.state() is State.COMPLETE_COMMIT and office.begin()
 
@@ -283,7 +283,7 @@ def test_the_epoch_that_a_producer_gets_with_the_outcome_does_not_end_the_next_t
     office.waiting = []
     _, epoch = office.transactions.end(producer, commit=True, version=2)
     newest = producer._replace(epoch=epoch)
-    refused(ProducerFenced, lambda: office.transactions.end(newest, commit=True, version=2))
+    refused(ConcurrentTransactions, lambda: office.transactions.end(newest, commit=True, version=2))
 
 
 def test_a_partition_that_did_not_join_is_not_verified() -> None:

@@ -18,13 +18,14 @@ from ottla.codec.apis.add_partitions_to_txn import (
     AddPartitionsToTxnTopic,
     AddPartitionsToTxnTransaction,
 )
-from ottla.codec.apis.create_topics import CreatableTopic, CreateTopicsRequest
+from ottla.codec.apis.create_topics import CreatableReplicaAssignment, CreatableTopic, CreateTopicsRequest
 from ottla.codec.apis.describe_producers import DescribeProducersRequest, TopicRequest
 from ottla.codec.apis.describe_transactions import DescribeTransactionsRequest
 from ottla.codec.apis.end_txn import EndTxnRequest
 from ottla.codec.apis.fetch import FetchPartition, FetchRequest, FetchTopic
 from ottla.codec.apis.init_producer_id import InitProducerIdRequest
 from ottla.codec.apis.join_group import JoinGroupRequest, JoinGroupRequestProtocol
+from ottla.codec.apis.leave_group import LeaveGroupRequest
 from ottla.codec.apis.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from ottla.codec.apis.list_transactions import ListTransactionsRequest
 from ottla.codec.apis.offset_commit import (
@@ -72,13 +73,23 @@ class Conversation:
         self._named: dict[str, None] = {}
         """The transactional ids so far."""
         self._members: dict[str, str] = {}
+        self.reached = 1 if broker.assignments else PARTITIONS
+        """Partitions that are led by the node that is asked."""
+        assignments = tuple(
+            CreatableReplicaAssignment(partition_index=index, broker_ids=(node,))
+            for index, node in enumerate(broker.assignments)
+        )
         topic = CreatableTopic(
-            name=self.topic, num_partitions=PARTITIONS, replication_factor=1, assignments=(), configs=()
+            name=self.topic,
+            num_partitions=-1 if assignments else PARTITIONS,
+            replication_factor=-1 if assignments else 1,
+            assignments=assignments,
+            configs=(),
         )
         (created,) = broker.ask(CreateTopicsRequest(topics=(topic,)), 4).topics
         assert created.error_code == 0, created
         deadline = time.monotonic() + PATIENCE
-        while any(each[1] for each in self.ends(7, 0, -1)):
+        while any(each[1] for each in self.ends(7, 0, -1)[: self.reached]):
             assert time.monotonic() < deadline, "the topic has no leader"
             time.sleep(0.01)
 
@@ -271,8 +282,16 @@ class Conversation:
             for each in topic.partitions
         )
 
-    def join(self, group: str) -> Any:
-        """A group gets its only member."""
+    def hold(self) -> Any:
+        """Partition 1 gets no marker from now on."""
+        self.broker.hold()
+
+    def let_go(self) -> Any:
+        """It does again."""
+        self.broker.let_go()
+
+    def join(self, group: str, instance_id: str | None = None) -> Any:
+        """A group gets its only member, or a new generation with that."""
         request = JoinGroupRequest(
             group_id=self.prefix + group,
             session_timeout_ms=300_000,
@@ -280,8 +299,12 @@ class Conversation:
             member_id=self._members.get(group, ""),
             protocol_type="consumer",
             protocols=(JoinGroupRequestProtocol(name="range", metadata=b""),),
+            group_instance_id=instance_id,
         )
-        joined = self.broker.ask(request, 2)
+        version = 2 if instance_id is None else 5
+        joined = self.broker.ask(request, version)
+        if joined.error_code:
+            return [joined.error_code, joined.generation_id, 0]
         self._members[group] = joined.member_id
         assignment = (SyncGroupRequestAssignment(member_id=joined.member_id, assignment=b""),)
         synced = self.broker.ask(
@@ -289,11 +312,17 @@ class Conversation:
                 group_id=self.prefix + group,
                 generation_id=joined.generation_id,
                 member_id=joined.member_id,
+                group_instance_id=instance_id,
                 assignments=assignment,
             ),
-            1,
+            1 if instance_id is None else 3,
         )
         return [joined.error_code, joined.generation_id, synced.error_code]
+
+    def leave(self, group: str) -> Any:
+        """A group loses its only member."""
+        request = LeaveGroupRequest(group_id=self.prefix + group, member_id=self._members.pop(group, ""))
+        return self.broker.ask(request, 2).error_code
 
     def time(self, timeout_ms: int) -> Any:
         """Every open transaction takes too long."""
@@ -445,6 +474,9 @@ STEPS: dict[str, Callable[..., Any]] = {
         Conversation.end,
         Conversation.marker,
         Conversation.join,
+        Conversation.leave,
+        Conversation.hold,
+        Conversation.let_go,
         Conversation.time,
         Conversation.exhaust,
         Conversation.describe,

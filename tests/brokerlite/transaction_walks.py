@@ -6,7 +6,7 @@ Most steps are what a client does; some are late, repeated, ahead of their time 
 import random
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 from tests.brokerlite.transacting import MEMBER, PARTITIONS, STRANGER, Step
 
@@ -48,10 +48,12 @@ class Walk:
 
     Args:
         versions: of transactions, that the clients know; 0: as the seed has it, also both at once.
+        release: of Kafka.
     """
 
-    def __init__(self, seed: int, versions: int = 0) -> None:
+    def __init__(self, seed: int, versions: int = 0, release: str = "4.3") -> None:
         self.rng = random.Random(seed)
+        self._markers = (1, 2) if release >= "4.3" else (1,)
         self._version = versions or self.rng.choice((1, 1, 2, 2, 0))
         self._care = self.rng.choice((0.6, 0.9, 0.97))
         """How often a step is as it should be."""
@@ -64,11 +66,14 @@ class Walk:
 
     def steps(self) -> Iterator[tuple[Step, Instance | None]]:
         """Each step, and who asks; what it was answered with must be told by `learn`."""
-        for _ in range(self._steps_left):
-            yield self._next()
+        yield from self._own_steps()
         yield ["describe", self.names], None
         for step in LAST_LOOK:
             yield step, None
+
+    def _own_steps(self) -> Iterator[tuple[Step, Instance | None]]:
+        for _ in range(self._steps_left):
+            yield self._next()
 
     def _next(self) -> tuple[Step, Instance | None]:
         rng = self.rng
@@ -98,11 +103,14 @@ class Walk:
         if self._timeout_ms == SHORT_MS:
             kinds.append("time")
             weights.append(2)
-        kind = rng.choices(kinds, weights)[0]
+        kind = self._kind(kinds, weights)
         step: Step = getattr(self, f"_{kind}")(one)
         if kind not in ("look", "time", "join"):
             self._last = step
         return step, one
+
+    def _kind(self, kinds: list[str], weights: list[float]) -> str:
+        return self.rng.choices(kinds, weights)[0]
 
     def learn(self, step: Step, one: Instance | None, answer: Any) -> None:
         """Take over what a producer learns from an answer."""
@@ -185,11 +193,15 @@ class Walk:
         version = rng.randint(0, 4) if self._v1() else 5
         if version < 5 and GROUPS not in one.joined and self._right():
             return self._offsets(one)
-        member: list[Any] = ["", -1, None]
-        if version >= 3 and rng.random() < 0.3:
-            member = rng.choice(([MEMBER, 1, None], [MEMBER, 2, None], ["stranger", 1, None], ["", 1, None]))
+        member = self._member() if version >= 3 else ["", -1, None]
         offsets = [[partition, rng.randrange(100)] for partition in self._partitions()]
         return ["commit", version, *self._who(one), GROUP, member, offsets]
+
+    def _member(self) -> list[Any]:
+        """As which TxnOffsetCommit is sent: member id, generation, instance id (KIP-447)."""
+        if self.rng.random() < 0.3:
+            return self.rng.choice(([MEMBER, 1, None], [MEMBER, 2, None], ["stranger", 1, None], ["", 1, None]))
+        return ["", -1, None]
 
     def _produce(self, one: Instance) -> Step:
         rng = self.rng
@@ -226,7 +238,7 @@ class Walk:
             producer_id, epoch, coordinator_epoch = STRANGER, rng.randrange(3), rng.randrange(3)
         elif self._version == 2:
             epoch += rng.randrange(2)
-        version = rng.choice((1, 2))
+        version = rng.choice(self._markers)
         transaction_version = rng.choice((0, 2)) if version == 2 else 0
         commit = rng.random() < 0.5
         return ["marker", version, producer_id, epoch, commit, coordinator_epoch, transaction_version, [0]]
@@ -252,3 +264,105 @@ class Walk:
             ["committed", rng.choice((7, 8, 9)), GROUP, rng.random() < 0.6],
         ]
         return rng.choice(looks)
+
+
+class OffsetsWalk(Walk):
+    """A walk that is about the offsets of a group, whose members come and go."""
+
+    _WEIGHTS: ClassVar[dict[str, float]] = {
+        "init": 0.7,
+        "end": 1.0,
+        "produce": 0.3,
+        "look": 0.5,
+        "commit": 4.0,
+        "join": 1.2,
+        "store": 0.8,
+        "add": 0.3,
+        "offsets": 1.5,
+        "leave": 0.3,
+        "committed": 1.5,
+        "time": 2.0,
+    }
+
+    def __init__(self, seed: int, versions: int = 0, release: str = "4.3") -> None:
+        super().__init__(seed, versions, release)
+        self._generation = 0
+        self._instance = self.rng.choice((None, None, "i"))
+
+    def _kind(self, kinds: list[str], weights: list[float]) -> str:
+        known = [*dict.fromkeys(kinds), "leave", "committed"]
+        own = [each for each in known if each in self._WEIGHTS]
+        return self.rng.choices(own, [self._WEIGHTS[each] for each in own])[0]
+
+    def learn(self, step: Step, one: Instance | None, answer: Any) -> None:
+        super().learn(step, one, answer)
+        if step[0] == "join" and answer[0] == 0:
+            self._generation = answer[1]
+
+    def _member(self) -> list[Any]:
+        rng, now = self.rng, [MEMBER, self._generation, self._instance]
+        if self._right():
+            return rng.choice((now, now, now, ["", -1, None]))
+        return rng.choice(
+            (
+                [MEMBER, self._generation - 1, self._instance],
+                [MEMBER, self._generation + 1, self._instance],
+                [MEMBER, self._generation, "j"],
+                [MEMBER, -1, None],
+                ["stranger", self._generation, None],
+                ["stranger", self._generation, self._instance],
+                ["", self._generation, None],
+            )
+        )
+
+    def _join(self, one: Instance) -> Step:
+        return ["join", GROUP] if self._instance is None else ["join", GROUP, self._instance]
+
+    def _leave(self, one: Instance) -> Step:
+        return ["leave", GROUP]
+
+    def _committed(self, one: Instance) -> Step:
+        return ["committed", self.rng.choice((7, 8, 9)), GROUP, self.rng.random() < 0.6]
+
+
+class HeldWalk(Walk):
+    """A walk in which partition 1 gets its markers late. Nothing is written to it, only that it joins counts."""
+
+    def __init__(self, seed: int, versions: int = 0, release: str = "4.3") -> None:
+        super().__init__(seed, versions, release)
+        self._timeout_ms, self._holds = LONG_MS, False
+
+    def steps(self) -> Iterator[tuple[Step, Instance | None]]:
+        yield from self._own_steps()
+        looks: list[Step] = [
+            ["describe", self.names],
+            ["transactions", [], []],
+            ["fetch", 12, 1, 0, 0],
+        ]
+        for step in looks:
+            yield step, None
+
+    def _own_steps(self) -> Iterator[tuple[Step, Instance | None]]:
+        for step in super()._own_steps():
+            if self.rng.random() < (0.15 if self._holds else 0.3):
+                self._holds = not self._holds
+                yield ["hold" if self._holds else "let_go"], None
+            yield step
+        if self._holds:
+            yield ["let_go"], None
+
+    def _kind(self, kinds: list[str], weights: list[float]) -> str:
+        own = [each for each in dict.fromkeys(kinds) if each not in ("marker", "time", "look")]
+        return self.rng.choices([*own, "add", "describe"], [*([1.0] * len(own)), 2.0, 1.0])[0]
+
+    def _next(self) -> tuple[Step, Instance | None]:
+        step, one = super()._next()
+        match step:
+            case ["produce", *_, batches]:
+                step = [*step[:-1], [each for each in batches if each[0] != 1] or [[0, 0, 1, 1]]]
+            case ["add", version, name, producer_id, epoch, partitions, *verify]:
+                step = ["add", version, name, producer_id, epoch, sorted({*partitions, 1}), *verify]
+        return step, one
+
+    def _describe(self, one: Instance) -> Step:
+        return ["describe", [one.name]]

@@ -1,6 +1,5 @@
 """Programs with transactional ids, and whether those that were fenced had reason to be; pure."""
 
-from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from tests.chaos.journal import Event
@@ -22,12 +21,12 @@ class Programs:
         died: how, if it ended badly by itself.
     """
 
-    journals: Mapping[str, list[Event]]
-    ids: Mapping[str, str]
-    timeouts: Mapping[str, float]
-    started: Mapping[str, float]
-    killed: Iterable[str]
-    died: Mapping[str, str]
+    journals: dict[str, list[Event]]
+    ids: dict[str, str]
+    timeouts: dict[str, float]
+    started: dict[str, float]
+    killed: list[str]
+    died: dict[str, str]
 
     def fences(self) -> tuple[dict[str, str], list[str]]:
         """Program that was fenced -> why, and what nothing explains."""

@@ -16,7 +16,7 @@ skipped and nonmonotonic polls and sends.
 
 from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from itertools import groupby, pairwise
 from typing import TypeVar
@@ -46,8 +46,8 @@ class Evidence:
     """
 
     programs: Programs
-    open: Sequence[str]
-    readers: Mapping[str, Mapping[str, list[Received]]]
+    open: list[str]
+    readers: dict[str, dict[str, list[Received]]]
 
 
 @dataclass
@@ -107,7 +107,7 @@ def judge(evidence: Evidence) -> Verdict:
         verdict.transactions += _transactions(name, events)
         verdict.polls += _polls(name, events)
     add(verdict.broken, "a teller died", [f"{name}: {how}" for name, how in programs.died.items()])
-    add(verdict.broken, "a transaction hangs", list(evidence.open))
+    add(verdict.broken, "a transaction hangs", evidence.open)
     verdict.fenced, unexplained = programs.fences()
     add(verdict.broken, "fenced without a reason", unexplained)
     _judge_ends(verdict, programs)

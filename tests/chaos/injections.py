@@ -55,7 +55,7 @@ class Log:
         finally:
             injection.end = time.monotonic()
             at, lasted = injection.start - self._begin, injection.end - injection.start
-            self._say(f"{at:6.1f} s  {kind:<18} {target:<14} {lasted:6.1f} s  {injection.more}")
+            self._say(f"{at:6.1f} s  {kind:<18} {injection.target:<14} {lasted:6.1f} s  {injection.more}")
 
     def during(self, since: float, until: float) -> list[str]:
         """The kinds of what was done in a time."""

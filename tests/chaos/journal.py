@@ -9,12 +9,19 @@ Events, as ``[kind, time, ...]``:
     sent      key, sequence, how                                 before the record is given to the client
     acked     key, sequence, partition, offset, latency          its receipt
     failed    key, sequence, error, latency                      the client gave up
-    assigned  {partition: position}                              from here to `batch`: of consumers
+    assigned  {partition: position}                              from here to `batch`: of members of a group
     revoked   partitions
     lost      partitions
     batch     partition, first, next, count, checksum            before its handler starts
     slow      seconds                                            the handler of this batch will take so long
     refused   error                                              the loop was told that a commit failed
+    begins    transaction, legs or batches                       from here to `fenced`: of tellers and transformers
+    open      transaction                                        its block was entered
+    commits   transaction                                        the block is about to be left without an error
+    over      transaction, outcome, error                        ``committed``, ``aborted`` or ``unknown``
+    fenced    error                                              the program ends because of a newer producer
+    reads     topic, partition, position                         from here to `poll`: of tellers, which have no group
+    poll      topic, partition, next, [[offset, key, amount]]    what there was from the position up to ``next``
     log       level, message, more                               of the client, from WARNING on
     waiting   explanation                                        what `client.explain` says that lasts for over a second
     ended                                                        the program ends by itself, and all is well

@@ -37,10 +37,10 @@ class Evidence:
 
     programs: Programs
     input: Mapping[int, list[tuple[int, bytes, bytes]]]
-    readers: Mapping[str, list[Received]]
-    commits: Mapping[int, list[int]]
-    behind: Mapping[int, int]
-    open: Sequence[str]
+    readers: dict[str, list[Received]]
+    commits: dict[int, list[int]]
+    behind: dict[int, int]
+    open: list[str]
 
 
 @dataclass
@@ -75,7 +75,7 @@ def judge(evidence: Evidence, delivery: float) -> Verdict:
     verdict.fenced, unexplained = programs.fences()
     add(verdict.broken, "a client died", [f"{name}: {how}" for name, how in programs.died.items()])
     add(verdict.broken, "fenced without a reason", unexplained)
-    add(verdict.broken, "a transaction hangs", list(evidence.open))
+    add(verdict.broken, "a transaction hangs", evidence.open)
     add(verdict.broken, "a commit went backwards", backwards(evidence.commits))
     add(verdict.broken, "never committed by the group", [f"{each}: {n} records" for each, n in evidence.behind.items()])
     _judge_outputs(verdict, evidence)

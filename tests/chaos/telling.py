@@ -21,7 +21,6 @@ from typing import Literal
 import trio
 
 from ottla.errors import (
-    InvalidProducerEpoch,
     OttlaError,
     ProducerFenced,
     TimeoutExpired,
@@ -37,8 +36,6 @@ from tests.chaos.signals import terminated
 Leg = tuple[str, bytes, int]
 """Topic, key and amount."""
 
-FENCED = (ProducerFenced, InvalidProducerEpoch)
-"""What a producer is told whose epoch is not the last: by coordinators, and by the leaders of partitions."""
 SEEN_BEFORE = timedelta(seconds=15)
 """How much of what was there a new teller reads again."""
 PARTS = (1, 1, 2, 2, 3, 20)
@@ -80,7 +77,7 @@ async def tell(setup: Setup, journal: Journal, client: Client) -> None:
                     await teller.transfer()
                     with trio.move_on_at(due):
                         await stopping.wait()
-        except FENCED as error:
+        except ProducerFenced as error:
             journal.write("fenced", str(error))
         nursery.cancel_scope.cancel()
 
@@ -106,7 +103,7 @@ class Teller:
         """One transaction, whatever becomes of it.
 
         Raises:
-            OttlaError: there will be no other; `FENCED`, or what the client does not promise to survive.
+            OttlaError: there will be no other; `ProducerFenced`, or what the client does not promise to survive.
         """
         name, journal = f"{self._setup.name}-{self._number}", self._journal
         self._number += 1

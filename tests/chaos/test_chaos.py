@@ -1,6 +1,6 @@
-"""Two minutes of chaos on three nodes of Apache Kafka: every promise is kept.
+"""Minutes of chaos on three nodes of Apache Kafka, under each load: every promise is kept.
 
-In a process of its own, because the witnesses' library is C, and its end must not be that of the whole suite.
+In processes of their own, because the witnesses' library is C, and its end must not be that of the whole suite.
 """
 
 import subprocess
@@ -10,13 +10,25 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-INJECTED = ("kill", "pause", "move leaders", "rolling restart")
+OF_NODES = ("kill  ", "pause  ", "move leaders", "rolling restart")
+OF_TELLERS = ("kill coordinator", "kill teller", "pause teller", "usurp teller")
+OF_TRANSFORMERS = ("kill coordinator", "kill transformer", "pause transformer", "visit transformer")
+RUNS = (
+    ("streams", "4.3", 120, 2, OF_NODES),
+    ("transfers", "4.3", 120, 1, OF_NODES + OF_TELLERS),
+    ("transfers", "3.9", 120, 1, OF_NODES + OF_TELLERS),
+    ("transform", "4.3", 90, 1, OF_NODES[:3] + OF_TRANSFORMERS),
+)
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-def test_two_minutes_of_kills_pauses_moves_and_restarts_break_no_promise(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "tests.chaos", "--seconds", "120", "--seed", "2", "--folder", str(tmp_path)]
+@pytest.mark.parametrize(("load", "kafka", "seconds", "seed", "injected"), RUNS, ids=lambda each: str(each)[:9])
+def test_kills_pauses_moves_and_restarts_break_no_promise(
+    load: str, kafka: str, seconds: int, seed: int, injected: tuple[str, ...], tmp_path: Path
+) -> None:
+    what = ["--load", load, "--kafka", kafka, "--seconds", str(seconds), "--seed", str(seed)]
+    command = [sys.executable, "-m", "tests.chaos", *what, "--folder", str(tmp_path)]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=850)
     assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
-    assert not [each for each in INJECTED if each not in done.stdout], done.stdout
+    assert not [each for each in injected if each not in done.stdout], done.stdout

@@ -10,14 +10,14 @@ import random
 
 import trio
 
-from ottla.errors import TransactionOutcomeUnknown
+from ottla.errors import ProducerFenced, TransactionOutcomeUnknown
 from ottla.sdk.client import Client
 from ottla.sdk.transform import Batches, Transform
 from tests.chaos.consuming import JournalListener
 from tests.chaos.journal import Journal
 from tests.chaos.setup import Setup
 from tests.chaos.signals import Slowness, terminated
-from tests.chaos.telling import FENCED, ChangedMind
+from tests.chaos.telling import ChangedMind
 
 REGRET = 0.03
 """The share of transactions that are left by an error."""
@@ -57,7 +57,7 @@ async def transform(setup: Setup, journal: Journal, client: Client) -> None:
                         name, number = f"{setup.name}-{number}", number + 1
                         slow = setup.slowness if slowness.take() else 0.0
                         await pass_on(setup, journal, transform, batches, name, slow, regret=rng.random() < REGRET)
-        except FENCED as error:
+        except ProducerFenced as error:
             journal.write("fenced", str(error))
         nursery.cancel_scope.cancel()
 

@@ -74,8 +74,11 @@ class Workers:
 
     def ready(self, role: Role) -> list[str]:
         """Those that have got so far as to write something down; before that a signal would just end them."""
-        names = [name for name in self.running if self.setups[name].role == role]
-        return [name for name in names if (self._folder / f"{name}.jsonl").exists()]
+        return [name for name in self.running if self.setups[name].role == role and self._writes(name)]
+
+    def _writes(self, name: str) -> bool:
+        journal = self._folder / f"{name}.jsonl"
+        return journal.exists() and journal.stat().st_size > 0
 
     def signal(self, name: str, what: signal.Signals) -> None:
         self.running[name].send_signal(what)
@@ -95,10 +98,16 @@ class Workers:
 
     def end(self, names: Iterable[str]) -> None:
         """Have programs end by themselves, and note which did not, or not well."""
-        self.look()
-        ending = {name: self.running[name] for name in names if name in self.running}
-        for process in ending.values():
-            process.send_signal(signal.SIGTERM)
+        until = time.monotonic() + ENDING
+        wanted = list(names)
+        while time.monotonic() < until:
+            self.look()
+            ending = [name for name in wanted if name in self.running]
+            if all(map(self._writes, ending)):
+                break
+            time.sleep(0.5)
+        for name in ending:
+            self.running[name].send_signal(signal.SIGTERM)
         until = time.monotonic() + ENDING
         for name in ending:
             self.await_end(name, max(until - time.monotonic(), 0.1))
@@ -209,11 +218,8 @@ class WorkerFaults:
         with self._log.note(f"visit {self._role}", "") as injection:
             injection.target = name = self._workers.start(self._role, f"visitor-{self._rng.randrange(10**6)}")
             time.sleep(self._rng.uniform(*VISIT))
-            injection.more = "came and left"
-            while name not in self._workers.ready(self._role) and name in self._workers.running:
-                time.sleep(0.5)
-                self._workers.look()
             self._workers.end([name])
+            injection.more = "came and left"
 
     def _any(self) -> str:
         """One that runs; those that were fenced for the age of their transaction are replaced now."""

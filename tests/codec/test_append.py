@@ -299,6 +299,19 @@ def test_through_a_door_records_go_in_at_once(loops: ModuleType) -> None:
     assert batch.timestamps == [NOW + number // 4 for number in range(20) if number % 4]
 
 
+def test_through_a_closed_door_nothing_goes(loops: ModuleType) -> None:
+    made = fast_path(loops, 10_000)
+    entrance, asked = door(made, loops)
+    other, _ = door(made, loops)
+    entrance.close()
+    for _ in range(3):
+        outcome(entrance.send_soon("t", b""))
+    assert len(asked) == 3 and made.topics["t"].partitions[0].open.builder.count == 0
+    for _ in range(3):
+        outcome(other.send_soon("t", b""))
+    assert made.topics["t"].partitions[0].open.builder.count == 2
+
+
 @pytest.mark.parametrize(
     "given",
     [{"partition": 0}, {"timestamp": NOW}, {"headers": [("a", b"")]}, {"headers": (("a", b""),)}, {"key": "str"}],
@@ -434,3 +447,6 @@ def test_for_a_caller_that_blocks_a_record_is_accepted_or_left_to_another_functi
     assert fast.accept("t", b"2", headers=[("a", b"b")]) is None
     assert fast.accept("t", bytes(1000), on_delivery=None) is None
     assert [(args[1], given["headers"]) for args, given in asked] == [(b"2", [("a", b"b")]), (bytes(1000), ())]
+    fast.close()
+    fast.accept("t", b"3")
+    assert asked[-1][0] == ("t", b"3") and made.topics["t"].partitions[0].open.builder.count == 1

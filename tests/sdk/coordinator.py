@@ -46,21 +46,32 @@ class Asked:
 
 
 class Coordinator:
-    """One node that leads every partition and coordinates every group, unless `home` is elsewhere.
+    """One node that leads every partition, unless `leaders` has another, and coordinates every group, unless `home` is
+    elsewhere.
 
     Args:
         topics: how many partitions each has.
+        more: what it offers beyond `VERSIONS`.
 
     Attributes:
         transactions: the version of their protocol; clients learn of another one when they connect.
         slow: Metadata requests wait, until `catch_up`.
         racks: of each node that lives.
         replicas: the nodes that have each partition.
+        leaders: nodes other than 1 that lead partitions.
         ids: of topics that have one of their own.
     """
 
-    def __init__(self, topics: dict[str, int], options: Options | None = None, *, transactions: int = 1) -> None:
+    def __init__(
+        self,
+        topics: dict[str, int],
+        options: Options | None = None,
+        *,
+        transactions: int = 1,
+        more: dict[int, tuple[int, int]] | None = None,
+    ) -> None:
         self.topics = topics
+        self._versions = VERSIONS | (more or {})
         self.core = ClientCore([("one", 9001)], options or Options(), random.Random(1))
         self.now = 0.0
         self.transactions = transactions
@@ -72,6 +83,7 @@ class Coordinator:
         self.slow = False
         self.racks: dict[int, str | None] = {1: None}
         self.replicas: tuple[int, ...] = ()
+        self.leaders: dict[tuple[str, int], int] = {}
         self.ids: dict[str, uuid.UUID] = {}
         self._open: dict[Key, None] = {}
         self.core.connect(self.now)
@@ -144,7 +156,9 @@ class Coordinator:
             asked = Asked(key, request.message, request.header.api_version, request.header.correlation_id)
             match request.message:
                 case ApiVersionsRequest():
-                    keys = tuple(ApiVersion(api_key=k, min_version=a, max_version=b) for k, (a, b) in VERSIONS.items())
+                    keys = tuple(
+                        ApiVersion(api_key=k, min_version=a, max_version=b) for k, (a, b) in self._versions.items()
+                    )
                     level = self.transactions
                     feature = FinalizedFeatureKey(
                         name="transaction.version", max_version_level=level, min_version_level=level
@@ -183,7 +197,7 @@ class Coordinator:
                         MetadataResponsePartition(
                             error_code=0,
                             partition_index=index,
-                            leader_id=1,
+                            leader_id=self.leaders.get((name, index), 1),
                             replica_nodes=self.replicas,
                             isr_nodes=(),
                         )

@@ -91,7 +91,7 @@ def test_what_the_coordinator_cannot_say_or_may_not_is_left_out() -> None:
 
 def test_an_error_does_not_wait_for_a_coordinator_that_is_silent() -> None:
     text = said(Cluster(script=lambda node, m: SILENCE if isinstance(m, DescribeTransactionsRequest) else None))
-    assert ANOTHER in text and f"not done within {LIMIT:g} s" in text
+    assert ANOTHER in text and f"is not known: no answer within {LIMIT:g} s)" in text
 
 
 def test_what_is_not_found_out_is_what_the_class_says() -> None:

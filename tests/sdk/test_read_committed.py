@@ -224,6 +224,30 @@ async def test_what_is_committed_goes_on_over_what_a_reader_may_not_see(loop: Lo
                         await automatic.poll(0.05)
 
 
+async def test_a_batch_in_hand_is_not_committed_by_what_is_hidden_behind_it(loop: Loop, ottla_broker: Broker) -> None:
+    with loop.fail_after(30):
+        async with (
+            loop.connect(ottla_broker.bootstrap) as client,
+            client.producer(transactional_id="t-1") as producer,
+        ):
+            await client.create_topic("t", partitions=1)
+            async with client.consumer("t", group="g", isolation="read_committed", auto_commit=0.02) as consumer:
+                async with producer.transaction() as txn:
+                    await txn.send("t", b"v")
+                batch = await anext(consumer)
+                with contextlib.suppress(Failed):
+                    async with producer.transaction() as txn:
+                        await txn.send("t", b"in vain")
+                        raise Failed
+                end = await end_of(client, "t", "read_committed")
+                while consumer.position("t", 0) < end:
+                    await loop.sleep(0.02)
+                await loop.sleep(0.2)  # ten times the seconds of auto commit
+                assert await client.committed("g") == {} and len(batch) == 1
+                while (at := (await client.committed("g")).get(("t", 0))) is None or at.offset < end:
+                    await consumer.poll(0.05)
+
+
 async def test_the_lag_of_a_group_ends_where_its_readers_do(loop: Loop, ottla_broker: Broker) -> None:
     with loop.fail_after(30):
         async with loop.connect(ottla_broker.bootstrap) as client:

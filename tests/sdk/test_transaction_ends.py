@@ -4,6 +4,11 @@ import random
 
 import pytest
 
+from ottla.codec.apis.describe_transactions import (
+    DescribeTransactionsRequest,
+    DescribeTransactionsResponse,
+    TransactionState,
+)
 from ottla.codec.apis.end_txn import EndTxnRequest, EndTxnResponse
 from ottla.codec.apis.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from ottla.codec.apis.produce import (
@@ -13,12 +18,13 @@ from ottla.codec.apis.produce import (
     TopicProduceResponse,
 )
 from ottla.errors import (
-    BrokerError,
     ConcurrentTransactions,
+    InvalidProducerEpoch,
     InvalidTxnState,
     ProducerFenced,
     TransactionAbortable,
     TransactionAborted,
+    UnknownServerError,
 )
 from ottla.sdk.produce.core import CLOSE_TIMEOUT, ProducerCore
 from ottla.sdk.produce.options import ProducerOptions
@@ -26,7 +32,7 @@ from ottla.sdk.produce.records import PendingRecord
 from ottla.sdk.steps import Steps
 from ottla.sdk.transaction.core import TransactionCore
 from tests.sdk.calling import Call, Cancelled, T
-from tests.sdk.coordinator import Coordinator
+from tests.sdk.coordinator import VERSIONS, Coordinator
 
 DOUBT = 5.0
 """Seconds after which a coordinator is believed in any case."""
@@ -75,12 +81,12 @@ class Teller:
         self._end = self.call(transaction.leave(ZeroDivisionError()))
         return self._end
 
-    def refuse(self, error_code: int) -> None:
-        """Answer the EndTxn that waits with an error, and let a moment pass."""
+    def refuse(self, error_code: int, seconds: float = 1.0) -> None:
+        """Answer the EndTxn that waits with an error, and let so much time pass."""
         answer = EndTxnResponse(error_code=error_code, producer_id=-1, producer_epoch=-1)
         self.world.answer(self.world.asked(EndTxnRequest), answer)
         self._end.go_on()
-        self.world.later(1.0)
+        self.world.later(seconds)
 
     def accept(self, epoch: int) -> None:
         answer = EndTxnResponse(error_code=0, producer_id=7, producer_epoch=epoch)
@@ -114,17 +120,13 @@ def test_a_transaction_that_somebody_else_has_ended_is_aborted() -> None:
     assert following.go_on().error is None
 
 
-@pytest.mark.parametrize("refusal", [TransactionAbortable, InvalidTxnState])
-def test_a_commit_that_is_refused_after_its_block_was_cancelled_is_aborted(refusal: type[BrokerError]) -> None:
+def test_an_end_that_makes_the_coordinator_fail_is_asked_for_again() -> None:
     teller = Teller()
     transaction, end = teller.commit()
-    end.throw(Cancelled())
-    teller.world.later(CLOSE_TIMEOUT)
-    assert end.go_on().over and isinstance(end.error, Cancelled) and transaction.committed is None
-    while teller.world.asked(EndTxnRequest).committed:
-        teller.refuse(refusal.code)
+    teller.refuse(UnknownServerError.code)  # as it says while a newer producer is fencing this one
+    assert teller.world.asked(EndTxnRequest).committed and not end.over
     teller.accept(epoch=1)
-    teller.commit()  # which can begin
+    assert end.go_on().over and transaction.committed
 
 
 def test_a_transaction_that_a_newer_producer_has_ended_says_so() -> None:
@@ -151,6 +153,36 @@ def test_an_abort_that_is_refused_as_of_a_fenced_producer_need_not_be_its_end() 
     assert teller.world.asked(EndTxnRequest).producer_epoch == 1
     teller.accept(epoch=2)
     assert following.go_on().error is None
+
+
+NEWER = {"another producer has come": (7, 2, "Ongoing"), "its transaction was too old": (7, 1, "CompleteAbort")}
+
+
+@pytest.mark.parametrize("why", NEWER)
+def test_a_producer_that_was_fenced_does_not_fence_the_newer_one(why: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    # While a transaction is open Kafka does not look at the epoch in InitProducerId, and aborts it.
+    monkeypatch.setitem(VERSIONS, 65, (0, 0))
+    producer_id, epoch, state = NEWER[why]
+    teller = Teller()
+    end = teller.abort(teller.send())
+    teller.store(InvalidProducerEpoch.code)
+    end.go_on()
+    teller.refuse(ProducerFenced.code, seconds=0.0)
+    while waiting := teller.world.pending(DescribeTransactionsRequest):
+        assert not teller.world.pending(InitProducerIdRequest)
+        known = TransactionState(
+            error_code=0,
+            transactional_id="t-1",
+            transaction_state=state,
+            transaction_timeout_ms=60_000,
+            transaction_start_time_ms=-1,
+            producer_id=producer_id,
+            producer_epoch=epoch,
+            topics=(),
+        )
+        teller.world.answer(waiting[0], DescribeTransactionsResponse(transaction_states=(known,)))
+        end.go_on()
+    assert bool(teller.world.pending(InitProducerIdRequest)) == (state == "CompleteAbort")
 
 
 def test_a_commit_that_is_refused_when_nobody_waits_for_it_any_more_is_aborted() -> None:

@@ -69,6 +69,21 @@ async def test_what_commits_is_seen_and_what_aborts_is_not(loop: Loop, ottla_bro
     await tell_the_whole_story(loop, ottla_broker.bootstrap, "story")
 
 
+async def test_what_sends_in_a_transaction_does_so_in_no_other(loop: Loop, ottla_broker: Broker) -> None:
+    async with loop.connect(ottla_broker.bootstrap) as client, client.producer(transactional_id="t-1") as producer:
+        await client.create_topic("t", partitions=1)
+        async with producer.transaction() as txn:
+            send_soon = txn.send_soon
+            for number in range(100):
+                await send_soon("t", b"%d" % number)
+        async with producer.transaction() as txn:
+            await txn.send_soon("t", b"next")
+            for _ in range(10):  # the first of each millisecond goes another way
+                with pytest.raises(LocalProtocolError, match="this transaction is over"):
+                    await send_soon("t", b"late")
+        assert await committed(client, "t") == [*(b"%d" % number for number in range(100)), b"next"]
+
+
 @pytest.mark.slow
 async def test_the_same_on_apache_kafka(loop: Loop, kafka: ApacheKafka) -> None:
     await tell_the_whole_story(loop, kafka.bootstrap, f"story-{uuid.uuid4().hex}")
@@ -93,8 +108,11 @@ def test_in_code_that_blocks_it_is_the_same(ottla_broker: Broker) -> None:
         with client.producer(transactional_id="t-1") as producer:
             with producer.transaction() as txn:
                 assert txn.send("t", b"a").offset == 0
+                send_soon = txn.send_soon
             with pytest.raises(ZeroDivisionError), producer.transaction() as txn:
                 txn.send_nowait("t", b"b")
+                with pytest.raises(LocalProtocolError, match="this transaction is over"):
+                    send_soon("t", b"late")
                 1 / 0  # noqa: B018 # which raises
         with client.consumer("t", isolation="read_committed") as consumer:
             assert [record.value for record in consumer.poll(1.0) or ()] == [b"a"]

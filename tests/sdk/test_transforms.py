@@ -6,12 +6,14 @@ from collections import Counter
 from collections.abc import Sequence
 
 import pytest
+import trio
 
 import ottla
 import ottla.sync
 from ottla.errors import (
     BufferFull,
     ConfigurationError,
+    DeliveryTimeout,
     LocalProtocolError,
     MessageTooLarge,
     OttlaError,
@@ -146,6 +148,23 @@ async def test_offsets_go_with_the_transaction_or_not_at_all(loop: Loop, ottla_b
             assert at is not None and at.metadata == "by hand"
         async with client.consumer("in", group="g") as consumer:
             assert [record.value for record in await anext(consumer)] == VALUES[2:3]
+
+
+async def test_what_sends_in_one_turn_of_the_loop_does_so_in_no_other(loop: Loop, ottla_broker: Broker) -> None:
+    async with loop.connect(ottla_broker.bootstrap) as client:
+        await fill(client, "in", VALUES)
+        await client.create_topic("out", partitions=1)
+        async with client.transform("in", group="g", transactional_id="t-1", max_records=1) as transform:
+            before = None
+            async for batches in transform:
+                async with transform.transaction(batches) as txn:
+                    await txn.send_soon("out", b"mine")
+                    if before is not None:
+                        for _ in range(10):  # the first of each millisecond goes another way
+                            with pytest.raises(LocalProtocolError, match="this transaction is over"):
+                                await before("out", b"late")
+                        break
+                    before = txn.send_soon
 
 
 async def test_offsets_of_others_are_refused_at_the_call(ottla_broker: Broker) -> None:
@@ -305,3 +324,101 @@ async def test_options_that_make_no_sense_are_refused(ottla_broker: Broker) -> N
         ):
             with pytest.raises(ConfigurationError):
                 client.transform("in", **{"group": "g", "transactional_id": "t", **wrong})  # type: ignore[arg-type]
+
+
+# -- what would pass over records ---------------------------------------------------------------------------------------
+
+
+async def test_the_consumer_of_a_transform_is_read_and_commits_for_it_alone(ottla_broker: Broker) -> None:
+    class Commits(ottla.RebalanceListener):
+        refused: LocalProtocolError | None = None
+
+        async def revoked(self, consumer: ottla.Consumer, places: Sequence[tuple[str, int]]) -> None:
+            try:
+                await consumer.commit()
+            except LocalProtocolError as error:
+                self.refused = error
+
+    listener = Commits()
+    async with ottla.connect(ottla_broker.bootstrap) as client:
+        await fill(client, "in", VALUES[:3], partitions=1)
+        async with client.transform(
+            "in", group="g", transactional_id="t-1", max_records=1, listener=listener
+        ) as transform:
+            batches = await anext(transform)
+            [batch] = batches.batches
+            for call in (batch.commit, transform.consumer.commit):
+                with pytest.raises(LocalProtocolError, match="go with its transactions"):
+                    await call()
+            for soon in (batch.commit_soon, transform.consumer.commit_soon):
+                with pytest.raises(LocalProtocolError, match="go with its transactions"):
+                    soon()
+            with pytest.raises(LocalProtocolError, match="a transform reads this consumer"):
+                await transform.consumer.poll(1.0)
+            async with transform.transaction(batches):
+                pass
+            assert [record.value for record in await anext(transform)] == VALUES[1:2]
+        assert listener.refused is not None
+        assert await group_stands_at(client, "g", "in", 1) == [1]
+
+
+async def test_a_transaction_never_takes_its_group_back(ottla_broker: Broker) -> None:
+    async with ottla.connect(ottla_broker.bootstrap) as client:
+        await fill(client, "in", VALUES[:2], partitions=1)
+        async with (
+            client.producer(transactional_id="t-1") as producer,
+            client.consumer("in", group="g", max_records=1) as consumer,
+        ):
+            older, newer = await anext(consumer), await anext(consumer)
+            async with producer.transaction() as txn:
+                txn.commit_offsets(newer)
+            with pytest.raises(LocalProtocolError, match="2 is committed; to go back, seek"):
+                async with producer.transaction() as txn:
+                    txn.commit_offsets(older)
+        assert await group_stands_at(client, "g", "in", 1) == [2]
+
+
+async def test_an_error_that_a_nursery_wraps_is_what_it_is(ottla_broker: Broker) -> None:
+    async with ottla.connect(ottla_broker.bootstrap) as client:
+        await fill(client, "in", VALUES[:1], partitions=1)
+        await client.create_topic("out", partitions=1, configs={"min.insync.replicas": "2"})
+        tries = 0
+        with pytest.raises(DeliveryTimeout):
+            async with client.transform(
+                "in", group="g", transactional_id="t-1", attempts=2, delivery_timeout=0.2
+            ) as transform:
+                async for batches in transform:
+                    tries += 1
+                    async with transform.transaction(batches) as txn:
+                        if tries == 1:
+                            async with trio.open_nursery() as nursery:
+                                nursery.start_soon(lambda: txn.send("out", b"v"))
+                        await txn.send("out", b"v")
+        assert tries == 2
+
+
+async def test_polls_of_a_transform_return_what_there_is_or_nothing_in_time(loop: Loop, ottla_broker: Broker) -> None:
+    async with loop.connect(ottla_broker.bootstrap) as client:
+        await fill(client, "in", VALUES[:1], partitions=1)
+        async with client.transform("in", group="g", transactional_id="t-1") as transform:
+            batches = None
+            while batches is None:
+                batches = await transform.poll(1.0)
+            async with transform.transaction(batches):
+                pass
+            assert await transform.poll(0.1) is None
+
+
+async def test_what_is_no_batch_is_refused_by_name(ottla_broker: Broker) -> None:
+    async with ottla.connect(ottla_broker.bootstrap) as client:
+        await fill(client, "in", VALUES[:1], partitions=1)
+        async with client.transform("in", group="g", transactional_id="t-1") as transform:
+            batches = await anext(transform)
+            with pytest.raises(LocalProtocolError, match="what the loop has returned, not <Batch "):
+                transform.transaction(batches.batches[0])  # type: ignore[arg-type] # which is the point
+            async with transform.transaction(batches) as txn:
+                with pytest.raises(LocalProtocolError, match="takes batches of a consumer"):
+                    txn.commit_offsets([batches.batches[0]])  # type: ignore[arg-type]
+        async with client.producer(transactional_id="t-2") as producer:
+            with pytest.raises(LocalProtocolError, match="has not begun"):
+                await producer.transaction().send("out", b"v")

@@ -147,6 +147,8 @@ class ModelCluster:
         self.transaction_version = TRANSACTION_VERSIONS.get(release, 0)
         self.verifies = release >= "3.9"
         """Leaders see that a partition is part of a transaction before they append (KIP-890)."""
+        self.epochs_rise = release >= "4"
+        """It knows transactions whose epochs rise, and minds epochs more (KIP-890)."""
         self.nodes = {number: Node(number) for number in range(1, nodes + 1)}
         self.ids = {name: UUID(int=7 + index) for index, name in enumerate([*topics, OFFSETS, STATE])}
         self._named = {each: name for name, each in self.ids.items()}

@@ -316,11 +316,12 @@ class Leaders:
             return
         codes: dict[Place, int] = {}
         joining: dict[Asking, list[Place]] = {}
+        minds = self._cluster.epochs_rise
         for place in transactional:
             batch, log = batches[place], self._cluster.logs.get(place)
-            if log is None or self._cluster.leaders[place].node != node or not log.begins(batch):
+            if log is None or self._cluster.leaders[place].node != node or not log.begins(batch, minds_epochs=minds):
                 continue
-            if code := log.attempt(batch, rises=version >= IMPLICIT):
+            if code := log.attempt(batch, rises=version >= IMPLICIT, minds_epochs=minds):
                 codes[place] = code
             else:
                 asking = Asking(message.transactional_id, batch.producer_id, batch.producer_epoch)

@@ -614,6 +614,8 @@ class Coordinators:
 
         def verified(answers: dict[Place, int]) -> None:
             code = _known(answers.get(log_place, 0), version) or self._may_commit_in_transaction(group, message)
+            if not code and (state := self._cluster.logs[log_place].producers.get(asking.producer_id)) is not None:
+                code = InvalidProducerEpoch.code if asking.epoch < state.epoch else 0
             if not code and self.groups.get(group.name) is not group:
                 code = NotCoordinator.code
             if not code:
@@ -628,11 +630,14 @@ class Coordinators:
 
         if not known:
             told(0)
-        elif not self._cluster.verifies:
+            return
+        if not self._cluster.verifies:
             verified({})
-        elif (state := self._cluster.logs[log_place].producers.get(asking.producer_id)) and asking.epoch < state.epoch:
+            return
+        state, minds = self._cluster.logs[log_place].producers.get(asking.producer_id), self._cluster.epochs_rise
+        if minds and state is not None and asking.epoch < state.epoch:
             told(InvalidProducerEpoch.code)
-        elif state is None or state.epoch != asking.epoch or state.ongoing is None:
+        elif state is None or state.ongoing is None or (minds and state.epoch != asking.epoch):
             self._cluster.transactions.ask(asking, [log_place], verified, rises=version >= 5)
         else:
             verified({})
@@ -648,7 +653,7 @@ class Coordinators:
         if nobody or (generation < 0 and group.state is State.EMPTY):
             return 0
         if group.stored is None and not group.members and not group.exists:
-            return IllegalGeneration.code
+            return (IllegalGeneration if self._cluster.epochs_rise else UnknownMemberId).code
         code = self._known(group, message.member_id, message.group_instance_id, generation)
         if not code:
             self._touch(group.members[message.member_id])

@@ -135,19 +135,19 @@ class PartitionLog:
         """Aborted transactions that have records from ``offset`` on, and before ``up_to``."""
         return [each for each in self.ended if not each.committed and each.marker >= offset and each.first < up_to]
 
-    def begins(self, batch: RecordBatch) -> bool:
+    def begins(self, batch: RecordBatch, *, minds_epochs: bool) -> bool:
         """Whether a batch would begin a transaction, if it may at all."""
         state = self.producers.get(batch.producer_id)
         return (
             batch.transactional
             and batch.producer_id >= 0
-            and (state is None or state.epoch != batch.producer_epoch or state.ongoing is None)
+            and (state is None or state.ongoing is None or (minds_epochs and state.epoch != batch.producer_epoch))
         )
 
-    def attempt(self, batch: RecordBatch, *, rises: bool) -> int:
+    def attempt(self, batch: RecordBatch, *, rises: bool, minds_epochs: bool) -> int:
         """Note that a batch would begin a transaction, before the coordinator is asked; an error code."""
         state = self.producers.get(batch.producer_id)
-        if state is not None and batch.producer_epoch < state.epoch:
+        if minds_epochs and state is not None and batch.producer_epoch < state.epoch:
             return InvalidProducerEpoch.code
         known = self.attempts.get(batch.producer_id)
         if known is None or batch.producer_epoch > known.epoch:

@@ -77,6 +77,8 @@ class Link:
     label: str
     open: bool = True
     """As far as the client knows."""
+    late: float = 0.0
+    """Until when nothing arrives of what is on its way, where the client knows that it has ended."""
     reset: bool = False
     """The node has heard that it ended."""
     swallowed: bool = False
@@ -139,6 +141,8 @@ class Network:
         """Sees to a request before the cluster does; whether it needs to be asked no more."""
         self.delivered: Callable[[Link, Any, Any], None] = lambda link, request, answer: None
         """DeliveryCallback of every answer when its client gets it."""
+        self.lag: Callable[[], float] = lambda: 0.0
+        """For how many seconds what is on its way stays there, where a connection has ended for its client."""
 
     # -- faults ------------------------------------------------------------------------------------------------------
 
@@ -154,6 +158,7 @@ class Network:
         kept = self._chance.randint(0, len(link.on_its_way))
         while len(link.on_its_way) > kept:
             link.on_its_way.pop()
+        link.late = self._clock.now + self.lag()
         if self.links.get((link.client.name, link.key)) is link:
             del self.links[link.client.name, link.key]
         self._history.add("×", link.label, f"{why}; {kept} requests still arrive" if kept else why)
@@ -284,6 +289,7 @@ class Network:
     def _close(self, link: Link) -> None:
         """The client closes: what it sent arrives, and then the node sees the end."""
         link.open = False
+        link.late = self._clock.now + self.lag()
         del self.links[link.client.name, link.key]
         self._history.add("×", link.label, "closed by the client")
 
@@ -297,6 +303,9 @@ class Network:
     def _arrive(self, link: Link, incoming: Incoming) -> None:
         if not link.on_its_way or link.on_its_way[0] is not incoming:
             return  # it was lost with its connection
+        if self._clock.now < link.late:
+            self._clock.at(link.late, partial(self._arrive, link, incoming))
+            return
         link.on_its_way.popleft()
         if link.reset or link.swallowed or not self.cluster.up(link.node):
             return

@@ -83,6 +83,9 @@ class Onlooker:
 class Onlookers(Transfers):
     """Tellers with readers beside them."""
 
+    RELEASES = ("3.9", "4.3")
+    """Of the model, whose logs are looked into."""
+
     def __init__(self, seed: int, *, told: bool = False) -> None:
         super().__init__(seed, told=told)
         self.onlookers: list[Onlooker] = []

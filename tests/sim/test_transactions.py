@@ -13,7 +13,7 @@ from ottla.codec.apis import APIS
 from ottla.codec.apis.fetch import FetchRequest
 from ottla.codec.frames import build_response, parse_response
 from ottla.codec.wire import api
-from tests.brokerlite.brokers import Broker
+from tests.brokerlite.brokers import Broker, is_held
 from tests.brokerlite.machine import TODAY
 from tests.brokerlite.test_transactions_recorded import recorded
 from tests.brokerlite.transacting import Conversation
@@ -48,17 +48,20 @@ SETTLED = 0.02
 class Model:
     """One node of the model, as a `Broker`."""
 
-    def __init__(self) -> None:
+    assignments: tuple[int, ...] = ()
+
+    def __init__(self, release: str = "4.3") -> None:
+        self._versions = RELEASES[release]
         self.clock, chance, history = Clock(), Random(7), History(Clock(), False)
         network: Any = None
-        self.cluster = ModelCluster(self.clock, chance, network, history, {}, 1, "4.3", transactions=True)
+        self.cluster = ModelCluster(self.clock, chance, network, history, {}, 1, release, transactions=True)
         self.cluster.announce_at_once()
         self.cluster.transactions._delay = lambda: 0.001  # type: ignore[method-assign] # no transaction runs out of time
         self.cluster._unsaid = lambda name, code: code  # type: ignore[method-assign] # it is waited for
 
     def ask(self, message: Any, version: int | None = None) -> Any:
         key = api(type(message)).key
-        version = RELEASES["4.3"][key][1] if version is None else version
+        version = self._versions[key][1] if version is None else version
         answers: list[Any] = []
         self.cluster.handle(1, "client", version, message, answers.append)
         self._pass(0.0 if isinstance(message, FetchRequest) else SETTLED)
@@ -75,9 +78,20 @@ class Model:
             self.clock.step()
 
     def settle(self, transactional_ids: Iterable[str]) -> None:
-        known = self.cluster.transactions.known
-        while any(known[name].state in DECIDED for name in transactional_ids if name in known):
+        transactions, known = self.cluster.transactions, self.cluster.transactions.known
+
+        def is_ending(name: str) -> bool:
+            left = list(transactions.unmarked(name))
+            return known[name].state in DECIDED and not (left and all(map(transactions.held, left)))
+
+        while any(is_ending(name) for name in transactional_ids if name in known):
             assert self.clock.step()
+
+    def hold(self) -> None:
+        self.cluster.transactions.held = is_held
+
+    def let_go(self) -> None:
+        self.cluster.transactions.held = lambda place: False
 
     def pass_timeout(self, transactional_ids: Iterable[str], timeout_ms: int) -> None:
         known = self.cluster.transactions.known
@@ -95,8 +109,8 @@ class Model:
 
 @pytest.mark.parametrize("name", [each["name"] for each in recorded()])
 def test_the_answers_are_apache_kafkas(name: str) -> None:
-    (exchanges,) = [each["exchanges"] for each in recorded() if each["name"] == name]
-    broker: Broker = Model()
+    ((release, exchanges),) = [(each["release"], each["exchanges"]) for each in recorded() if each["name"] == name]
+    broker: Broker = Model(release)
     ours = Conversation(broker, name.replace(" ", "-"))
     for i, (step, theirs) in enumerate(exchanges):
         assert ours.perform(step) == theirs, f"step {i} of {name} is {step}, after {exchanges[max(0, i - 5) : i]}"

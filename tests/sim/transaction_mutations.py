@@ -5,16 +5,28 @@ from contextlib import AbstractContextManager
 from typing import Any
 
 from ottla.codec.apis.end_txn import EndTxnRequest, EndTxnResponse
-from ottla.errors import ConnectionLost, OttlaError, TimeoutExpired
+from ottla.errors import (
+    ConcurrentTransactions,
+    ConnectionLost,
+    InvalidProducerEpoch,
+    OttlaError,
+    ProducerFenced,
+    TimeoutExpired,
+    TransactionOutcomeUnknown,
+)
+from ottla.sdk.cluster.coordinators import Coordinators
 from ottla.sdk.outcome import Outcome
 from ottla.sdk.produce.batches import PartitionQueue
+from ottla.sdk.produce.deliveries import Deliveries
 from ottla.sdk.produce.identity import Identity
 from ottla.sdk.produce.requests import ProduceRequests
+from ottla.sdk.produce.results import Results
 from ottla.sdk.produce.sender import Sender
 from ottla.sdk.steps import settled
 from ottla.sdk.transaction import transactions
 from ottla.sdk.transaction.core import TransactionCore
-from ottla.sdk.transaction.states import Input, State
+from ottla.sdk.transaction.joining import Joining
+from ottla.sdk.transaction.states import IMPLICIT, Input, State
 from ottla.sdk.transaction.transactions import Transactions
 from tests.sim.mutations import Change, changed
 
@@ -110,6 +122,7 @@ def _without_waiting(withdraw: Any) -> Any:
 def _not_flushed(commit: Any) -> Any:
     def broken(self: TransactionCore) -> Any:
         yield from ()
+        self._transactions.end()
         ended = self._transactions.commit(self._core.now)
         if not ended.done:
             yield ended
@@ -174,3 +187,197 @@ _mutation("batches do not say that they are part of a transaction", (ProduceRequ
 _mutation("a producer that is fenced begins anew", (Transactions, "_give_up", _fenced_goes_on))
 _mutation("the next epoch is taken, and not asked for", (Transactions, "_over", _next_epoch_by_itself))
 _mutation("an abort is not told where nothing has joined", (Transactions, "_end", _nothing_to_end))
+
+
+# -- by somebody who had not seen the tests: what a good engineer might get wrong ------------------------------------
+
+
+def _remembers_what_it_asked(stop: Any) -> Any:
+    def broken(self: Joining) -> None:
+        asked = set(self._partitions) if self._task is not None else set()
+        stop(self)
+        self._joined |= asked
+
+    return broken
+
+
+def _late_answer_counts(begin: Any) -> Any:
+    def broken(self: Joining, identity: Identity | None) -> None:
+        late = self._joined & set(self._partitions)
+        begin(self, identity)
+        self._joined |= late
+
+    return broken
+
+
+def _withdrawn_is_retried(refused: Any) -> Any:
+    def broken(self: Results, queue: PartitionQueue, batch: Any, *others: Any, **named: Any) -> None:
+        batch.abandoned = False
+        refused(self, queue, batch, *others, **named)
+
+    return broken
+
+
+def _lingering_stays(withdraw: Any) -> Any:
+    def broken(self: Results, queue: PartitionQueue, batch: Any, error: OttlaError) -> None:
+        if batch.due:
+            withdraw(self, queue, batch, error)
+
+    return broken
+
+
+def _sequences_begin_again(changed: Any) -> Any:
+    def broken(self: Sender, now: float) -> None:
+        for queue in self.queues.values():
+            queue.next_sequence = 0
+        changed(self, now)
+
+    return broken
+
+
+def _sequences_go_on(adopt: Any) -> Any:
+    def broken(self: PartitionQueue, identity: Identity) -> bool:
+        before = self.next_sequence
+        adopted = bool(adopt(self, identity))
+        self.next_sequence = max(before, self.next_sequence)
+        return adopted
+
+    return broken
+
+
+def _its_caller_knows(failed: Any) -> Any:
+    def broken(self: Deliveries, batch: Any, error_of: Any) -> None:
+        doom = self.doom
+        if batch.callbacks and all(each is not None for each in batch.callbacks):
+            self.doom = lambda place, count, error: None
+        failed(self, batch, error_of)
+        self.doom = doom
+
+    return broken
+
+
+def _unplaced_dooms_nothing(refused: Any) -> Any:
+    def broken(self: Deliveries, record: Any, error: OttlaError) -> None:
+        doom, self.doom = self.doom, lambda place, count, error: None
+        refused(self, record, error)
+        self.doom = doom
+
+    return broken
+
+
+def _begun_by_being_sent(admits: Any) -> Any:
+    def broken(self: Transactions, queue: PartitionQueue) -> bool:
+        begun = self._begun
+        admitted = bool(admits(self, queue))
+        if self.version >= IMPLICIT:
+            self._begun = begun
+        return admitted
+
+    return broken
+
+
+def _begun_once_stored(stored: Any) -> Any:
+    def broken(self: Results, *others: Any) -> None:
+        self._identity._begun = True  # type: ignore[union-attr]
+        stored(self, *others)
+
+    return broken
+
+
+def _concurrent_is_done(judge: Any) -> Any:
+    def broken(self: Transactions, answer: Any) -> Any:
+        error = judge(self, answer)
+        return None if isinstance(answer, EndTxnResponse) and isinstance(error, ConcurrentTransactions) else error
+
+    return broken
+
+
+def _sure_all_the_same(doom_or_abort: Any) -> Any:
+    def broken(self: Transactions, *others: Any, **named: Any) -> Any:
+        unsure, state = self._unsure, self.state
+        if "unsure" in named:
+            named["unsure"] = False
+        result = doom_or_abort(self, *others, **named)
+        if state is not State.COMMITTING:
+            self._unsure = unsure
+        return result
+
+    return broken
+
+
+def _aborts_at_the_deadline(answered: Any) -> Any:
+    def broken(self: Transactions, task: Any, now: float) -> None:
+        if isinstance(task.outcome.error, TimeoutExpired) and self.state is State.COMMITTING:
+            self._unsure, self.state = True, State.ABORTING
+            self._ended.fail(TransactionOutcomeUnknown("not answered in time"))
+            self._send_end(now)
+        else:
+            answered(self, task, now)
+
+    return broken
+
+
+def _cancellation_aborts(commit: Any) -> Any:
+    def broken(self: TransactionCore) -> Any:
+        steps = commit(self)
+        sent: Any = None
+        while True:
+            try:
+                wait = steps.send(sent)
+            except StopIteration:
+                return
+            try:
+                sent = yield wait
+            except BaseException as error:
+                steps.close()
+                if self._transactions.state is State.COMMITTING:
+                    self._transactions.state = State.OPEN
+                raise error
+
+    return broken
+
+
+def _asks_as_a_new_one(initialized: Any) -> Any:
+    def broken(self: Transactions, task: Any, now: float) -> None:
+        if isinstance(task.outcome.error, (ProducerFenced, InvalidProducerEpoch)) and self.current is not None:
+            self.current = None
+            self._ask(now)
+        else:
+            initialized(self, task, now)
+
+    return broken
+
+
+def _never_looked_for_again(heard: Any) -> Any:
+    return lambda self, key, error: None
+
+
+_mutation(
+    "partitions that were asked for have joined the next transaction",
+    (Joining, "stop", _remembers_what_it_asked),
+    (Joining, "begin", _late_answer_counts),
+)
+_mutation("a batch that was withdrawn is retried", (Results, "refused", _withdrawn_is_retried))
+_mutation("a batch that lingers is sent in the next transaction", (Results, "withdraw", _lingering_stays))
+_mutation("sequences begin again with each transaction", (Sender, "_identity_changed", _sequences_begin_again))
+_mutation("sequences go on in another epoch", (PartitionQueue, "adopt", _sequences_go_on))
+_mutation("a failed record whose caller is called back dooms nothing", (Deliveries, "failed", _its_caller_knows))
+_mutation("a record that fails before it has a batch dooms nothing", (Deliveries, "refused", _unplaced_dooms_nothing))
+_mutation(
+    "nothing is to be ended before something is stored",
+    (Transactions, "admits", _begun_by_being_sent),
+    (Results, "stored", _begun_once_stored),
+)
+_mutation("a transaction that is being ended counts as ended", (Transactions, "_judge", _concurrent_is_done))
+_mutation(
+    "after batches of unknown outcome the epoch stays",
+    (Transactions, "doom", _sure_all_the_same),
+    (Transactions, "stop", _sure_all_the_same),
+    (Transactions, "abort", _sure_all_the_same),
+)
+_mutation("a commit that is not answered in time is aborted", (Transactions, "_end_answered", _aborts_at_the_deadline))
+_mutation("a cancellation aborts what is being committed", (TransactionCore, "_commit", _cancellation_aborts))
+_mutation(
+    "a producer that is refused another epoch asks as a new one", (Transactions, "_initialized", _asks_as_a_new_one)
+)
+_mutation("a coordinator that has moved is not looked for", (Coordinators, "heard", _never_looked_for_again))

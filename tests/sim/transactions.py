@@ -119,6 +119,10 @@ class Transactions:
         self._watched = False
         self.features: Counter[str] = Counter()
         """How often what happened, of what a world may have."""
+        self.held: Callable[[Place], bool] = lambda place: False
+        """Whether a partition gets no marker now."""
+        self.reluctance = 0.0
+        """How often an EndTxn that could commit is answered with TRANSACTION_ABORTABLE, which the protocol allows."""
 
     def place(self, name: str) -> Place:
         """The partition that keeps a transactional id."""
@@ -249,10 +253,10 @@ class Transactions:
         if known.state in DECIDED:
             return given(ConcurrentTransactions.code)
         if known.state == ONGOING:
-            self._decide(known, commits=False, version=2, then=lambda code: given(code or ConcurrentTransactions.code))
-            return None
+            return self._fence(known, lambda code: given(code or ConcurrentTransactions.code))
+        started = -1.0 if self._cluster.epochs_rise else known.started
         begun = replace(
-            known, state=EMPTY, places=(), started=-1.0, timeout_ms=timeout_ms, previous_id=known.producer_id
+            known, state=EMPTY, places=(), started=started, timeout_ms=timeout_ms, previous_id=known.producer_id
         )
         if known.epoch >= LAST_EPOCH and (new or asked[1] == known.epoch):
             last = -1 if new else known.epoch
@@ -332,7 +336,7 @@ class Transactions:
 
     def verify(self, asking: Asking, places: Iterable[Place]) -> dict[Place, int]:
         """Error codes: whether partitions are part of the transaction."""
-        if code := self._judge(asking):
+        if code := self._judge(asking, at_once=True):
             return dict.fromkeys(places, code)
         there = self.known[asking.name].places
         return {place: 0 if place in there else TransactionAbortable.code for place in places}
@@ -355,18 +359,25 @@ class Transactions:
         else:
             self._if_coordinator(node, asking.name, refuse, lambda: then(self.verify(asking, places)))
 
-    def _judge(self, asking: Asking) -> int:
-        """Whether somebody may go on with a transaction; an error code."""
+    def _judge(self, asking: Asking, *, at_once: bool = False) -> int:
+        """Whether somebody may go on with a transaction; an error code.
+
+        Args:
+            at_once: a producer that was fenced is told so while a transaction is being ended.
+        """
         known = self.known.get(asking.name)
         if not asking.name:
             return InvalidRequest.code
         if known is None:
             return InvalidProducerIdMapping.code
-        if asking.name in self._pending or known.state in DECIDED:
+        waits = asking.name in self._pending or known.state in DECIDED
+        if waits and self._cluster.epochs_rise and not at_once:  # it may have its next id or epoch already
             return ConcurrentTransactions.code
         if known.producer_id != asking.producer_id:
             return InvalidProducerIdMapping.code
-        return ProducerFenced.code if known.epoch != asking.epoch else 0
+        if known.epoch != asking.epoch:
+            return ProducerFenced.code
+        return ConcurrentTransactions.code if waits else 0
 
     # -- the end -----------------------------------------------------------------------------------------------------
 
@@ -379,18 +390,18 @@ class Transactions:
         repeated = version >= 2 and self._is_repeated(known, asking)
         if known.producer_id != asking.producer_id and not repeated:
             return ended(InvalidProducerIdMapping.code)
-        if not repeated and (known.epoch != asking.epoch or (version >= 2 and known.state in DECIDED)):
+        if not repeated and known.epoch != asking.epoch:
             return ended(ProducerFenced.code)
-        if asking.name in self._pending:
+        if asking.name in self._pending or known.state in DECIDED:
             return ended(ConcurrentTransactions.code)
-        if known.state in DECIDED:
-            same = (known.state == PREPARE_COMMIT) == commits
-            return ended(ConcurrentTransactions.code if same else InvalidTxnState.code)
         if known.state != ONGOING and (repeated or version < 2):
             state = COMPLETE_COMMIT if commits else COMPLETE_ABORT
             return ended(InvalidTxnState.code) if known.state != state else ended(0, known.producer_id, known.epoch)
         if known.state != ONGOING and commits:
             return ended(InvalidTxnState.code)
+        if commits and version >= 2 and self.reluctance and self._chance.random() < self.reluctance:
+            self.features["a transaction can only be aborted"] += 1
+            return ended(TransactionAbortable.code)
 
         def then(code: int, decided: Transaction) -> None:
             if code:
@@ -412,14 +423,22 @@ class Transactions:
             return known.epoch == asking.epoch + 1
         return known.previous_id == asking.producer_id and asking.epoch == LAST_EPOCH and known.epoch == 0
 
-    def _decide(self, known: Transaction, *, commits: bool, version: int, then: Then) -> Transaction:
+    def _fence(self, known: Transaction, then: Then) -> None:
+        """Abort what a producer left open. Up to Kafka 3.9 it cannot go on itself any more, if it wanted to."""
+        self._decide(known, commits=False, version=2, then=then, last_epoch=None if self._cluster.epochs_rise else -1)
+
+    def _decide(
+        self, known: Transaction, *, commits: bool, version: int, then: Then, last_epoch: int | None = None
+    ) -> Transaction:
+        """Args: last_epoch: with which a producer that did not get the answer may come again; ``None``: it has that."""
         decided = replace(known, state=PREPARE_COMMIT if commits else PREPARE_ABORT, version=version)
         decided = replace(decided, previous_id=known.producer_id)
         if known.state != ONGOING:
             decided = replace(decided, started=self._clock.now)
         if version >= 2:
             next_id = self._cluster.new_producer_id() if known.epoch >= LAST_EPOCH else -1
-            decided = replace(decided, epoch=known.epoch + 1, last_epoch=known.epoch, next_id=next_id)
+            last_epoch = known.epoch if last_epoch is None else last_epoch
+            decided = replace(decided, epoch=known.epoch + 1, last_epoch=last_epoch, next_id=next_id)
 
         def stored(code: int) -> None:
             then(code)
@@ -450,6 +469,9 @@ class Transactions:
         if self._marking.get(known.name) is not left or place not in left:
             return
         again = partial(self._mark, known, coordinator_epoch, place, left)
+        if self.held(place):
+            self._clock.later(0.05, again)
+            return
         if place not in self._cluster.logs:  # the topic was deleted
             left.discard(place)
             self._complete_if_marked(known, left)
@@ -471,9 +493,13 @@ class Transactions:
             (known.producer_id, known.epoch),
             commits=known.state == PREPARE_COMMIT,
             coordinator_epoch=coordinator_epoch,
-            rises=known.version >= 2,
+            rises=known.version >= 2 and self._cluster.epochs_rise,
             then=replicated,
         )
+
+    def unmarked(self, name: str) -> Iterable[Place]:
+        """The partitions that are to get the marker of a transaction that is being ended."""
+        return self._marking.get(name, self.known[name].places)
 
     def _complete_if_marked(self, known: Transaction, left: set[Place]) -> None:
         if left or self._marking.get(known.name) is not left or self.known[known.name] != known:
@@ -509,7 +535,7 @@ class Transactions:
             late = self._clock.now > known.started + known.timeout_ms / 1000 and known.name not in self._pending
             if late and leader != -1 and self._cluster.nodes[leader].healthy and self._ready(place):
                 self.features["a transaction takes too long"] += 1
-                self._decide(known, commits=False, version=2, then=lambda code: None)
+                self._fence(known, lambda code: None)
 
     def _ready(self, place: Place) -> bool:
         return self._loading.get(place, 0.0) <= self._clock.now
@@ -531,7 +557,7 @@ class Transactions:
         if (known := self.known.get(name)) is None:
             return _no_state(name, TransactionalIdNotFound.code if name else InvalidRequest.code)
         topics: dict[str, list[int]] = {}
-        for topic, index in known.places:
+        for topic, index in self.unmarked(name) if known.state in DECIDED else known.places:
             topics.setdefault(topic, []).append(index)
         return TransactionState(
             error_code=0,

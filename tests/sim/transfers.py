@@ -1,14 +1,19 @@
-"""Transactional producers against a cluster that is as unkind as Kafka allows: each transaction is whole or absent.
+"""Transactional producers against brokers that are as unkind as Kafka allows: each transaction is whole or absent.
 
 A teller moves money: each of its transactions writes a record to every account that is concerned. It changes its mind
 now and then, is cancelled, is killed and started anew with the same transactional id, or meets a second one with it.
-When all is done and quiet, what read_committed shows of each transaction is all of its records, each once, or none:
-all if the teller was told that it is committed, none if that it is aborted.
+When all is done and quiet, what a read_committed consumer has got of each transaction is all of its records, each once,
+or none: all if the teller was told that it is committed, none if that it is aborted.
 
 Rules:
-- In version 2 of the protocol that holds whatever happens. In version 1 the protocol itself has gaps: what a broken
-  connection still delivers can be taken for part of the transaction after; those runs have none of that.
+- Who answers is the model cluster, in one of several releases, or brokerlite (`tests.sim.brokers`).
 - Nothing stays open for longer than its timeout and the broker's scan.
+- A producer that is fenced sends nothing any more, and it was fenced by somebody: by another one with its transactional
+  id, or because its transaction took too long.
+- Once nothing goes wrong any more, transactions are committed.
+- Up to Kafka 3.5 the protocol itself has a gap: what a broken connection still delivers of an aborted transaction is
+  appended, and the next transaction of the producer decides about it. Nothing is asked of such records
+  (`ModelBrokers.astray`); `test_before_kafka_3_6_...` has a client that does all it can, and meets it.
 """
 
 import traceback
@@ -16,46 +21,64 @@ from collections import Counter, defaultdict
 from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass, field
+from functools import partial
 from random import Random
 from typing import Any
 
-from ottla.codec.apis.init_producer_id import InitProducerIdRequest
+from ottla.codec.apis.add_offsets_to_txn import AddOffsetsToTxnRequest
+from ottla.codec.apis.add_partitions_to_txn import AddPartitionsToTxnRequest
+from ottla.codec.apis.end_txn import EndTxnRequest
+from ottla.codec.apis.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+from ottla.codec.apis.produce import ProduceRequest
+from ottla.codec.apis.txn_offset_commit import TxnOffsetCommitRequest
 from ottla.codec.records import Record, parse_batch
-from ottla.errors import OttlaError, TimeoutExpired, TransactionOutcomeUnknown
+from ottla.errors import (
+    BufferFull,
+    ConcurrentTransactions,
+    DeliveryTimeout,
+    LocalProtocolError,
+    OttlaError,
+    TimeoutExpired,
+    TransactionOutcomeUnknown,
+)
 from ottla.sdk.options import Options
-from ottla.sdk.outcome import Outcome
+from ottla.sdk.outcome import Outcome, all_of
 from ottla.sdk.produce.core import ProducerCore
 from ottla.sdk.produce.options import ProducerOptions
-from ottla.sdk.produce.records import PendingRecord
+from ottla.sdk.produce.records import PendingRecord, Receipt
 from ottla.sdk.transaction.core import TransactionCore
+from tests.sim.broker.hosted import Hosted, settings
+from tests.sim.broker.readers import Seen, by_client
+from tests.sim.broker.server import Manner
+from tests.sim.brokers import Brokers, ModelBrokers
 from tests.sim.clock import Clock
-from tests.sim.cluster import OFFSETS, ModelCluster, Node
+from tests.sim.cluster import Node
+from tests.sim.data import Place
 from tests.sim.faults import FAULTS, Fault
 from tests.sim.history import History
 from tests.sim.log import PartitionLog
 from tests.sim.network import Link, Network
 from tests.sim.run import LONGEST, Result, logged_to
+from tests.sim.transaction_ledger import ABORTED, COMMITTED, ENDING, UNCERTAIN, TransactionLedger, Written
 from tests.sim.transaction_mutations import MUTATIONS
-from tests.sim.transactions import STATE
-from tests.sim.users import Cancelled, Process, Script, Violation
+from tests.sim.users import Cancelled, Process, Script, Violation, Wait
 
-ABSENT, WHOLE = "aborted", "committed"
+ABSENT, WHOLE = ABORTED, COMMITTED
+BROKERLITE = "brokerlite"
 PATIENCE = 120.0
 """Seconds after the last fault in which everything has to be done."""
-_KINDS = (
-    "cut",
-    "move",
-    "crash",
-    "outage",
-    "sleep",
-    "cut off",
-    "silence",
-    "slow",
-    "swallow",
-    "clog",
-    "refuse",
-    "freeze",
-)
+SLACK = 3.0
+"""Seconds that brokers may take beside a transaction's timeout and their scan for those that take too long."""
+LOOK = 0.25
+"""Seconds between two looks at whether everything is done."""
+BY_NOBODY = "a producer is fenced by nobody"
+FAILS = "a transaction fails, and nothing has gone wrong"
+REFUSED = "a program that does everything right is refused"
+WRITES = "a producer that is fenced goes on"
+FAILED = "a record has failed, and its transaction is committed"
+UNTOLD = "the end of a transaction is in order, and it is not committed"
+_DISTURBED = (EndTxnRequest, InitProducerIdRequest, AddPartitionsToTxnRequest, AddOffsetsToTxnRequest)
+_OF_TRANSACTIONS = (EndTxnRequest, AddPartitionsToTxnRequest, AddOffsetsToTxnRequest, TxnOffsetCommitRequest)
 
 
 class Regret(Exception):
@@ -64,7 +87,7 @@ class Regret(Exception):
 
 @dataclass(slots=True, eq=False)
 class Transfer:
-    """One transaction, as its teller knows it."""
+    """One transaction of somebody who is not a teller, as its producer knows it."""
 
     name: str
     legs: list[bytes] = field(default_factory=list)
@@ -74,7 +97,7 @@ class Transfer:
 
 @dataclass(slots=True, eq=False)
 class Teller:
-    """Somebody with a transactional id, who makes ``count`` transactions."""
+    """Somebody with a transactional id, who makes ``count`` transactions, and one more when nothing goes wrong."""
 
     world: "Transfers"
     process: Process
@@ -87,6 +110,15 @@ class Teller:
     """Its producer had an epoch."""
     timeout: float = field(init=False)
     """Of its transactions."""
+    machine: ProducerCore | None = None
+    since: int = -1
+    """Which of the producers that were initialized with its transactional id it was last."""
+    begun: float = 0.0
+    """When its transaction was, or may have been, begun."""
+    failures: list[OttlaError] = field(default_factory=list)
+    """Of records of its transaction, as it was told."""
+    settled: bool = False
+    """It has committed a transaction since nothing goes wrong any more."""
 
     def __post_init__(self) -> None:
         self.timeout = self.chance.choice((3.0, 10.0, 60.0))
@@ -97,68 +129,153 @@ class Teller:
         options = ProducerOptions(
             transactional_id=self.transactional_id,
             transaction_timeout=self.timeout,
-            linger=chance.choice((0.0, 0.005)),
+            linger=chance.choice((0.0, 0.005, 0.3)),
             batch_size=chance.choice((200, 2000)),
+            buffer_memory=chance.choice((5000, 2**20)),
         )
-        machine = process.do(lambda: ProducerCore(process.core, options, chance))
+        machine = self.machine = process.do(lambda: ProducerCore(process.core, options, chance))
         made = 0
-        while made < self.count and not self.fenced:
+        while not self.fenced and (made < self.count or not (self.settled or not world.SETTLES)):
             core = TransactionCore(process.core, machine)
             try:
                 yield from process.perform(core.begin(), "begin", within=process.core.options.api_timeout)
             except TimeoutExpired as error:
                 world.say("·", process.name, f"cannot begin: {error}")
                 continue
+            except LocalProtocolError as error:
+                raise Violation(REFUSED, f"{process.name}: {error}") from error
             except OttlaError as error:
-                self._failed(error, machine)
+                self._failed(error)
                 continue
             made += 1
             self.initialized = True
-            transfer = world.transfer(process.name)
-            yield from self._transfer(core, machine, transfer)
-            yield chance.choice((0.0, 0.0, 0.05, 0.5))
+            yield from self._transfer(core, machine)
+            yield chance.choice((0.0, 0.0, 0.05, 0.5)) if made < self.count else 2.0
         self.done = True
 
-    def _transfer(self, core: TransactionCore, machine: ProducerCore, transfer: Transfer) -> Script:
-        process, chance = self.process, self.chance
+    def _transfer(self, core: TransactionCore, machine: ProducerCore) -> Script:
+        process, chance, world = self.process, self.chance, self.world
+        written = world.ledger.begin(f"{process.name}.{len(world.ledger.transactions)}")
+        self.begun, self.failures = process.clock.now, []
+        in_peace = world.in_peace
         error: BaseException | None = None
+        helping: list[Outcome[None]] = []
         try:
             for leg in range(chance.choice((0, 1, 2, 2, 3, 8))):
-                value = f"{transfer.name}.{leg}".encode()
-                transfer.legs.append(value)
-                core.check()
-                topic = chance.choice(list(self.world.topics))
-                partition = chance.randrange(self.world.topics[topic])
-                record = PendingRecord(topic, value, None, partition, (), 1000)
-                waits = chance.random() < 0.2
-                call = machine.send(record) if waits else machine.send_soon(record)
-                yield from process.perform(call, "send", cancel=self._impatience())
+                if chance.random() < 0.05:
+                    helping.append(self._have_help(core, machine, written))
+                yield from self._send(core, machine, written, f"{leg}")
                 if chance.random() < 0.05:
                     yield chance.choice((0.05, 0.5, 4.0))
+            if chance.random() < 0.05:
+                yield from process.perform(machine.flush(), "flush", cancel=self._impatience())
+            if helping and chance.random() < 0.7:
+                yield Wait(all_of(helping), "those who help")
             if chance.random() < 0.1:
                 raise Regret
+        except LocalProtocolError as raised:
+            raise Violation(REFUSED, f"{process.name}: {raised}") from raised
         except (Regret, Cancelled, OttlaError) as raised:
             error = raised
-        self.world.features["a teller changes its mind"] += error is not None
-        transfer.told = "" if error is None else ABSENT
+        world.features["a teller changes its mind"] += error is not None
+        written.outcome = ENDING if error is None else ABORTED
+        told: BaseException | None = None
         try:
             yield from process.perform(core.leave(error), "the end of a transaction", cancel=self._impatience())
-        except TransactionOutcomeUnknown as unknown:
-            self.world.features["an outcome is unknown"] += 1
-            self.world.say("·", process.name, f"{transfer.name}: {unknown}")
-        except Cancelled:
-            self.world.features["an end is cancelled"] += 1
-        except OttlaError as failed:
-            self._failed(failed, machine)
-            if not self.fenced:
-                transfer.told = ABSENT
-            calm = self.world.calm and self.world.options.delivery_timeout >= 5 and self.timeout > 10
-            if calm and error is None:
-                raise Violation("a transaction fails, and nothing has gone wrong", str(failed)) from failed
+        except (OttlaError, Cancelled) as raised:
+            told = raised
+        self._ended(core, written, error, told, in_peace)
+
+    def _ended(
+        self,
+        core: TransactionCore,
+        written: Written,
+        error: BaseException | None,
+        told: BaseException | None,
+        in_peace: bool,
+    ) -> None:
+        """The end of a transaction that was left with an ``error``, and what its teller was ``told``."""
+        features = self.world.features
+        features["an outcome is unknown"] += isinstance(told, TransactionOutcomeUnknown)
+        features["an end is cancelled"] += isinstance(told, Cancelled)
+        written.outcome = {True: COMMITTED, False: ABORTED, None: UNCERTAIN}[core.committed]
+        self.world.say("·", self.process.name, f"{written.name} is {written.outcome}; told {told!r}")
+        if error is None and told is None and not core.committed:
+            raise Violation(UNTOLD, f"{written.name} is {written.outcome}")
+        if core.committed and self.failures:
+            raise Violation(FAILED, f"{written.name}: {self.failures[0]!r}")
+        if isinstance(told, OttlaError) and not isinstance(told, TransactionOutcomeUnknown):
+            self._failed(told)
+            calm = self.world.options.delivery_timeout >= 5 and self.timeout > 10 and not self.fenced
+            if in_peace and calm and error is None:
+                raise Violation(FAILS, f"{written.name}: {told}") from told
+        features[f"a transaction is {written.outcome}"] += 1
+        self.settled |= in_peace and bool(core.committed) and bool(written.values)
+        self.settled |= in_peace and self.world.options.delivery_timeout < 5  # which may be too short in any weather
+
+    # -- records -----------------------------------------------------------------------------------------------------
+
+    def _send(self, core: TransactionCore, machine: ProducerCore, written: Written, leg: str) -> Script:
+        """Send a record, in one of several ways."""
+        process, chance, world = self.process, self.chance, self.world
+        core.check()
+        topic = chance.choice(list(world.topics))
+        place: Place = (topic, chance.randrange(world.topics[topic]))
+        value = f"{written.name}.{leg}".encode() + b"." * chance.choice((0, 0, 100, 900))
+        record = PendingRecord(topic, value, None, place[1], (), 1000)
+        cancel = self._impatience()
+        way = chance.choice(("send_soon", "send_soon", "send_soon", "send", "send_nowait", "called back"))
+        written.perhaps.append((place, value))
+        if way == "send_nowait":
+            try:
+                process.do(partial(machine.send_nowait, record))
+            except BufferFull:
+                world.features["there is no room for a record"] += 1
+                written.perhaps.pop()
+                return
+        elif way == "called back":
+            record.callback = self._called_back
+            yield from process.perform(machine.send_soon(record), "send")
         else:
-            transfer.told = transfer.told or WHOLE
-        self.world.features[f"a transaction is {transfer.told or 'left open'}"] += 1
-        self.world.say("·", process.name, f"{transfer.name} is {transfer.told or 'in doubt'}")
+            call = machine.send(record) if way == "send" else machine.send_soon(record)
+            try:
+                yield from process.perform(call, "send", cancel=cancel)
+            except Cancelled:
+                if chance.random() < 0.5:
+                    raise
+                world.features["a send is cancelled, and its transaction goes on"] += 1
+                return
+            except OttlaError as error:
+                refused = isinstance(error, DeliveryTimeout) and "was not accepted" in str(error)
+                if not (refused or isinstance(error, LocalProtocolError)):
+                    self.failures.append(error)
+                if way == "send_soon" or chance.random() < 0.5:
+                    raise
+                world.features["a failure is ignored"] += 1
+                return
+        written.perhaps.remove((place, value))
+        written.values.append((place, value))
+
+    def _called_back(self, result: Receipt | OttlaError) -> None:
+        if isinstance(result, OttlaError):
+            self.failures.append(result)
+
+    def _have_help(self, core: TransactionCore, machine: ProducerCore, written: Written) -> Outcome[None]:
+        """Another task sends some of the transaction's records."""
+        self.world.features["a transaction has two tasks"] += 1
+        done: Outcome[None] = Outcome()
+        number, written.ordered = self.chance.randrange(10**6), False
+
+        def help() -> Script:
+            try:
+                for leg in range(3):
+                    yield from self._send(core, machine, written, f"{number}.{leg}")
+            except (Cancelled, OttlaError) as error:
+                self.world.say("·", self.process.name, f"help ends: {error!r}")
+            done.succeed(None)
+
+        self.process.run(help())
+        return done
 
     def _impatience(self) -> Outcome[None] | None:
         """A cancellation that is to come, sometimes."""
@@ -168,39 +285,36 @@ class Teller:
         self.process.clock.later(self.chance.choice((0.0, 0.003, 0.02, 0.3)), lambda: cancelled.succeed(None))
         return cancelled
 
-    def _failed(self, error: OttlaError, machine: ProducerCore) -> None:
+    def _failed(self, error: OttlaError) -> None:
         self.world.say("·", self.process.name, f"{type(error).__name__}: {error}")
-        if machine.fatal is not None:
-            self.fenced = True
-            self.world.features["a producer is fenced"] += 1
+        if self.machine is None or self.machine.fatal is None:
+            return
+        self.fenced = True
+        self.world.features["a producer is fenced"] += 1
+        took = self.process.clock.now - self.begun
+        if self.initialized and took < self.timeout and not self.world.fences(self):
+            raise Violation(BY_NOBODY, f"{self.process.name}, {took:.3f} s after it began: {self.machine.fatal!r}")
 
 
 class Transfers:
     """The world of one seed; what `FAULTS` ask of a world is here."""
 
-    OWN: tuple[str, ...] = ("move coordinators", "kill a teller", "a rival comes")
+    OWN: tuple[str, ...] = ("move coordinators", "kill a teller", "a rival comes", "disturb", "disturb", "upgrade")
     """Faults that are this world's, and come twice as often as others."""
+    RELEASES: tuple[str, ...] = ("2.8", "3.9", "3.9", "4.3", "4.3", "4.3", BROKERLITE, BROKERLITE)
+    """Of Kafka, that the model cluster may be; or brokerlite."""
+    SETTLES = True
+    """Tellers go on until a transaction is committed in which nothing went wrong any more."""
 
     def __init__(self, seed: int, *, told: bool = False) -> None:
         self.seed, self.chance, self.clock = seed, Random(seed), Clock()
         chance = self.chance
         self.history = History(self.clock, told)
         self.topics = {"a": chance.randint(1, 3), "b": chance.randint(1, 2)}
-        self.release = chance.choice(("3.9", "4.3"))
         self.network = Network(self.clock, Random(seed + 1), self.history)
-        nodes = chance.choice((1, 2, 3, 3))
-        self.cluster = ModelCluster(
-            self.clock,
-            Random(seed + 2),
-            self.network,
-            self.history,
-            self.topics,
-            nodes,
-            self.release,
-            transactions=True,
-        )
-        self.network.cluster, self.network.features = self.cluster, self.cluster.data.features
-        self.features: Counter[str] = Counter()
+        self.nodes = chance.choice((1, 2, 3, 3))
+        self.release = chance.choice(self.RELEASES)
+        self.version = 2 if self.release >= "4" and chance.random() < 0.8 else 0
         self.options = Options(
             connect_timeout=10.0,
             request_timeout=chance.choice((1.0, 5.0, 30.0)),
@@ -208,58 +322,164 @@ class Transfers:
             delivery_timeout=chance.choice((1.5, 5.0, 120.0, 120.0)),
         )
         self.seconds = chance.choice((2.0, 5.0, 10.0))
-        kinds = (*_KINDS, *self.OWN, *self.OWN)
-        self.faults = [
+        self.processes: dict[str, Process] = {}
+        self.members: dict[str, Any] = {}
+        self.cluster: Any
+        self.brokers: Brokers = self._model() if self.release != BROKERLITE else self._brokerlite()
+        self.features = self.brokers.features
+        self.faults = self._drawn()
+        lag = chance.choice((0.0, 0.05, 0.5, 3.0))
+        self.network.lag = lambda: lag * chance.random() if chance.random() < 0.5 else 0.0
+        self.quiet = max((each.at + each.seconds + LONGEST for each in self.faults), default=-1.0)
+        """From when on nothing goes wrong any more."""
+        self.disturbed_until = 0.0
+        self.network.sent, self.network.delivered = self._sent, self._delivered
+        self.ledger = TransactionLedger(self.brokers, self.brokers.scan + SLACK)
+        if isinstance(self.brokers, ModelBrokers):
+            self.ledger.astray = self.brokers.astray
+        self.brokers.appended, self.brokers.answered = self.ledger.appended, self._answered
+        self.tellers: list[Teller] = []
+        self._initialized: defaultdict[str, list[tuple[str, int, int]]] = defaultdict(list)
+        """Per transactional id, the clients that were initialized, or are to be, each with its id and epoch."""
+        self.transfers: list[Transfer] = []
+        self.seen: Seen | None = None
+        said = f"{self.nodes} nodes of {self.release}, version {self.version}, {self.topics}, {self.options}"
+        self.say("#", f"seed {seed}", said)
+
+    def _model(self) -> ModelBrokers:
+        brokers = ModelBrokers(
+            self.seed,
+            self.clock,
+            self.network,
+            self.history,
+            self.topics,
+            self.nodes,
+            self.release,
+            self.version,
+        )
+        self.cluster = brokers.cluster
+        brokers.cluster.transactions.reluctance = self.chance.choice((0.0, 0.0, 0.05))
+        return brokers
+
+    def _brokerlite(self) -> Hosted:
+        """The shipped broker, which knows version 2; its clients are not always told of that."""
+        chance, self.nodes = self.chance, 1
+        sync = chance.random() < 0.5
+        manner = Manner(
+            sync=sync,
+            topics=self.topics,
+            configs={},
+            defaults={"retention.ms": "-1", "segment.bytes": str(chance.choice((2000, 2**30)))},
+            settings=settings(sync=sync, work_at_once=chance.choice((0, 1000, 2**20))),
+        )
+        ordered = chance.random() < 0.5
+        hosted = Hosted(self.seed, chance, self.clock, self.network, self.history, manner, ordered=ordered)
+        hosted.hides, hosted.processes, self.cluster = self.version < 2, self.processes, hosted.cluster
+        return hosted
+
+    def _drawn(self) -> list[Fault]:
+        chance = self.chance
+        kinds = (*self.brokers.kinds, *self.OWN, *self.OWN)
+        faults = [
             Fault(chance.uniform(0.0, self.seconds), chance.choice(kinds), chance.choice((0.1, 0.5, 2.0, 6.0)))
             for _ in range(chance.randint(0, 8))
         ]
         if chance.random() < 0.3:  # connections break all the time, and what was sent may arrive later
-            self.faults += [Fault(chance.uniform(0.0, self.seconds), "cut", 0.0) for _ in range(40)]
+            faults += [Fault(chance.uniform(0.0, self.seconds), "cut", 0.0) for _ in range(40)]
         if chance.random() < 0.1:
-            self.faults.clear()
-        self.calm = not self.faults
-        self.network.sent = self._sent
-        self.processes: dict[str, Process] = {}
-        self.members: dict[str, Any] = {}
-        self.tellers: list[Teller] = []
-        self.transfers: list[Transfer] = []
-        self.say("#", f"seed {seed}", f"{nodes} nodes of Kafka {self.release}, {self.topics}, {self.options}")
+            faults.clear()
+        return faults
 
     def say(self, mark: str, who: str, text: str) -> None:
         self.history.add(mark, who, text)
 
     def spare(self, fit: Callable[[Node], bool]) -> int | None:
+        """A node that may fail."""
         healthy = [each.number for each in self.cluster.nodes.values() if each.healthy and fit(each)]
         return self.chance.choice(healthy) if healthy else None
 
-    def transfer(self, who: str) -> Transfer:
-        made = Transfer(f"{who}.{len(self.transfers)}")
-        self.transfers.append(made)
-        return made
+    @property
+    def calm(self) -> bool:
+        return not self.faults
 
-    def teller(self, transactional_id: str, count: int) -> None:
-        name = f"t{len(self.tellers)}"
-        chance = Random(f"{self.seed} {name}")
-        process = Process(
+    @property
+    def in_peace(self) -> bool:
+        """Nothing goes wrong any more."""
+        return self.clock.now > self.quiet
+
+    # -- people ------------------------------------------------------------------------------------------------------
+
+    def process(self, name: str) -> Process:
+        process = self.processes[name] = Process(
             name,
             self.clock,
             self.network,
             self.history,
             self.options,
-            len(self.cluster.nodes),
+            self.nodes,
             Random(f"{self.seed} {name} client"),
         )
-        self.processes[name] = process
-        teller = Teller(self, process, transactional_id, count, chance)
+        return process
+
+    def teller(self, transactional_id: str, count: int) -> None:
+        name = f"t{len(self.tellers)}"
+        teller = Teller(self, self.process(name), transactional_id, count, Random(f"{self.seed} {name}"))
         self.tellers.append(teller)
+        known = self.ledger.timeouts.get(transactional_id, 0.0)
+        self.ledger.timeouts[transactional_id] = max(known, teller.timeout)
         self.say("·", name, f"has transactional id {transactional_id}")
-        process.run(teller.script())
+        teller.process.run(teller.script())
+
+    # -- what is watched ---------------------------------------------------------------------------------------------
 
     def _sent(self, link: Link, message: Any) -> None:
+        teller = next((each for each in self.tellers if each.process is link.client), None)
+        if teller is None:
+            return
         anew = isinstance(message, InitProducerIdRequest) and message.producer_id < 0
-        teller = next(each for each in self.tellers if each.process.name == link.client.name)
         if anew and teller.initialized:
             raise Violation("a producer begins anew", f"{link.client.name} may have been fenced")
+        if teller.fenced and isinstance(message, (ProduceRequest, *_OF_TRANSACTIONS)) and not link.writing:
+            raise Violation(WRITES, f"{link.client.name}: {type(message).__name__}")
+        if self.clock.now < self.disturbed_until:
+            self._disturb_request(link, message, teller)
+
+    def _disturb_request(self, link: Link, message: Any, teller: Teller) -> None:
+        """Something happens while a request of a transaction is under way."""
+        chance = self.chance
+        asked = isinstance(message, _DISTURBED)
+        if chance.random() > (0.5 if asked else 0.2 if isinstance(message, ProduceRequest) else 0.0):
+            return
+        self.features["a request of a transaction is disturbed"] += 1
+        way = chance.choice(("cut", "cut", "move", "silence")) if asked else "cut"
+        soon = chance.uniform(0.0, 0.008)
+        if way == "cut":
+            self.clock.later(soon, lambda: self.network.cut(link, "the wire broke just now"))
+        elif way == "move":
+            self.clock.later(soon, lambda: self.brokers.move_coordinators(teller.transactional_id))
+        else:
+            seconds = chance.choice((0.05, 1.5, 4.0))
+            self.clock.later(soon, lambda: self.network.silence(link.client.name, link.node, seconds))
+
+    def _answered(self, client: str, request: Any, answer: Any) -> None:
+        if isinstance(request, InitProducerIdRequest) and isinstance(answer, InitProducerIdResponse):
+            self.ledger.initialized(request, answer)
+            if answer.error_code in (0, ConcurrentTransactions.code):
+                given = (client, answer.producer_id, answer.producer_epoch)
+                self._initialized[request.transactional_id or ""].append(given)
+
+    def _delivered(self, link: Link, request: Any, answer: Any) -> None:
+        if isinstance(answer, InitProducerIdResponse) and not answer.error_code:
+            given = (link.client.name, answer.producer_id, answer.producer_epoch)
+            for teller in [each for each in self.tellers if each.process is link.client]:
+                teller.since = self._initialized[teller.transactional_id].index(given)
+
+    def fences(self, teller: Teller) -> bool:
+        """Whether somebody was initialized with its transactional id since: be it by what it had sent twice itself.
+
+        Kafka lets a producer that was fenced do that, too, when it asks for another epoch, and ends what is open.
+        """
+        return len(self._initialized[teller.transactional_id]) > teller.since + 1
 
     # -- faults ------------------------------------------------------------------------------------------------------
 
@@ -268,8 +488,6 @@ class Transfers:
         self.features[f"fault: {fault.kind}"] += 1
         busy = [each for each in self.tellers if each.process.alive and not each.done]
         match fault.kind:
-            case "move coordinators":
-                self.cluster.move_some([place for place in self.cluster.leaders if place[0] in (STATE, OFFSETS)])
             case "kill a teller":
                 if busy:
                     gone = self.chance.choice(busy)
@@ -279,54 +497,76 @@ class Transfers:
             case "a rival comes":
                 if busy:
                     self.teller(self.chance.choice(busy).transactional_id, 5)
-            case _:
-                FAULTS[fault.kind](self, fault)  # type: ignore[arg-type] # as far as they ask
+            case "disturb":
+                self.disturbed_until = self.clock.now + fault.seconds
+            case "move coordinators":
+                self.brokers.move_coordinators()
+            case "upgrade":
+                self.features["the cluster is upgraded"] += self.brokers.upgrade()
+            case kind if kind in self.brokers.kinds:
+                self.brokers.strike(self, fault)
+            case kind:
+                FAULTS[kind](self, fault)  # type: ignore[arg-type] # as far as they ask
 
     # -- the run -----------------------------------------------------------------------------------------------------
 
-    def _people(self) -> None:
-        for index in range(self.chance.choice((1, 2, 3))):
-            self.teller(f"id-{index}", self.chance.choice((3, 10, 30)))
-
     def run(self) -> Result:
         violation: Violation | None = None
-        for fault in self.faults:
-            self.clock.at(fault.at, lambda fault=fault: self._strike(fault))  # type: ignore[misc]
-        self._people()
         try:
             with logged_to(None):
-                self._until_quiet()
-            self._check()
+                self._play()
         except Violation as broken:
             violation = broken
         except Exception as error:  # whatever a machine raises is a finding, and must not end the other seeds
             violation = Violation("a machine raises", "".join(traceback.format_exception(error)))
-        features = self.features + self.cluster.data.features + self.cluster.transactions.features
-        records = sum(len(each.legs) for each in self.transfers)
+        records = sum(len(each.values) for each in self.ledger.transactions)
         return Result(
-            self.seed, violation, self.history.lines, self.clock.now, records, self.network.requests, features
+            self.seed, violation, self.history.lines, self.clock.now, records, self.network.requests, self.features
         )
+
+    def _play(self) -> None:
+        self.brokers.begin()
+        for fault in self.faults:
+            self.clock.at(fault.at, partial(self._strike, fault))
+        self.clock.at(self.quiet, self.brokers.calm_down)
+        self._people()
+        self._until_quiet()
+        self.brokers.end()
+        self._check()
+
+    def _people(self) -> None:
+        for index in range(self.chance.choice((1, 2, 3))):
+            self.teller(f"id-{index}", self.chance.choice((3, 10, 30)))
+        places = [(topic, index) for topic, count in self.topics.items() for index in range(count)]
+        reader, self.seen = self.process("reader"), Seen("reader", self.brokers, places)
+        reader.run(by_client(reader, self.seen))
 
     def _until_quiet(self) -> None:
         """Let time pass until everybody is done, and nothing is open any more."""
+        due = 0.0
         while True:
-            busy = [each.process.name for each in self.tellers if each.process.alive and not each.done]
-            open_ = [f"{place[0]}-{place[1]}" for place, log in self.cluster.logs.items() if log.stable < log.end]
-            early = self.clock.now < max([0.0, *(each.at for each in self.faults)]) + LONGEST
-            if not (busy or open_ or early):
-                return
-            if self.clock.now > self.seconds + LONGEST + PATIENCE + 2 * self.options.api_timeout:
-                raise Violation(
-                    "everything has to be done by now", f"{busy} are not, and {open_} have open transactions"
-                )
+            if self.clock.now >= due:
+                due = self.clock.now + LOOK
+                self.ledger.look(self.clock.now, self.brokers.well_since)
+                busy = [each.process.name for each in self.tellers if each.process.alive and not each.done]
+                self.brokers.over = not busy and self.clock.now > self.quiet
+                open_ = [f"{place[0]}-{place[1]}" for place, log in self.brokers.views.items() if log.stable < log.end]
+                late = self.clock.now > self.quiet + PATIENCE + 2 * self.options.api_timeout
+                look = self.seen is not None and (late or (self.brokers.over and not open_))
+                behind = self.seen.behind() if self.seen is not None and look else ""
+                if self.brokers.over and not (open_ or behind):
+                    return
+                if late:
+                    left = f"{busy} are not, and {open_} have open transactions; {behind}"
+                    raise Violation("everything has to be done by now", left)
             if not self.clock.step():
                 raise Violation("nothing will ever happen again", f"{busy}, {open_}")
 
     def _check(self) -> None:
-        found: defaultdict[bytes, int] = defaultdict(int)
-        for log in self.cluster.logs.values():
-            for value in committed(log):
-                found[value] += 1
+        self.ledger.check()
+        if self.seen is not None:
+            self.seen.check()
+        found = Counter(value for view in self.brokers.views.values() for _, value in view.decided)
         for each in self.transfers:
             seen = [found[leg] for leg in each.legs]
             if any(times > 1 for times in seen):
@@ -340,7 +580,7 @@ class Transfers:
 
 
 def committed(log: PartitionLog) -> list[bytes]:
-    """What read_committed shows."""
+    """What read_committed shows of a log of the model."""
     return [record.value or b"" for record in committed_records(log)]
 
 

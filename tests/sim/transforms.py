@@ -77,6 +77,8 @@ class Transforms(Transfers):
         "refuse offsets",
         "upgrade",
     )
+    RELEASES = ("3.9", "4.3")
+    SETTLES = False
 
     def __init__(self, seed: int, *, told: bool = False) -> None:
         super().__init__(seed, told=told)

@@ -399,7 +399,8 @@ class Sending:
                     if now >= pause:
                         return True
                     if due > now:
-                        await trio.sleep(due - now)
+                        await trio.sleep(min(due, pause, until) - now)
+                        continue
                 value, key = values[sent % len(values)], b"%d" % (sent % load.keys) if load.keys else None
                 told = gauge.stored if sent % self._nth else gauge.measured(due or time.perf_counter())
                 await sender.send_soon(topics[sent % len(topics)], value, key=key, on_delivery=told)

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from tests.bench.clients.canned import ENDLESS
-from tests.bench.clients.task import Figures
+from tests.bench.clients.task import TRANSACTION, Figures
 
 
 @dataclass(frozen=True)
@@ -40,6 +40,7 @@ class Case:
         reads: whether a broker that is not canned must be given records first.
         steady: whether growth of memory is looked at; the canned broker alone has enough to read.
         kills: whether nodes of a cluster are killed meanwhile.
+        transactional: whether the broker must have transactions.
     """
 
     name: str
@@ -54,6 +55,7 @@ class Case:
     reads: bool = False
     steady: bool = False
     kills: bool = False
+    transactional: bool = False
 
 
 PEERS = {"confluent-kafka": "confluent", "aiokafka": "aiokafka", "kafka-python": "kafka_python"}
@@ -61,6 +63,7 @@ PEERS = {"confluent-kafka": "confluent", "aiokafka": "aiokafka", "kafka-python":
 OURS, AWAITED, ASYNCIO, UVLOOP = "ottla", "ottla, a task for each", "ottla, asyncio", "ottla, uvloop"
 SYNC = "ottla, blocking"
 BARE = "a bare trio program"
+OUTSIDE, THEIRS_OUTSIDE = "ottla, without transactions", "confluent-kafka, without"
 MODULES = PEERS | {
     OURS: "ottla",
     AWAITED: "ottla",
@@ -68,6 +71,8 @@ MODULES = PEERS | {
     UVLOOP: "ottla_uvloop",
     SYNC: "ottla_sync",
     BARE: "trio",
+    OUTSIDE: "ottla",
+    THEIRS_OUTSIDE: "confluent",
 }
 """The same for every line of a table."""
 RATE = (
@@ -98,7 +103,17 @@ EACH = (
     Column("idle_cpu", "idle, of a core", 4),
     Column("memory_mb", "MB", 1),
 )
+TRANSACTIONS = (
+    Column("transactions", "transactions/s", 1, "more"),
+    Column("txn_cpu_us", "µs of CPU", 0, "less"),
+    Column("txn_requests", "requests", 2, "less"),
+)
 MANY = {"topics": 1000, "partitions": 5, "end": 1, "rounds": 3, "seconds": 5.0}
+
+
+def all_commit(way: str) -> dict[str, str]:
+    """What clients do in transactions; without kafka-python, which does not tell how many requests it has sent."""
+    return dict.fromkeys(("confluent-kafka", "aiokafka", ASYNCIO, UVLOOP, SYNC), way)
 
 
 def all_do(way: str, ours: str | None = None) -> dict[str, str]:
@@ -134,6 +149,26 @@ CASES = [
         columns=LONE,
         ours="lone",
         theirs={**all_do("lone", "lone"), BARE: "lone"},
+    ),
+    *(
+        Case(
+            name=f"transactions of {TRANSACTION} records to {partitions} partitions",
+            columns=TRANSACTIONS,
+            ours="transactions",
+            theirs=all_commit("transactions"),
+            partitions=partitions,
+            seconds=5.0,
+            transactional=True,
+        )
+        for partitions in (4, 12)
+    ),
+    Case(
+        name="transactions of a second",
+        columns=RATE,
+        ours="long_transactions",
+        theirs={OUTSIDE: "produce", **all_commit("long_transactions"), THEIRS_OUTSIDE: "produce"},
+        seconds=5.0,
+        transactional=True,
     ),
     Case(
         name="latency from send to receipt",

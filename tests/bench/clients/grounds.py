@@ -74,6 +74,8 @@ class Canned:
     name = "a canned broker"
 
     def refuses(self, case: Case) -> str | None:
+        if case.transactional:
+            return "a canned broker has no transactions: --kafka starts one that has"
         return "a canned broker has no nodes to kill: --kafka starts three" if case.kills else None
 
     @contextlib.contextmanager
@@ -108,9 +110,9 @@ class Running:
 class Apache(Running):
     """Apache Kafka, started when a case needs it: one node, or three that are killed; ``tls``: clients speak it."""
 
-    def __init__(self, *, tls: bool = False) -> None:
-        self.name = f"Apache Kafka {kafka.VERSION}" + (", over TLS" if tls else "")
-        self._tls = tls
+    def __init__(self, release: kafka.Release = kafka.NOW, *, tls: bool = False) -> None:
+        self.name = f"Apache Kafka {release.version}" + (", over TLS" if tls else "")
+        self._release, self._tls = release, tls
 
     def refuses(self, case: Case) -> str | None:
         return None if case.kills else super().refuses(case)
@@ -125,7 +127,7 @@ class Apache(Running):
             if self._tls:
                 settings |= kafka_store(Path(home), trustme.CA(), kafka.HOST)
                 listeners["TLS"] = "SSL"
-            cluster = kafka.start(Path(home) / "kafka", nodes, settings, heap=HEAP, listeners=listeners)
+            cluster = kafka.start(Path(home) / "kafka", nodes, settings, self._release, HEAP, listeners)
             try:
                 count = records or (_many(size, *self.CONSUMED) if case.reads else None)
                 with topics(cluster.bootstrap, case, count, size, compression) as prefix:

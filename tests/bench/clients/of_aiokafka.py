@@ -1,6 +1,7 @@
 """aiokafka with its C extension, and batches of a size that suits it."""
 
 import asyncio
+import contextlib
 import ssl
 import time
 from collections.abc import Awaitable, Callable
@@ -13,11 +14,14 @@ from aiokafka.errors import KafkaError
 from tests.bench.clients.task import (
     KEYS,
     TAKEN_AT_ONCE,
+    TRANSACTION,
+    TRANSACTION_SECONDS,
     Acknowledgements,
     Figures,
     Meter,
     Stopwatch,
     Task,
+    of_transactions,
 )
 
 BATCH_BYTES = 128 * 2**10
@@ -40,7 +44,8 @@ async def _producer(task: Task, **settings: Any) -> Any:
     compression = None if task.compression == "none" else task.compression
     producer = AIOKafkaProducer(compression_type=compression, **_broker(task), **tuned)
     await producer.start()
-    await producer.send_and_wait(task.names[0], task.value)
+    async with producer.transaction() if "transactional_id" in settings else contextlib.nullcontext():
+        await producer.send_and_wait(task.names[0], task.value)
     return producer
 
 
@@ -106,6 +111,52 @@ def receipts(task: Task) -> Figures:
             await asyncio.sleep(0)
 
     return _produced(task, send)
+
+
+def transactions(task: Task) -> Figures:
+    [topic], portions = task.names, task.portions
+
+    async def run() -> Figures:
+        producer = await _producer(task, transactional_id=task.transactional_id)
+        for meter in (Meter(task, seconds=task.warm_up), Meter(task)):
+            sent = _requests(producer)
+            meter.start()
+            while not meter.over:
+                async with producer.transaction():
+                    for key, value in next(portions):
+                        await producer.send(topic, value, key)
+                meter.count(TRANSACTION)
+            figures = of_transactions(meter.figures(), _requests(producer) - sent)
+        await producer.stop()
+        return figures
+
+    return asyncio.run(run())
+
+
+def long_transactions(task: Task) -> Figures:
+    [topic], records = task.names, task.records
+
+    async def run() -> Figures:
+        producer = await _producer(task, transactional_id=task.transactional_id)
+        for meter in (Meter(task, seconds=task.warm_up), Meter(task)):
+            meter.start()
+            while not meter.over:
+                end = time.perf_counter() + TRANSACTION_SECONDS
+                async with producer.transaction():
+                    while time.perf_counter() < end:
+                        for key, value in next(records):
+                            await producer.send(topic, value, key)
+                        meter.count(len(KEYS))
+            figures = meter.figures()
+        await producer.stop()
+        return figures
+
+    return asyncio.run(run())
+
+
+def _requests(producer: Any) -> int:
+    """How many it has sent: it has no metrics, but numbers them, on each connection from 0 on."""
+    return sum(each._correlation_id for each in producer.client._conns.values())
 
 
 def paced(task: Task) -> Figures:

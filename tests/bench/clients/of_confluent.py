@@ -4,6 +4,7 @@ It is idempotent, as ottla is by itself, and verifies no checksums. Its latencie
 but poll, as programs have it.
 """
 
+import json
 import threading
 import time
 from collections.abc import Callable
@@ -16,11 +17,14 @@ from tests.bench.clients.task import (
     FLUSH_SECONDS,
     KEYS,
     TAKEN_AT_ONCE,
+    TRANSACTION,
+    TRANSACTION_SECONDS,
     Acknowledgements,
     Figures,
     Meter,
     Stopwatch,
     Task,
+    of_transactions,
 )
 
 
@@ -73,18 +77,25 @@ def consume(task: Task) -> Figures:
 
 
 def _send(producer: Any, task: Task, meter: Meter, **told: Callable[[Any, Any], None]) -> None:
-    [topic], records, produce = task.names, task.records, producer.produce
+    [topic], records = task.names, task.records
     while not meter.over:
-        for key, value in next(records):
-            while True:
-                try:
-                    produce(topic, value, key, **told)
-                    break
-                except BufferError:
-                    producer.poll(0.01)
-        producer.poll(0)
+        _send_all(producer, topic, next(records), **told)
         meter.count(len(KEYS))
     _flush(producer)
+
+
+def _send_all(
+    producer: Any, topic: str, records: list[tuple[bytes, bytes]], **told: Callable[[Any, Any], None]
+) -> None:
+    produce = producer.produce
+    for key, value in records:
+        while True:
+            try:
+                produce(topic, value, key, **told)
+                break
+            except BufferError:
+                producer.poll(0.01)
+    producer.poll(0)
 
 
 def produce(task: Task) -> Figures:
@@ -127,6 +138,69 @@ def receipts(task: Task) -> Figures:
         figures = meter.figures()
         assert stored == meter.records, f"{stored} stored of {meter.records}"
     return figures
+
+
+def transactions(task: Task) -> Figures:
+    [topic], portions, sent = task.names, task.portions, Requests()
+    producer = _transactional(task, sent)
+    for meter in (Meter(task, seconds=task.warm_up), Meter(task)):
+        before = sent.until_now(producer)
+        meter.start()
+        while not meter.over:
+            producer.begin_transaction()
+            for key, value in next(portions):
+                producer.produce(topic, value, key)
+            producer.commit_transaction()
+            meter.count(TRANSACTION)
+        figures = of_transactions(meter.figures(), sent.until_now(producer) - before)
+    return figures
+
+
+def long_transactions(task: Task) -> Figures:
+    [topic], records = task.names, task.records
+    producer = _transactional(task, Requests())
+    for meter in (Meter(task, seconds=task.warm_up), Meter(task)):
+        meter.start()
+        while not meter.over:
+            end = time.perf_counter() + TRANSACTION_SECONDS
+            producer.begin_transaction()
+            while time.perf_counter() < end:
+                _send_all(producer, topic, next(records))
+                meter.count(len(KEYS))
+            producer.commit_transaction()
+        figures = meter.figures()
+    return figures
+
+
+class Requests:
+    """How many requests a client has sent, as its statistics say now and then."""
+
+    def __init__(self) -> None:
+        self._said: str | None = None
+        self.settings = {"statistics.interval.ms": 200, "stats_cb": self._take}
+
+    def _take(self, said: str) -> None:
+        self._said = said
+
+    def until_now(self, producer: Any) -> int:
+        self._said, end = None, time.perf_counter() + FLUSH_SECONDS
+        while self._said is None:
+            if time.perf_counter() > end:
+                raise TimeoutError("there are no statistics")
+            producer.poll(0.1)
+        return sum(sum(each["req"].values()) for each in json.loads(self._said)["brokers"].values())
+
+
+def _transactional(task: Task, sent: Requests) -> Any:
+    """It commits as soon as the last record is stored, whatever it lingers."""
+    tuned = {"linger.ms": 5, "queue.buffering.max.messages": 1_000_000, "batch.num.messages": 10_000}
+    what = {"transactional.id": task.transactional_id, "compression.type": task.compression}
+    producer = Producer(_broker(task) | what | tuned | {"socket.nagle.disable": True} | sent.settings)
+    producer.init_transactions()
+    producer.begin_transaction()
+    producer.produce(task.names[0], task.value)
+    producer.commit_transaction()
+    return producer
 
 
 def paced(task: Task) -> Figures:

@@ -1,8 +1,8 @@
 """ottla, as it is set up by itself: idempotent, acks from all, checksums verified. On trio, or on another loop."""
 
 import time
-from collections.abc import Awaitable, Callable, Coroutine
-from contextlib import AbstractAsyncContextManager
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
@@ -12,9 +12,20 @@ import trio
 from ottla import TLS
 from ottla.errors import OttlaError
 from ottla.sdk.client import Client, connect
+from ottla.sdk.metrics import Metric
 from ottla.sdk.produce.records import DeliveryCallback, Receipt
 from ottla.sdk.producer import Producer
-from tests.bench.clients.task import KEYS, Acknowledgements, Figures, Meter, Stopwatch, Task
+from tests.bench.clients.task import (
+    KEYS,
+    TRANSACTION,
+    TRANSACTION_SECONDS,
+    Acknowledgements,
+    Figures,
+    Meter,
+    Stopwatch,
+    Task,
+    of_transactions,
+)
 
 T = TypeVar("T")
 
@@ -157,6 +168,61 @@ def receipts_many(task: Task, on: Loop = TRIO) -> Figures:
     return _counted(task, on, send)
 
 
+def transactions(task: Task, on: Loop = TRIO) -> Figures:
+    [topic], portions = task.names, task.portions
+
+    async def run() -> Figures:
+        async with _transactional(task, on) as (client, producer):
+            for meter in (Meter(task, seconds=task.warm_up), Meter(task)):
+                sent = requests(client.metrics())
+                meter.start()
+                while not meter.over:
+                    async with producer.transaction() as txn:
+                        for key, value in next(portions):
+                            await txn.send_soon(topic, value, key=key)
+                    meter.count(TRANSACTION)
+                figures = of_transactions(meter.figures(), requests(client.metrics()) - sent)
+            return figures
+
+    return on.run(run)
+
+
+def long_transactions(task: Task, on: Loop = TRIO) -> Figures:
+    [topic], records = task.names, task.records
+
+    async def run() -> Figures:
+        async with _transactional(task, on) as (_, producer):
+            for meter in (Meter(task, seconds=task.warm_up), Meter(task)):
+                meter.start()
+                while not meter.over:
+                    end = time.perf_counter() + TRANSACTION_SECONDS
+                    async with producer.transaction() as txn:
+                        while time.perf_counter() < end:
+                            for key, value in next(records):
+                                await txn.send_soon(topic, value, key=key)
+                            meter.count(len(KEYS))
+                figures = meter.figures()
+            return figures
+
+    return on.run(run)
+
+
+@asynccontextmanager
+async def _transactional(task: Task, on: Loop) -> AsyncIterator[tuple[Client, Producer]]:
+    async with (
+        on.connect(task.bootstrap, tls=tls(task)) as client,
+        client.producer(compression=task.compression, transactional_id=task.transactional_id) as producer,
+    ):
+        async with producer.transaction() as txn:
+            await txn.send(task.names[0], task.value)
+        yield client, producer
+
+
+def requests(metrics: list[Metric]) -> float:
+    """How many a client has sent."""
+    return sum(each.value for each in metrics if each.name == "request-total")
+
+
 def paced(task: Task, on: Loop = TRIO) -> Figures:
     """Receipts come to a function, as the others tell of theirs."""
     [topic], value = task.names, task.value
@@ -256,7 +322,19 @@ def read_each(task: Task) -> Figures:
     return trio.run(run)
 
 
-_ON_A_LOOP = (consume, consume_columns, produce, produce_many, receipts, receipts_many, paced, awaited, lone)
+_ON_A_LOOP = (
+    consume,
+    consume_columns,
+    produce,
+    produce_many,
+    receipts,
+    receipts_many,
+    transactions,
+    long_transactions,
+    paced,
+    awaited,
+    lone,
+)
 
 
 def on_loop(loop: Loop) -> Callable[[str], Callable[[Task], Figures]]:

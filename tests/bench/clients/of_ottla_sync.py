@@ -1,13 +1,23 @@
 """ottla for code that blocks: as `of_ottla`, without await."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 from ottla.errors import OttlaError
 from ottla.sdk.produce.records import DeliveryCallback, Receipt
-from ottla.sync import Producer, connect
-from tests.bench.clients.of_ottla import tls
-from tests.bench.clients.task import KEYS, Acknowledgements, Figures, Meter, Task
+from ottla.sync import Client, Producer, connect
+from tests.bench.clients.of_ottla import requests, tls
+from tests.bench.clients.task import (
+    KEYS,
+    TRANSACTION,
+    TRANSACTION_SECONDS,
+    Acknowledgements,
+    Figures,
+    Meter,
+    Task,
+    of_transactions,
+)
 
 
 def consume(task: Task) -> Figures:
@@ -105,6 +115,48 @@ def receipts(task: Task) -> Figures:
 def receipts_many(task: Task) -> Figures:
     [topic], values = task.names, task.values
     return _counted(task, lambda producer, told: producer.send_many(topic, next(values), keys=KEYS, on_delivery=told))
+
+
+def transactions(task: Task) -> Figures:
+    [topic], portions = task.names, task.portions
+    with _transactional(task) as (client, producer):
+        for meter in (Meter(task, seconds=task.warm_up), Meter(task)):
+            sent = requests(client.metrics())
+            meter.start()
+            while not meter.over:
+                with producer.transaction() as txn:
+                    for key, value in next(portions):
+                        txn.send_soon(topic, value, key=key)
+                meter.count(TRANSACTION)
+            figures = of_transactions(meter.figures(), requests(client.metrics()) - sent)
+        return figures
+
+
+def long_transactions(task: Task) -> Figures:
+    [topic], records = task.names, task.records
+    with _transactional(task) as (_, producer):
+        for meter in (Meter(task, seconds=task.warm_up), Meter(task)):
+            meter.start()
+            while not meter.over:
+                end = time.perf_counter() + TRANSACTION_SECONDS
+                with producer.transaction() as txn:
+                    while time.perf_counter() < end:
+                        for key, value in next(records):
+                            txn.send_soon(topic, value, key=key)
+                        meter.count(len(KEYS))
+            figures = meter.figures()
+        return figures
+
+
+@contextmanager
+def _transactional(task: Task) -> Iterator[tuple[Client, Producer]]:
+    with (
+        connect(task.bootstrap, tls=tls(task)) as client,
+        client.producer(compression=task.compression, transactional_id=task.transactional_id) as producer,
+    ):
+        with producer.transaction() as txn:
+            txn.send(task.names[0], task.value)
+        yield client, producer
 
 
 def paced(task: Task) -> Figures:

@@ -16,6 +16,7 @@ import confluent_kafka
 
 from ottla.codec import engine
 from ottla.codec.compression import Compression
+from tests import kafka
 from tests.bench.clients.canned import ENDLESS, SIZE
 from tests.bench.clients.cases import CASES, MODULES, OURS, PEERS, Case
 from tests.bench.clients.grounds import Apache, Canned, Ground, Running, Target
@@ -140,6 +141,7 @@ def options(arguments: list[str]) -> argparse.Namespace:
     )
     parser.add_argument("--sizes", type=int, nargs="+", default=[SIZE], help="bytes of each value; 100 by itself")
     parser.add_argument("--compression", default="none", choices=[each.name.lower() for each in Compression])
+    parser.add_argument("--release", choices=kafka.OLD, help=f"of the Kafka that is started; by itself {kafka.VERSION}")
     parser.add_argument("--tls", action="store_true", help="over TLS, with a Kafka that is started for it")
     parser.add_argument("--rate", type=float, default=1000.0, help="records a second where the pace is given")
     return parser.parse_args(arguments)
@@ -152,11 +154,16 @@ def main(arguments: list[str]) -> int:
         names = "".join(f"\n  {case.name}" for case in CASES)
         print(f"no case has {' or '.join(map(repr, unknown))} in its name; there are:{names}", file=sys.stderr)
         return 2
-    if given.tls and given.kafka != "":
-        print("--tls needs --kafka without an address: its certificate is made for the run", file=sys.stderr)
+    if (given.tls or given.release) and given.kafka != "":
+        print(
+            "--tls and --release need --kafka without an address: they are about one that is started", file=sys.stderr
+        )
         return 2
     target: Target
-    target = Canned() if given.kafka is None else Running(given.kafka) if given.kafka else Apache(tls=given.tls)
+    if given.kafka == "":
+        target = Apache(kafka.OLD.get(given.release, kafka.NOW), tls=given.tls)
+    else:
+        target = Canned() if given.kafka is None else Running(given.kafka)
     print(*machine(target), "", sep="\n", flush=True)
     for case in CASES:
         if given.cases and not any(word in case.name for word in given.cases):

@@ -15,6 +15,9 @@ Figures, as far as a way has them:
     memory_mb       resident at the end
     ready_s, ready_cpu_s   until every partition was written or read
     idle_cpu        of one core, while nothing comes
+    transactions    a second, of `TRANSACTION` records each
+    txn_cpu_us      microseconds of processor time for each
+    txn_requests    that the client sent for each, whatever they are about
 """
 
 import importlib
@@ -36,6 +39,10 @@ KEYS = [b"key-%012d" % number for number in range(1000)]
 READY = "ready"
 """A line that a process says when its clock starts, for those who plan something meanwhile."""
 FLUSH_SECONDS = 60.0
+TRANSACTION = 100
+"""Records of a short transaction."""
+TRANSACTION_SECONDS = 1.0
+"""For which a long one takes records."""
 TAKEN_AT_ONCE = 10_000
 """Records that a client who must say how many asks for."""
 _SAMPLES = 50
@@ -93,7 +100,22 @@ class Task:
     @property
     def records(self) -> Iterator[list[tuple[bytes, bytes]]]:
         """Keys and values, a list for all keys at a time."""
-        return itertools.cycle([list(zip(KEYS, each, strict=True)) for each in self._lists])
+        return itertools.cycle(self._pairs)
+
+    @property
+    def _pairs(self) -> list[list[tuple[bytes, bytes]]]:
+        return [list(zip(KEYS, each, strict=True)) for each in self._lists]
+
+    @property
+    def portions(self) -> Iterator[list[tuple[bytes, bytes]]]:
+        """As `records`, a list for each short transaction."""
+        return itertools.cycle(
+            [each[at : at + TRANSACTION] for each in self._pairs for at in range(0, len(KEYS), TRANSACTION)]
+        )
+
+    @property
+    def transactional_id(self) -> str:
+        return f"{self.prefix}-{self.client}"
 
     @property
     def names(self) -> list[str]:
@@ -157,6 +179,16 @@ class Meter:
             slope = statistics.linear_regression(*zip(*steady, strict=True)).slope if len(steady) > 2 else math.nan
             found["growth_mb"] = slope * 1e7 / 1e6
         return found
+
+
+def of_transactions(figures: Figures, requests: float) -> Figures:
+    """What short transactions came to: the figures of their records, and how many requests the client has sent."""
+    count = figures["records"] / TRANSACTION
+    return figures | {
+        "transactions": figures["rate"] / TRANSACTION,
+        "txn_cpu_us": figures["cpu_us"] * TRANSACTION,
+        "txn_requests": requests / count,
+    }
 
 
 class Acknowledgements:

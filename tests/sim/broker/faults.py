@@ -10,6 +10,7 @@ from tests.sim.broker.server import NODE
 from tests.sim.faults import Fault
 
 if TYPE_CHECKING:
+    from tests.sim.broker.hosted import Hosted
     from tests.sim.broker.world import BrokerWorld
 
 LONGEST = 4.0
@@ -31,7 +32,7 @@ def drawn(chance: Random, seconds: float, *, sync: bool) -> list[Fault]:
     return sorted(faults, key=lambda each: each.at)
 
 
-def _kill(world: "BrokerWorld", fault: Fault) -> object:
+def _kill(world: "Hosted", fault: Fault) -> object:
     if not world.server.is_up:
         return False
     world.server.kill("is killed")
@@ -39,7 +40,7 @@ def _kill(world: "BrokerWorld", fault: Fault) -> object:
     return True
 
 
-def _kill_within(world: "BrokerWorld", fault: Fault) -> object:
+def _kill_within(world: "Hosted", fault: Fault) -> object:
     """Within one of the next operations of the disk."""
     if not world.server.is_up:
         return False
@@ -48,7 +49,7 @@ def _kill_within(world: "BrokerWorld", fault: Fault) -> object:
     return True
 
 
-def _await_end(world: "BrokerWorld", fault: Fault) -> None:
+def _await_end(world: "Hosted", fault: Fault) -> None:
     """Start the broker again after its end, which comes soon."""
     if world.server.is_up and not world.over:
         world.clock.later(0.05, lambda: _await_end(world, fault))
@@ -57,7 +58,7 @@ def _await_end(world: "BrokerWorld", fault: Fault) -> None:
         _again(world, fault)
 
 
-def _again(world: "BrokerWorld", fault: Fault) -> None:
+def _again(world: "Hosted", fault: Fault) -> None:
     """Start the broker after a while; sometimes that is cut short, too."""
     if world.chance.random() < 0.3:
         world.clock.later(fault.seconds, lambda: _start_and_kill(world, fault))
@@ -65,7 +66,7 @@ def _again(world: "BrokerWorld", fault: Fault) -> None:
         world.clock.later(fault.seconds, world.server.start)
 
 
-def _start_and_kill(world: "BrokerWorld", fault: Fault) -> None:
+def _start_and_kill(world: "Hosted", fault: Fault) -> None:
     if world.server.is_up:
         return
     world.disk.kill_at = world.disk.operations + world.chance.randint(1, 40)
@@ -79,7 +80,7 @@ def _start_and_kill(world: "BrokerWorld", fault: Fault) -> None:
         _await_end(world, fault)
 
 
-def _stop(world: "BrokerWorld", fault: Fault) -> object:
+def _stop(world: "Hosted", fault: Fault) -> object:
     if not world.server.is_up:
         return False
     if world.chance.random() < 0.2:
@@ -89,13 +90,13 @@ def _stop(world: "BrokerWorld", fault: Fault) -> object:
     return True
 
 
-def _power(world: "BrokerWorld", fault: Fault) -> object:
+def _power(world: "Hosted", fault: Fault) -> object:
     world.server.cut_power()
     _again(world, fault)
     return True
 
 
-def _power_within(world: "BrokerWorld", fault: Fault) -> object:
+def _power_within(world: "Hosted", fault: Fault) -> object:
     """The power goes within one of the next operations of the disk."""
     if not world.server.is_up:
         return False
@@ -114,7 +115,7 @@ def _power_within(world: "BrokerWorld", fault: Fault) -> object:
     return True
 
 
-def _full(world: "BrokerWorld", fault: Fault) -> object:
+def _full(world: "Hosted", fault: Fault) -> object:
     """The disk has little room for a while."""
     if not world.server.disk_is_well:
         return False
@@ -129,7 +130,7 @@ def _full(world: "BrokerWorld", fault: Fault) -> object:
     return True
 
 
-def _fails(world: "BrokerWorld", fault: Fault) -> object:
+def _fails(world: "Hosted", fault: Fault) -> object:
     """Some operations of the disk fail for a while; then the broker is started again, as an operator would."""
     if not world.server.disk_is_well:
         return False
@@ -157,29 +158,29 @@ def _fails(world: "BrokerWorld", fault: Fault) -> object:
     return True
 
 
-def _in_trouble(world: "BrokerWorld", fault: Fault) -> None:
+def _in_trouble(world: "Hosted", fault: Fault) -> None:
     world.say("!", "disk", f"{fault.kind} for {fault.seconds:.2f} s")
     world.server.disk_is_well = False
     world.trouble_until = max(world.trouble_until, world.clock.now + fault.seconds)
 
 
-def _well(world: "BrokerWorld") -> None:
+def _well(world: "Hosted") -> None:
     world.server.disk_is_well = True
 
 
-def _slow(world: "BrokerWorld", fault: Fault) -> None:
+def _slow(world: "Hosted", fault: Fault) -> None:
     world.network.slow[NODE] = world.chance.choice(((10, 10), (50, 50), (1, 100)))
     world.clock.later(fault.seconds, lambda: world.network.slow.pop(NODE, None))
 
 
-def _silence(world: "BrokerWorld", fault: Fault) -> None:
+def _silence(world: "Hosted", fault: Fault) -> None:
     names = [*world.processes, *world.peers]
     for name in world.chance.sample(names, world.chance.randint(1, len(names))):
         world.say("!", name, f"and the broker do not hear each other for {fault.seconds:.2f} s")
         world.network.silence(name, NODE, fault.seconds)
 
 
-def _freeze(world: "BrokerWorld", fault: Fault) -> None:
+def _freeze(world: "Hosted", fault: Fault) -> None:
     everybody: list[Any] = [*world.processes.values(), *world.peers.values()]
     world.chance.choice([each for each in everybody if each.alive]).freeze(fault.seconds)
 
@@ -209,13 +210,13 @@ def _kill_member(world: "BrokerWorld", fault: Fault) -> None:
         world.kill(world.chance.choice(list(world.members)))
 
 
-def _shared(kind: str) -> Callable[["BrokerWorld", Fault], object]:
+def _shared(kind: str) -> Callable[[Any, Fault], object]:
     """A fault of the wires or of members, as in the worlds of the model cluster."""
     strike: Any = of_clients.FAULTS[kind]
     return lambda world, fault: strike(world, fault)
 
 
-FAULTS: dict[str, Callable[["BrokerWorld", Fault], object]] = {
+OF_A_BROKER: dict[str, Callable[["Hosted", Fault], object]] = {
     "kill": _kill,
     "kill within a write": _kill_within,
     "stop": _stop,
@@ -229,6 +230,10 @@ FAULTS: dict[str, Callable[["BrokerWorld", Fault], object]] = {
     "slow": _slow,
     "silence": _silence,
     "freeze": _freeze,
+}
+"""What any world may have."""
+FAULTS: dict[str, Callable[["BrokerWorld", Fault], object]] = {
+    **OF_A_BROKER,
     "kill a producer": _kill_producer,
     "kill a member": _kill_member,
     "a member leaves": _shared("a member leaves"),

@@ -42,11 +42,11 @@ from ottla.errors import (
     ProducerFenced,
     UnstableOffsetCommit,
 )
-from tests.sim.broker.ledger import ABORTED, COMMITTED, ENDING, UNCERTAIN, TransactionLedger, Written, carried
 from tests.sim.broker.peer import Ask, Peer, Steps
 from tests.sim.broker.readers import Committed
 from tests.sim.data import Place
 from tests.sim.history import code
+from tests.sim.transaction_ledger import ABORTED, COMMITTED, ENDING, UNCERTAIN, TransactionLedger, Written, carried
 from tests.sim.users import Violation
 
 BY_NOBODY = "a producer is fenced by nobody"

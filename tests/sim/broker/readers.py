@@ -9,16 +9,19 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ottla.codec.apis.fetch import AbortedTransaction, FetchPartition, FetchRequest, FetchTopic
+from ottla.codec.apis.list_offsets import EARLIEST
 from ottla.codec.records import read_batches
 from ottla.errors import KafkaStorageError
-from ottla.sdk.consume.fetcher import READ_COMMITTED, Fetcher, Offset
-from tests.sim.broker.ledger import OTHER
-from tests.sim.broker.logs import Logs, marker_of
+from ottla.sdk.consume.core import ConsumerCore
+from ottla.sdk.consume.fetcher import READ_COMMITTED, Fetcher, Offset, Time
+from ottla.sdk.consume.options import ConsumerOptions
+from tests.sim.broker.logs import marker_of
 from tests.sim.broker.peer import Ask, Steps
 from tests.sim.data import Place
 from tests.sim.history import code
 from tests.sim.ledger import brief
-from tests.sim.users import Process, Script, Violation, Wait
+from tests.sim.transaction_ledger import OTHER, Views
+from tests.sim.users import Process, Script, Tasks, Violation
 
 VERSION = 12
 """The last version of Fetch that names topics by name."""
@@ -92,7 +95,7 @@ class Seen:
     """What one reader has seen of each partition, in order."""
 
     name: str
-    logs: Logs
+    logs: Views
     places: list[Place]
     got: dict[Place, list[tuple[int, bytes]]] = field(default_factory=dict)
 
@@ -135,14 +138,16 @@ def by_hand(seen: Seen, over: Any) -> Steps:
 
 
 def by_client(process: Process, seen: Seen) -> Script:
-    """The same by the shipped client."""
+    """The same by the shipped client, of which the partitions are assigned by hand."""
     yield from process.connect()
-    fetcher = process.do(lambda: Fetcher(process.core, reset=None, isolation=READ_COMMITTED))
-    process.do(lambda: fetcher.assign({place: Offset(0) for place in seen.places}, process.clock.now))
+    options = ConsumerOptions(start=Time(EARLIEST))
+
+    def make() -> ConsumerCore:
+        return ConsumerCore(process.core, options, Fetcher(process.core, isolation=READ_COMMITTED), Tasks())
+
+    machine = process.do(make)
+    yield from process.perform(machine.enter({place: Offset(0) for place in seen.places}, process.name), "open")
     while True:
-        fetched = process.do(fetcher.take)
-        if fetched is None:
-            yield Wait(process.do(fetcher.wait), "records")
-            continue
+        fetched, _ = yield from process.perform(machine.next_batch(process.name), "records")
         for record in fetched.records():
             seen.add((fetched.topic, fetched.partition), record.offset, bytes(record.value or b""))

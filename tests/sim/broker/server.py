@@ -90,8 +90,8 @@ class Server:
         """When it was started, or ended, last."""
         self.disk_is_well = True
         self.starts = 0
-        self.answered: Callable[[Any, Any], None] = lambda request, answer: None
-        """Called with each request and its answer, when nothing can take that back."""
+        self.answered: Callable[[str, Any, Any], None] = lambda client, request, answer: None
+        """Called with each client, its request and the answer, when nothing can take that back."""
         self.started: Callable[[], None] = lambda: None
         """Called when the broker is up, before it takes any request."""
         self.written: Callable[[], None] = lambda: None
@@ -276,7 +276,7 @@ class Server:
                     ticket.close(action.why)
                     continue
                 if action.message is not None:
-                    self.answered(ticket.request, action.message)
+                    self.answered(ticket.link.client.name, ticket.request, action.message)
                 ticket.reply(None if action.message is None else (action.message, action.version))
 
     def _wake(self, start: int, deadline: float) -> None:

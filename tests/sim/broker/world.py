@@ -8,7 +8,6 @@ from random import Random
 from typing import Any
 
 from ottla.brokerlite.machines import group_log, transaction, transaction_log, transactions
-from ottla.brokerlite.machines.core import Settings
 from ottla.brokerlite.machines.groups import GroupSettings
 from ottla.brokerlite.machines.housekeeping import HousekeepingSettings
 from ottla.brokerlite.machines.offset_group import Committer
@@ -16,21 +15,19 @@ from ottla.codec.apis.init_producer_id import InitProducerIdRequest, InitProduce
 from ottla.sdk.options import Options
 from ottla.sdk.produce import accumulator
 from ottla.sdk.produce.options import ProducerOptions
-from tests.brokerlite.model_disk import ModelDisk
 from tests.sim.bounds import Watched
 from tests.sim.broker import deleting, keyed
 from tests.sim.broker.admin import Administering
 from tests.sim.broker.deleting import Deleting
 from tests.sim.broker.faults import FAULTS, drawn
+from tests.sim.broker.hosted import Hosted, settings
 from tests.sim.broker.keyed import Keyed
-from tests.sim.broker.ledger import TransactionLedger
-from tests.sim.broker.logs import Logs
 from tests.sim.broker.mutations import MUTATIONS
 from tests.sim.broker.peer import Peer
 from tests.sim.broker.producers import V1, V2, Carrying, Transacting, Work
 from tests.sim.broker.readers import Seen, by_client, by_hand
-from tests.sim.broker.server import DATA, NODE, Manner, Server
-from tests.sim.broker.views import BrokerGroupLedger, Cluster
+from tests.sim.broker.server import NODE, Manner
+from tests.sim.broker.views import BrokerGroupLedger
 from tests.sim.clock import Clock
 from tests.sim.data import Place
 from tests.sim.faults import Fault
@@ -39,9 +36,10 @@ from tests.sim.ledger import Ledger
 from tests.sim.members import Consuming
 from tests.sim.members import Manner as Membership
 from tests.sim.mutations import changed
-from tests.sim.network import PORT, Link, Network
+from tests.sim.network import Link, Network
 from tests.sim.run import Result, logged_to
 from tests.sim.scripts import Producing
+from tests.sim.transaction_ledger import TransactionLedger
 from tests.sim.users import Process, Violation
 
 LIMIT = 150.0
@@ -54,15 +52,13 @@ SLACK = 2.5
 WENT_BACK = "committed offsets have gone back by themselves"
 
 
-class BrokerWorld:
+class BrokerWorld(Hosted):
     """What the seed draws: how the broker is run, who its users are, what goes wrong and when."""
 
     def __init__(self, seed: int, *, told: bool = False) -> None:
-        self.seed, self.chance = seed, Random(f"{seed} broker")
-        chance = self.chance
-        self.clock = Clock()
-        self.history = History(self.clock, told)
-        self.network = Network(self.clock, Random(f"{seed} network"), self.history)
+        chance, clock = Random(f"{seed} broker"), Clock()
+        history = History(clock, told)
+        network = Network(clock, Random(f"{seed} network"), history)
         self.seconds = chance.choice((3.0, 6.0, 10.0))
         self.topics = {"a": chance.randint(1, 2), "b": 1}
         """Of the shipped client."""
@@ -70,13 +66,12 @@ class BrokerWorld:
         """After which a producer id has no more epochs, where that is worth a try."""
         self.transactional = {"t": chance.randint(1, 3)}
         carried = {"out": self.transactional["t"]}
-        self.sync = chance.random() < 0.5
-        self.disk = ModelDisk(Random(f"{seed} disk"), ordered=chance.random() < 0.5)
+        sync, ordered = chance.random() < 0.5, chance.random() < 0.5
         own = Random(f"{seed} deleting")
         retention = deleting.Manner.drawn(own) if own.random() < 0.5 else None
         configs = {keyed.TOPIC: keyed.CONFIGS, **({deleting.TOPIC: retention.configs} if retention else {})}
         manner = Manner(
-            sync=self.sync,
+            sync=sync,
             topics={**self.topics, **self.transactional, **carried, **dict.fromkeys(configs, 1)},
             configs=configs,
             defaults={
@@ -84,30 +79,21 @@ class BrokerWorld:
                 "segment.bytes": str(chance.choice((2000, 10_000, 2**30))),
                 "index.interval.bytes": str(chance.choice((100, 1000))),
             },
-            settings=Settings(
-                node_id=NODE,
-                cluster_id="sim",
-                host=f"n{NODE}",
-                port=PORT + NODE,
-                sync=self.sync,
+            settings=settings(
+                sync=sync,
                 work_at_once=Random(f"{seed} threads").choice((0, 1000, 2**20)),
                 groups=GroupSettings(initial_rebalance_delay=0.2, min_session_timeout=1.0),
                 housekeeping=HousekeepingSettings(retention_check=1.0, cleaner_backoff=0.3),
             ),
         )
-        self.server = Server(self.clock, self.network, self.history, Random(f"{seed} server"), self.disk, manner)
-        self.features = self.network.features = self.server.features
-        self.network.cluster = self.server
-        self.network.admit = self.server.admit
-        self.logs = Logs(self.server.places(), self._appended)
-        self.cluster = Cluster(self.server, self.logs)
+        super().__init__(seed, chance, clock, network, history, manner, ordered=ordered)
+        self.appended = self._appended
         self.ledger = Ledger(self.cluster)  # type: ignore[arg-type] # which it is, as far as it is looked at
         self.transactions = TransactionLedger(self.logs, SLACK)
         places = [(topic, index) for topic, count in self.topics.items() for index in range(count)]
         self.group = BrokerGroupLedger(self.ledger, GROUP, places)
         self.group.server = self.server
         self.network.sent, self.network.delivered = self._sent, self._delivered
-        self.server.answered, self.server.started, self.server.written = self._answered, self._started, self._written
         drawn_manner = Membership.drawn(chance, Random(f"{seed} manner"))
         self.membership = replace(drawn_manner, slow=0.0, static=False, pattern=False, curious=False)
         self.options = Options(
@@ -119,8 +105,6 @@ class BrokerWorld:
             partition_max_bytes=chance.choice((200, 2000, 2**20)),
             fetch_max_wait=0.5,
         )
-        self.processes: dict[str, Process] = {}
-        self.peers: dict[str, Peer] = {}
         self.members: dict[str, Consuming] = {}
         self.producers: list[Producing] = []
         self.works: list[Work] = []
@@ -143,14 +127,10 @@ class BrokerWorld:
         self._committed: dict[str, dict[Place, int]] = {}
         """Group -> what the coordinator has answered to have."""
         self.producing = 0
-        self.over = self.ended = False
-        self.trouble_until = 0.0
-        self.faults: list[Fault] = drawn(chance, self.seconds, sync=self.sync)
-        said = f"{manner.topics}, {manner.defaults}, {retention}, sync={self.sync}, {self.options}, {self.membership}"
+        self.ended = False
+        self.faults: list[Fault] = drawn(chance, self.seconds, sync=sync)
+        said = f"{manner.topics}, {manner.defaults}, {retention}, {sync=}, {self.options}, {self.membership}"
         self.say("#", f"seed {seed}", said)
-
-    def say(self, mark: str, who: str, text: str) -> None:
-        self.history.add(mark, who, text)
 
     # -- what is watched ---------------------------------------------------------------------------------------------
 
@@ -164,15 +144,13 @@ class BrokerWorld:
             self.group.delivered(link.client.name, request, answer)
 
     def _written(self) -> None:
-        if self.server.is_up:
-            self.logs.refresh(self.server.core)
-            if self.deleting is not None:
-                self.deleting.look(self.server.core)
+        super()._written()
+        if self.server.is_up and self.deleting is not None:
+            self.deleting.look(self.server.core)
 
-    def _answered(self, request: Any, answer: Any) -> None:
-        self.logs.answered(request, answer, self.cluster.ever_named)
+    def _answered(self, client: str, request: Any, answer: Any) -> None:
+        super()._answered(client, request, answer)
         if isinstance(request, InitProducerIdRequest) and isinstance(answer, InitProducerIdResponse):
-            self.logs.refresh(self.server.core)
             self.transactions.initialized(request, answer)
 
     def _appended(self, place: Place, stored: Any) -> None:
@@ -180,8 +158,8 @@ class BrokerWorld:
 
     def _started(self) -> None:
         """The broker is there again: compare, and watch what it takes."""
+        super()._started()
         core = self.server.core
-        self.logs.compare(core)
         if self.admin is not None:
             self.admin.check(core)
         if self.keyed is not None:
@@ -373,8 +351,7 @@ class BrokerWorld:
         )
 
     def _play(self) -> None:
-        self.server.start()
-        self._settle_disk()
+        self.begin()
         self._people()
         for fault in self.faults:
             self.clock.at(fault.at, partial(self._strike, fault))
@@ -382,29 +359,11 @@ class BrokerWorld:
         while not self.ended:
             if not self.clock.step():
                 raise Violation("nothing will ever happen again", self._left())
-        for clean in (True, False):
-            self._restart(clean)
+        self.end()
         self.ledger.check()
         self.transactions.check()
         for each in self.seen:
             each.check()
-
-    def _settle_disk(self) -> None:
-        """The topics are on the disk before anything goes wrong; whoever made the data folder has seen to its name."""
-        self.server.stop()
-        self.disk.sync_folder(DATA.parent)
-        self.server.start()
-
-    def _restart(self, clean: bool) -> None:
-        """At the end: what is on the disk is what was in memory."""
-        if clean:
-            self.server.stop()
-        else:
-            self.server.kill("is killed")
-            if self.sync:
-                self.server.cut_power()
-        self.server.start()
-        self.logs.refresh(self.server.core)
 
     def _strike(self, fault: Fault) -> None:
         self.say("!", fault.kind, "")
@@ -429,7 +388,7 @@ class BrokerWorld:
 
     def _look(self) -> None:
         if self.server.is_up:
-            self.transactions.look(self.clock.now, max(self.server.since, self.trouble_until))
+            self.transactions.look(self.clock.now, self.well_since)
         left = "faults" if self.clock.now <= self.faults[-1].at else self._left()
         if not left and not self.over:
             self.over = True

@@ -1,4 +1,4 @@
-"""What transactions promise, and whether the broker keeps it.
+"""What transactions promise, and whether brokers and clients keep it.
 
 Rules:
 - A transaction whose end was acknowledged is whole, or absent, as it was asked for; one of which that is not known is
@@ -10,11 +10,13 @@ Rules:
 """
 
 from collections import defaultdict
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Protocol
 
 from ottla.codec.apis.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from ottla.codec.records import parse_batch
-from tests.sim.broker.logs import Logs
+from tests.sim.brokers import View
 from tests.sim.data import Place
 from tests.sim.ledger import brief
 from tests.sim.log import Stored
@@ -23,6 +25,7 @@ from tests.sim.users import Violation
 TORN = "a transaction is torn"
 VISIBLE = "a transaction is seen that was aborted"
 MISSING = "a transaction that was committed is missing"
+MIXED = "records of two transactions are in one"
 TWICE = "a record of a transaction is there twice"
 ORDER = "records of a transactional producer are out of order"
 FENCED = "a producer writes that was fenced"
@@ -42,14 +45,30 @@ class Written:
     name: str
     values: list[tuple[Place, bytes]] = field(default_factory=list)
     outcome: str = OPEN
+    perhaps: list[tuple[Place, bytes]] = field(default_factory=list)
+    """Records of which its producer does not know whether they were accepted."""
+    ordered: bool = True
+    """Records of a partition were sent one after the other."""
+
+
+class Views(Protocol):
+    @property
+    def views(self) -> Mapping[Place, View]: ...
 
 
 @dataclass
 class TransactionLedger:
-    """Args: slack: seconds that the broker may take beside a transaction's own time."""
+    """
+    Args:
+        slack: seconds that the broker may take beside a transaction's own time.
 
-    logs: Logs
+    Attributes:
+        astray: values of records that the broker has taken and that belong to no transaction: nothing is promised.
+    """
+
+    logs: Views
     slack: float
+    astray: set[bytes] = field(default_factory=set)
     transactions: list[Written] = field(default_factory=list)
     timeouts: dict[str, float] = field(default_factory=dict)
     """Transactional id -> the longest timeout that a producer of it had, in seconds."""
@@ -122,26 +141,46 @@ class TransactionLedger:
         }
         for written in self.transactions:
             self._check_one(written, seen)
+        self._check_apart()
         for (source, target), group in self.chains.items():
             for place in [each for each in seen if each[0] == source]:
                 self._check_chain(place, seen[place], seen[target, place[1]], group)
 
     def _check_one(self, written: Written, seen: dict[Place, list[bytes]]) -> None:
-        counts = [seen[place].count(value) for place, value in written.values]
-        if any(count > 1 for count in counts):
+        counts = [seen[place].count(value) for place, value in written.values if value not in self.astray]
+        perhaps = [seen[place].count(value) for place, value in written.perhaps if value not in self.astray]
+        if any(count > 1 for count in counts + perhaps):
             raise Violation(TWICE, written.name)
-        if written.outcome in (OPEN, ABORTED) and any(counts):
+        if written.outcome in (OPEN, ABORTED) and any(counts + perhaps):
             raise Violation(VISIBLE, f"{written.name}, which is {written.outcome}")
         if written.outcome == COMMITTED and not all(counts):
             raise Violation(MISSING, f"{written.name}: {sum(counts)} of {len(counts)} records")
-        if any(counts) and not all(counts):
+        if any(counts + perhaps) and not all(counts):
             raise Violation(TORN, f"{written.name}: {sum(counts)} of {len(counts)} records")
-        if any(counts):
+        if all(counts) and written.ordered:
             at: dict[Place, list[int]] = defaultdict(list)
             for place, value in written.values:
-                at[place].append(seen[place].index(value))
+                if value not in self.astray:
+                    at[place].append(seen[place].index(value))
             if any(positions != sorted(positions) for positions in at.values()):
                 raise Violation(ORDER, written.name)
+
+    def _check_apart(self) -> None:
+        """No transaction has records of two, as their producers know them."""
+        names = {value: each.name for each in self.transactions for _, value in each.values + each.perhaps}
+        for place, view in self.logs.views.items():
+            open_: defaultdict[int, dict[str, None]] = defaultdict(dict)
+            for stored in view.batches:
+                batch = parse_batch(stored.data)
+                if batch.control:
+                    found = list(open_.pop(batch.producer_id, ()))
+                    if len(found) > 1:
+                        raise Violation(MIXED, f"{place[0]}-{place[1]} before {stored.base}: {', '.join(found)}")
+                elif batch.transactional:
+                    values = [bytes(record.value or b"") for record in batch.records()]
+                    open_[batch.producer_id] |= dict.fromkeys(
+                        names[value] for value in values if value in names and value not in self.astray
+                    )
 
     def _check_chain(self, place: Place, source: list[bytes], target: list[bytes], group: str) -> None:
         """Every record of one topic is once in another one, in the same order."""
