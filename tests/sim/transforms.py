@@ -16,6 +16,7 @@ with their transactional id or their instance id, come and go. When all is done 
 
 import re
 from collections import Counter, defaultdict
+from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
@@ -24,12 +25,18 @@ from typing import Any
 
 from ottla.codec.apis.add_offsets_to_txn import AddOffsetsToTxnRequest
 from ottla.codec.apis.add_partitions_to_txn import AddPartitionsToTxnRequest
-from ottla.codec.apis.end_txn import EndTxnRequest
+from ottla.codec.apis.end_txn import EndTxnRequest, EndTxnResponse
 from ottla.codec.apis.init_producer_id import InitProducerIdRequest
 from ottla.codec.apis.list_offsets import EARLIEST, LATEST
 from ottla.codec.apis.produce import ProduceRequest
 from ottla.codec.apis.txn_offset_commit import TxnOffsetCommitRequest
-from ottla.errors import OffsetMetadataTooLarge, OttlaError, TopicAuthorizationFailed, UnknownTopicOrPartition
+from ottla.errors import (
+    OffsetMetadataTooLarge,
+    OttlaError,
+    TopicAuthorizationFailed,
+    TransactionAbortable,
+    UnknownTopicOrPartition,
+)
 from ottla.sdk.consume.fetcher import Time
 from ottla.sdk.produce.core import ProducerCore
 from ottla.sdk.produce.options import ProducerOptions
@@ -38,7 +45,7 @@ from tests.sim.data import Place
 from tests.sim.faults import Fault
 from tests.sim.groups import Group
 from tests.sim.members import Manner
-from tests.sim.network import Link
+from tests.sim.network import Link, Reply
 from tests.sim.run import LONGEST, LOOK, Result
 from tests.sim.transfers import ABSENT, PATIENCE, Transfers, committed, committed_records
 from tests.sim.transform_mutations import MUTATIONS
@@ -66,6 +73,7 @@ class Transforms(Transfers):
         "a member leaves",
         "usurp",
         "an end goes unanswered",
+        "an end is refused",
         "refuse offsets",
         "upgrade",
     )
@@ -97,6 +105,9 @@ class Transforms(Transfers):
         self.over = False
         self.armed: Fault | None = None
         """What the next commit is to meet."""
+        self.refusing: dict[str, float] = {}
+        """Transactional ids of which no commit is taken, and in how many seconds the next one is refused."""
+        self.network.admit = self._admit
         if self.release == "4.3" and chance.random() < 0.3:
             self.cluster.transaction_version = 1
         self.taken: list[tuple[Place, int]] = []
@@ -206,6 +217,7 @@ class Transforms(Transfers):
         own = {
             "a rival comes": self._rival,
             "an end goes unanswered": self._arm,
+            "an end is refused": self._arm,
             "refuse offsets": self._refuse_offsets,
             "upgrade": self._upgrade,
         }.get(fault.kind)
@@ -221,18 +233,28 @@ class Transforms(Transfers):
         return bool(self.members)
 
     def _arm(self, fault: Fault) -> bool:
-        """The next commit of a workman meets something, just before its coordinator decides, or just after."""
+        """The next commit of a workman meets something."""
         self.armed = fault
         return True
 
+    def _meet(self, link: Link, message: EndTxnRequest, fault: Fault) -> None:
+        self.features[fault.kind] += 1
+        if fault.kind == "an end is refused":
+            patience = max(self.options.api_timeout, self.options.request_timeout) + 0.5
+            self.refusing[message.transactional_id] = self.chance.choice((0.005, patience))
+        else:  # just before the coordinator decides, or just after
+            self.clock.later(self.chance.choice((0.0, 0.003, 0.01)), partial(self._disturb, link, fault))
+
     def _disturb(self, link: Link, fault: Fault) -> None:
         name = link.client.name
-        what = self.chance.choice(("silence", "silence", "swallow", "crash", "freeze", "kill"))
+        what = self.chance.choice(("silence", "silence", "silence", "swallow", "crash", "freeze", "kill"))
         self.say("!", name, f"commits, and then: {what}, for {fault.seconds:.2f} s")
-        self.features["an end goes unanswered"] += 1
+        if self.chance.random() < 0.5:
+            self.workmen[name].ending.succeed(None)
         match what:
             case "silence":
-                self.network.silence(name, link.node, fault.seconds + self.options.api_timeout)
+                seconds = fault.seconds + self.chance.choice((2.0, self.options.api_timeout))
+                self.network.silence(name, link.node, seconds)
             case "swallow":
                 self.network.swallow(link)
             case "crash" if self.cluster.nodes[link.node].up:
@@ -242,6 +264,17 @@ class Transforms(Transfers):
                 self.processes[name].freeze(fault.seconds)
             case "kill" if name in self.members:
                 self.kill(name)
+
+    def _admit(self, link: Link, version: int, message: Any, reply: Reply, close: Callable[[str], None]) -> bool:
+        """A coordinator that cannot commit says so, at once or so late that nobody waits, until it is to abort."""
+        if not isinstance(message, EndTxnRequest) or message.transactional_id not in self.refusing:
+            return False
+        if not message.committed:
+            del self.refusing[message.transactional_id]
+            return False
+        delay, self.refusing[message.transactional_id] = self.refusing[message.transactional_id], 0.005
+        self.clock.later(delay, partial(reply, EndTxnResponse(error_code=TransactionAbortable.code)))
+        return True
 
     def _refuse_offsets(self, fault: Fault) -> bool:
         """The group's coordinator takes no offsets of some partitions."""
@@ -268,7 +301,7 @@ class Transforms(Transfers):
             return
         if isinstance(message, EndTxnRequest) and message.committed and self.armed is not None:
             fault, self.armed = self.armed, None
-            self.clock.later(self.chance.choice((0.0, 0.003, 0.01)), partial(self._disturb, link, fault))
+            self._meet(link, message, fault)
         if isinstance(message, InitProducerIdRequest) and message.producer_id < 0 and workman.initialized:
             raise Violation("a producer begins anew", f"{workman.name} may have been fenced")
         fatal = workman.producer.fatal if workman.producer is not None else None

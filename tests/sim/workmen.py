@@ -109,6 +109,8 @@ class Workman:
     initialized: bool = False
     """Its producer had an epoch."""
     producer: ProducerCore | None = None
+    ending: Outcome[None] = field(default_factory=Outcome)
+    """Settled when it waits no more for the end of a transaction."""
     timeout: float = field(init=False)
     """Of its transactions."""
 
@@ -206,8 +208,8 @@ class Workman:
         again = False
         within = self._within(error, lost=_lost(taken))
         try:
-            steps = transaction.end(error)
-            again = yield from process.perform(steps, "the end", within=within, cancel=self._impatience(1.0))
+            self.ending = self._impatience(1.0) or Outcome()
+            again = yield from process.perform(transaction.end(error), "the end", within=within, cancel=self.ending)
         except Cancelled as raised:
             world.features["an end is cancelled"] += 1
             ended = raised
@@ -249,8 +251,10 @@ class Workman:
             left_by = yield from self._block(self._read_and_handle(transaction, consumer, taken, attempt))
             within = self._within(left_by, lost=_lost(taken))
             try:
-                steps = transaction.leave(left_by)
-                yield from self.process.perform(steps, "the end", within=within, cancel=self._impatience(1.0))
+                self.ending = self._impatience(1.0) or Outcome()
+                yield from self.process.perform(
+                    transaction.leave(left_by), "the end", within=within, cancel=self.ending
+                )
             except (Cancelled, OttlaError) as raised:
                 left_by = raised
             self._note(transaction, attempt, left_by, lost=_lost(taken))
@@ -286,8 +290,7 @@ class Workman:
     def _handle(self, transaction: TransactionCore, batches: Sequence[Fetched], attempt: Attempt) -> Script:
         world, process, chance, producer = self.world, self.process, self.chance, transaction._producer
         fails = chance.random() < world.habits.mishaps
-        pauses = [each for each in (self.timeout, world.manner.max_poll_interval) if each <= 20]
-        late = chance.random() < world.habits.slow and bool(pauses) and world.late < _LATE
+        late = chance.random() < world.habits.slow and world.late < _LATE
         world.late += late
         for fetched in batches:
             place = (fetched.topic, fetched.partition)
@@ -301,14 +304,24 @@ class Workman:
                     yield from process.perform(call, "send", cancel=self._impatience(0.1))
                     if late:
                         late = False
-                        world.features["a handler takes too long"] += 1
-                        yield chance.choice(pauses) * 1.3
+                        yield from self._take_too_long()
                     if fails and chance.random() < 0.3:
                         raise Mishap
             if chance.random() < 0.1:
                 yield chance.choice((0.02, 0.1, 0.5))
         if fails:
             raise Mishap
+
+    def _take_too_long(self) -> Script:
+        """Longer than the group waits, or the coordinator of transactions; nothing else runs meanwhile, or it does."""
+        manner = self.world.manner
+        limits = [each for each in (self.timeout, manner.max_poll_interval, manner.session) if each <= 20]
+        seconds = self.chance.choice(limits) * 1.3
+        self.world.features["a handler takes too long"] += 1
+        if self.chance.random() < 0.5:
+            self.process.freeze(seconds)
+            seconds = 0.0
+        yield seconds
 
     def _within(self, error: BaseException | None, *, lost: bool) -> float:
         """Seconds in which the end of a block has to be done, if nothing is waited for but what may be."""
