@@ -14,8 +14,8 @@ Rules:
   2, the epoch is raised.
 - InitProducerId is sent at once, not with the first transaction: it fences the producer before, and ends what that has
   left open.
-- In version 1 what is sent to has to join first (`Joining`); in version 2 it takes turns (`ImplicitJoining`). Offsets of
-  groups are `TransactionOffsets`.
+- In version 1 what is sent to has to join first (`Joining`), in version 2 it takes turns (`ImplicitJoining`). Offsets
+  of groups are `TransactionOffsets`.
 - The first failure of a record dooms the transaction: it cannot be committed any more.
 - EndTxn is repeated, and never another request sent in its place, until its outcome is known; the next transaction
   waits for that. In version 1 a request that was not answered may yet arrive, and so may a batch of which nobody knows
