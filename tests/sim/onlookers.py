@@ -24,7 +24,7 @@ from tests.sim.data import Place
 from tests.sim.mutations import changed
 from tests.sim.network import Link
 from tests.sim.run import Result
-from tests.sim.transfers import PATIENCE, Transfers, committed
+from tests.sim.transfers import PATIENCE, Transfers
 from tests.sim.users import Process, Script, Tasks, Violation
 
 NAMED = "a reader names the transaction that it waits for"
@@ -74,7 +74,7 @@ class Onlooker:
 
     def check(self) -> None:
         for place in self.places:
-            shown, seen = committed(self.world.cluster.logs[place]), self.seen[place]
+            shown, seen = [value for _, value in self.world.brokers.views[place].decided], self.seen[place]
             if seen != shown:
                 at = next((i for i, (one, other) in enumerate(zip(seen, shown, strict=False)) if one != other), -1)
                 raise Violation("a reader of committed records gets others", f"{place}: {seen} for {shown}, from {at}")

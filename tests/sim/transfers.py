@@ -17,7 +17,7 @@ Rules:
 """
 
 import traceback
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass, field
@@ -31,7 +31,6 @@ from ottla.codec.apis.end_txn import EndTxnRequest
 from ottla.codec.apis.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from ottla.codec.apis.produce import ProduceRequest
 from ottla.codec.apis.txn_offset_commit import TxnOffsetCommitRequest
-from ottla.codec.records import Record, parse_batch
 from ottla.errors import (
     BufferFull,
     ConcurrentTransactions,
@@ -56,14 +55,12 @@ from tests.sim.cluster import Node
 from tests.sim.data import Place
 from tests.sim.faults import FAULTS, Fault
 from tests.sim.history import History
-from tests.sim.log import PartitionLog
 from tests.sim.network import Link, Network
 from tests.sim.run import LONGEST, Result, logged_to
 from tests.sim.transaction_ledger import ABORTED, COMMITTED, ENDING, UNCERTAIN, TransactionLedger, Written
 from tests.sim.transaction_mutations import MUTATIONS
 from tests.sim.users import Cancelled, Process, Script, Violation, Wait
 
-ABSENT, WHOLE = ABORTED, COMMITTED
 BROKERLITE = "brokerlite"
 PATIENCE = 120.0
 """Seconds after the last fault in which everything has to be done."""
@@ -83,16 +80,6 @@ _OF_TRANSACTIONS = (EndTxnRequest, AddPartitionsToTxnRequest, AddOffsetsToTxnReq
 
 class Regret(Exception):
     """The teller has changed its mind."""
-
-
-@dataclass(slots=True, eq=False)
-class Transfer:
-    """One transaction of somebody who is not a teller, as its producer knows it."""
-
-    name: str
-    legs: list[bytes] = field(default_factory=list)
-    told: str = ""
-    """`WHOLE`, `ABSENT`, or nothing if nobody knows."""
 
 
 @dataclass(slots=True, eq=False)
@@ -341,7 +328,6 @@ class Transfers:
         self.tellers: list[Teller] = []
         self._initialized: defaultdict[str, list[tuple[str, int, int]]] = defaultdict(list)
         """Per transactional id, the clients that were initialized, or are to be, each with its id and epoch."""
-        self.transfers: list[Transfer] = []
         self.seen: Seen | None = None
         said = f"{self.nodes} nodes of {self.release}, version {self.version}, {self.topics}, {self.options}"
         self.say("#", f"seed {seed}", said)
@@ -352,7 +338,7 @@ class Transfers:
             self.clock,
             self.network,
             self.history,
-            self.topics,
+            self.all_topics,
             self.nodes,
             self.release,
             self.version,
@@ -367,7 +353,7 @@ class Transfers:
         sync = chance.random() < 0.5
         manner = Manner(
             sync=sync,
-            topics=self.topics,
+            topics=self.all_topics,
             configs={},
             defaults={"retention.ms": "-1", "segment.bytes": str(chance.choice((2000, 2**30)))},
             settings=settings(sync=sync, work_at_once=chance.choice((0, 1000, 2**20))),
@@ -389,6 +375,11 @@ class Transfers:
         if chance.random() < 0.1:
             faults.clear()
         return faults
+
+    @property
+    def all_topics(self) -> dict[str, int]:
+        """Those of the tellers, and what others there are."""
+        return self.topics
 
     def say(self, mark: str, who: str, text: str) -> None:
         self.history.add(mark, who, text)
@@ -566,35 +557,6 @@ class Transfers:
         self.ledger.check()
         if self.seen is not None:
             self.seen.check()
-        found = Counter(value for view in self.brokers.views.values() for _, value in view.decided)
-        for each in self.transfers:
-            seen = [found[leg] for leg in each.legs]
-            if any(times > 1 for times in seen):
-                raise Violation("a record is there twice", f"{each.name}: {seen}")
-            if any(seen) and not all(seen):
-                raise Violation("a transaction is there in part", f"{each.name}: {seen}, told {each.told!r}")
-            if each.told == WHOLE and not all(seen):
-                raise Violation("a committed transaction is not there", f"{each.name}: {seen}")
-            if each.told == ABSENT and any(seen):
-                raise Violation("an aborted transaction is there", f"{each.name}: {seen}")
-
-
-def committed(log: PartitionLog) -> list[bytes]:
-    """What read_committed shows of a log of the model."""
-    return [record.value or b"" for record in committed_records(log)]
-
-
-def committed_records(log: PartitionLog) -> list[Record]:
-    aborted = [each for each in log.ended if not each.committed]
-    records: list[Record] = []
-    for batch in log.batches:
-        if batch.commits is not None or batch.span[0] < 0 or batch.base >= log.stable:
-            continue
-        producer = batch.producer[0]
-        if any(each.producer_id == producer and each.first <= batch.base < each.marker for each in aborted):
-            continue
-        records += parse_batch(batch.data).records()
-    return records
 
 
 def play(seed: int, *, told: bool = False, broken: str | None = None) -> Result:

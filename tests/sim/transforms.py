@@ -41,15 +41,17 @@ from ottla.sdk.consume.fetcher import Time
 from ottla.sdk.produce.core import ProducerCore
 from ottla.sdk.produce.options import ProducerOptions
 from ottla.sdk.produce.records import PendingRecord
+from tests.sim.brokers import ModelBrokers
 from tests.sim.data import Place
 from tests.sim.faults import Fault
 from tests.sim.groups import Group
 from tests.sim.members import Manner
 from tests.sim.network import Link, Reply
-from tests.sim.run import LONGEST, LOOK, Result
-from tests.sim.transfers import ABSENT, PATIENCE, Transfers, committed, committed_records
+from tests.sim.run import Result
+from tests.sim.transaction_ledger import ABORTED, COMMITTED
+from tests.sim.transfers import BROKERLITE, LOOK, PATIENCE, WRITES, Transfers
 from tests.sim.transform_mutations import MUTATIONS
-from tests.sim.users import Process, Script, Violation
+from tests.sim.users import Script, Violation
 from tests.sim.workmen import GROUP, OUT, Attempt, Habits, Workman
 
 _OF_TRANSACTIONS = (
@@ -59,7 +61,7 @@ _OF_TRANSACTIONS = (
     TxnOffsetCommitRequest,
     EndTxnRequest,
 )
-_LEG = re.compile(rb"(?P<attempt>[^:]+):(?P<topic>[^@]+)-(?P<partition>\d+)@(?P<offset>\d+)\.(?P<leg>\d+)")
+_OUTPUT = re.compile(rb"(?P<attempt>[^:]+):(?P<topic>[^@]+)-(?P<partition>\d+)@(?P<offset>\d+)\.(?P<leg>\d+)")
 
 
 class Transforms(Transfers):
@@ -77,24 +79,25 @@ class Transforms(Transfers):
         "refuse offsets",
         "upgrade",
     )
-    RELEASES = ("3.9", "4.3")
+    RELEASES = ("3.9", "3.9", "4.3", "4.3", "4.3", BROKERLITE)
     SETTLES = False
 
     def __init__(self, seed: int, *, told: bool = False) -> None:
         super().__init__(seed, told=told)
         chance = Random(f"{seed} transforms")
-        self.outputs = chance.choice((1, 2, 3))
-        self.cluster.create(OUT, self.outputs)
-        self.cluster.announce_at_once()
         self.places: list[Place] = [(topic, index) for topic, count in self.topics.items() for index in range(count)]
         manner = Manner.drawn(chance, Random(f"{seed} manner"))
         self.manner = replace(manner, commits="soon", pattern=False, leaves=chance.choice((0.0, 0.1)))
+        if self.release == BROKERLITE:  # which takes no shorter ones, as Kafka
+            self.manner = replace(self.manner, session=6.0, heartbeat=1.0)
         self.habits = Habits.drawn(chance)
         self.start = Time(EARLIEST)
-        if chance.random() < 0.5:  # a group that has committed begins nowhere else, whatever is asked for
-            self.start = Time(LATEST)
-            self.cluster.groups._group(GROUP).offsets.update(dict.fromkeys(self.places, (0, -1, "")))
-        self.cluster.groups.committed = self._committed
+        if isinstance(self.brokers, ModelBrokers):
+            groups = self.brokers.cluster.groups
+            groups.committed = self._committed
+            if chance.random() < 0.5:  # a group that has committed begins nowhere else, whatever is asked for
+                self.start = Time(LATEST)
+                groups.groups[GROUP] = Group(GROUP, offsets=dict.fromkeys(self.places, (0, -1, "")))
         self.late = 0
         """Handlers that took too long."""
         self.members: dict[str, Workman] = {}
@@ -107,14 +110,21 @@ class Transforms(Transfers):
         """What the next commit is to meet."""
         self.refusing: dict[str, float] = {}
         """Transactional ids of which no commit is taken, and in how many seconds the next one is refused."""
-        self.network.admit = self._admit
-        if self.release == "4.3" and chance.random() < 0.3:
-            self.cluster.transaction_version = 1
+        self._admits, self.network.admit = self.network.admit, self._admit
         self.taken: list[tuple[Place, int]] = []
         """The offsets that the group's coordinator took."""
         self.say("#", f"seed {seed}", f"{self.manner}, {self.habits}, {self.outputs} outputs, {self.start}")
 
     # -- what is made of what ----------------------------------------------------------------------------------------
+
+    @property
+    def outputs(self) -> int:
+        """Partitions of what is made."""
+        return Random(f"{self.seed} outputs").choice((1, 2, 3))
+
+    @property
+    def all_topics(self) -> dict[str, int]:
+        return {**self.topics, OUT: self.outputs}
 
     def legs(self, place: Place, offset: int) -> int:
         """How many records are made of one."""
@@ -125,8 +135,8 @@ class Transforms(Transfers):
         return self.places.index(place) % self.outputs
 
     def attempt(self, workman: Workman) -> Attempt:
-        made = Attempt(f"{workman.name}.{len(self.transfers)}")
-        self.transfers.append(made)
+        made = Attempt(f"{workman.name}.{len(self.ledger.transactions)}")
+        self.ledger.transactions.append(made)
         return made
 
     # -- people ------------------------------------------------------------------------------------------------------
@@ -141,14 +151,8 @@ class Transforms(Transfers):
             self.clock.later(chance.choice((0.0, 0.0, self.seconds / 2)), self.join)
         self.clock.later(LOOK, self._look)
 
-    def _process(self, name: str) -> Process:
-        nodes, chance = len(self.cluster.nodes), Random(f"{self.seed} {name} client")
-        process = Process(name, self.clock, self.network, self.history, self.options, nodes, chance)
-        self.processes[name] = process
-        return process
-
     def _fill(self, count: int) -> None:
-        process, chance = self._process("plain"), Random(f"{self.seed} plain")
+        process, chance = self.process("plain"), Random(f"{self.seed} plain")
         self.filling += 1
 
         def script() -> Script:
@@ -180,8 +184,10 @@ class Transforms(Transfers):
         instance = instance or (f"i{number}" if self.manner.static else None)
         transactional_id = transactional_id or f"id-{number}"
         chance = Random(f"{self.seed} {name}")
-        workman = Workman(self, name, self._process(name), transactional_id, instance, chance, rival)
+        workman = Workman(self, name, self.process(name), transactional_id, instance, chance, rival)
         self.members[name] = self.workmen[name] = workman
+        longest = max(self.ledger.timeouts.get(transactional_id, 0.0), workman.timeout)
+        self.ledger.timeouts[transactional_id] = longest
         self.say("·", name, f"comes, with transactional id {transactional_id}, instance {instance}")
         workman.process.run(workman.script(), partial(self._gone, workman))
 
@@ -219,7 +225,6 @@ class Transforms(Transfers):
             "an end goes unanswered": self._arm,
             "an end is refused": self._arm,
             "refuse offsets": self._refuse_offsets,
-            "upgrade": self._upgrade,
         }.get(fault.kind)
         if own is None:
             super()._strike(fault)
@@ -247,7 +252,7 @@ class Transforms(Transfers):
 
     def _disturb(self, link: Link, fault: Fault) -> None:
         name = link.client.name
-        what = self.chance.choice(("silence", "silence", "silence", "swallow", "crash", "freeze", "kill"))
+        what = self.chance.choice(("silence", "silence", "silence", "swallow", "move", "freeze", "kill"))
         self.say("!", name, f"commits, and then: {what}, for {fault.seconds:.2f} s")
         if self.chance.random() < 0.5:
             self.workmen[name].ending.succeed(None)
@@ -257,9 +262,8 @@ class Transforms(Transfers):
                 self.network.silence(name, link.node, seconds)
             case "swallow":
                 self.network.swallow(link)
-            case "crash" if self.cluster.nodes[link.node].up:
-                self.cluster.crash(link.node)
-                self.clock.later(fault.seconds, partial(self.cluster.restart, link.node))
+            case "move":
+                self.brokers.move_coordinators()
             case "freeze":
                 self.processes[name].freeze(fault.seconds)
             case "kill" if name in self.members:
@@ -267,28 +271,23 @@ class Transforms(Transfers):
 
     def _admit(self, link: Link, version: int, message: Any, reply: Reply, close: Callable[[str], None]) -> bool:
         """A coordinator that cannot commit says so, at once or so late that nobody waits, until it is to abort."""
-        if not isinstance(message, EndTxnRequest) or message.transactional_id not in self.refusing:
-            return False
-        if not message.committed:
+        refused = isinstance(message, EndTxnRequest) and message.transactional_id in self.refusing
+        if refused and not message.committed:
             del self.refusing[message.transactional_id]
-            return False
+        if not refused or not message.committed:
+            return self._admits(link, version, message, reply, close)
         delay, self.refusing[message.transactional_id] = self.refusing[message.transactional_id], 0.005
         self.clock.later(delay, partial(reply, EndTxnResponse(error_code=TransactionAbortable.code)))
         return True
 
     def _refuse_offsets(self, fault: Fault) -> bool:
         """The group's coordinator takes no offsets of some partitions."""
+        if not isinstance(self.brokers, ModelBrokers):
+            return False
         error = self.chance.choice((OffsetMetadataTooLarge, TopicAuthorizationFailed, UnknownTopicOrPartition))
         for place in self.chance.sample(self.places, self.chance.randint(1, len(self.places))):
             self.say("!", f"{place[0]}-{place[1]}", f"cannot be committed for {fault.seconds:.2f} s: {error.name}")
-            self.cluster.groups.refusals[place] = (error.code, self.clock.now + fault.seconds)
-        return True
-
-    def _upgrade(self, fault: Fault) -> bool:
-        """The cluster is ready for the second protocol of transactions, which clients learn when they connect."""
-        if self.cluster.transaction_version != 1:
-            return False
-        self.cluster.transaction_version = 2
+            self.brokers.cluster.groups.refusals[place] = (error.code, self.clock.now + fault.seconds)
         return True
 
     # -- what the wires and the coordinator tell ---------------------------------------------------------------------
@@ -306,7 +305,7 @@ class Transforms(Transfers):
             raise Violation("a producer begins anew", f"{workman.name} may have been fenced")
         fatal = workman.producer.fatal if workman.producer is not None else None
         if fatal is not None and isinstance(message, _OF_TRANSACTIONS) and not link.writing:
-            raise Violation("a fenced producer goes on", f"{workman.name} sends {type(message).__name__}")
+            raise Violation(WRITES, f"{workman.name}: {type(message).__name__}")
 
     def _committed(self, group: Group, member: str, place: Place, offset: int) -> None:
         before = next((at for where, at in reversed(self.taken) if where == place), 0)
@@ -317,17 +316,16 @@ class Transforms(Transfers):
     # -- the run -----------------------------------------------------------------------------------------------------
 
     def _look(self) -> None:
-        left = self._left()
-        if self.clock.now < max([0.0, *(each.at for each in self.faults)]) + LONGEST:
-            left = left or "faults"
+        self.ledger.look(self.clock.now, self.brokers.well_since)
+        left = self._left() if self.in_peace else "faults"
         if not left and not self.over:
-            self.over = True
+            self.over = self.brokers.over = True
             self.say("·", "all", "is done")
             for each in list(self.members.values()):
                 each.stop.succeed(None)
         if self.over and not self.members:
             return
-        limit = self.seconds + LONGEST + PATIENCE + 2 * self.options.api_timeout + 10 * self.manner.max_poll_interval
+        limit = max(self.quiet, 0.0) + PATIENCE + 2 * self.options.api_timeout + 10 * self.manner.max_poll_interval
         if self.clock.now > limit:
             raise Violation("everything has to be done by now", left or f"{', '.join(self.members)} cannot leave")
         self.clock.later(LOOK, self._look)
@@ -337,17 +335,17 @@ class Transforms(Transfers):
         tellers = [each.process.name for each in self.tellers if not each.done]
         if tellers or self.filling:
             return f"{tellers} and {self.filling} plain producers are not done"
-        if open_ := [f"{place[0]}-{place[1]}" for place, log in self.cluster.logs.items() if log.stable < log.end]:
+        views = self.brokers.views
+        if open_ := [f"{place[0]}-{place[1]}" for place, view in views.items() if view.stable < view.end]:
             return f"{', '.join(open_)} have open transactions"
-        stands = self.cluster.groups._group(GROUP).offsets
-        behind = {place: (stands.get(place, (0,))[0], self._end(place)) for place in self.places}
+        group = self.cluster.groups.groups.get(GROUP)
+        if isinstance(group, Group) and any(group.uncommitted.values()):
+            return f"offsets are not decided: {group.uncommitted}"
+        stands = group.offsets if group is not None else {}
+        ends = {place: views[place].decided[-1][0] + 1 if views[place].decided else 0 for place in self.places}
+        behind = {place: (stands.get(place, (0,))[0], end) for place, end in ends.items()}
         behind = {place: each for place, each in behind.items() if each[0] < each[1]}
         return f"the group is not done: {behind}" if behind else ""
-
-    def _end(self, place: Place) -> int:
-        """Behind the last record of an input that read_committed shows."""
-        records = committed_records(self.cluster.logs[place])
-        return records[-1].offset + 1 if records else 0
 
     def _until_quiet(self) -> None:
         while not (self.over and not self.members):
@@ -356,9 +354,10 @@ class Transforms(Transfers):
 
     def _check(self) -> None:
         super()._check()
-        outputs = {place: committed(log) for place, log in self.cluster.logs.items() if place[0] == OUT}
-        self._check_outputs(outputs)
-        self._check_offsets({value for values in outputs.values() for value in values})
+        shown = {place: view.decided for place, view in self.brokers.views.items()}
+        self._check_outputs({place: [value for _, value in seen] for place, seen in shown.items() if place[0] == OUT})
+        if isinstance(self.brokers, ModelBrokers):
+            self._check_offsets({value for seen in shown.values() for _, value in seen})
 
     def _check_outputs(self, outputs: dict[Place, list[bytes]]) -> None:
         """Each output of each input is there once, in the order of the inputs."""
@@ -366,7 +365,7 @@ class Transforms(Transfers):
         for values in outputs.values():
             last: dict[Place, tuple[int, int]] = {}
             for value in values:
-                found = _LEG.fullmatch(value)
+                found = _OUTPUT.fullmatch(value)
                 assert found is not None, value
                 place = (found["topic"].decode(), int(found["partition"]))
                 at = (int(found["offset"]), int(found["leg"]))
@@ -375,10 +374,10 @@ class Transforms(Transfers):
                     raise Violation("outputs are not in the order of their inputs", f"{place}: {last[place]}, {at}")
                 last[place] = at
         wanted = {
-            (place, record.offset, leg)
+            (place, offset, leg)
             for place in self.places
-            for record in committed_records(self.cluster.logs[place])
-            for leg in range(self.legs(place, record.offset))
+            for offset, _ in self.brokers.views[place].decided
+            for leg in range(self.legs(place, offset))
         }
         if twice := {key: by for key, by in made.items() if len(by) > 1}:
             raise Violation("an output is there twice", f"{len(twice)} of {len(made)}: {dict(list(twice.items())[:3])}")
@@ -390,14 +389,12 @@ class Transforms(Transfers):
     def _check_offsets(self, there: set[bytes]) -> None:
         """The group went on behind what transactions are about whose records are there, and behind nothing else."""
         taken, sure, perhaps = Counter(self.taken), Counter[tuple[Place, int]](), Counter[tuple[Place, int]]()
-        for attempt in self.transfers:
+        for attempt in self.ledger.transactions:
             if not isinstance(attempt, Attempt):
                 continue
-            for claim in attempt.claims.items():
-                if attempt.legs or attempt.told:
-                    sure[claim] += all(leg in there for leg in attempt.legs) and attempt.told != ABSENT
-                else:
-                    perhaps[claim] += 1
+            known = attempt.values or attempt.outcome in (COMMITTED, ABORTED)
+            whole = all(value in there for _, value in attempt.values) and attempt.outcome != ABORTED
+            (sure if known else perhaps).update(claim for claim in attempt.claims.items() if whole)
         for claim in {**taken, **sure}:
             if not sure[claim] <= taken[claim] <= sure[claim] + perhaps[claim]:
                 where = f"{claim}: committed {taken[claim]} times, by {sure[claim]} transactions that are there"

@@ -31,7 +31,7 @@ from ottla.sdk.transaction.core import ABORT_TIMEOUT, TransactionCore
 from ottla.sdk.transaction.transform import TransformCore, TransformOptions, TransformTransactionCore
 from tests.sim.data import Place
 from tests.sim.scripts import known
-from tests.sim.transfers import ABSENT, WHOLE, Transfer
+from tests.sim.transaction_ledger import ABORTED, COMMITTED, ENDING, UNCERTAIN, Written
 from tests.sim.users import Cancelled, Process, Script, Tasks, Violation, Wait, pause
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ class Mishap(Exception):
 
 
 @dataclass(slots=True, eq=False)
-class Attempt(Transfer):
+class Attempt(Written):
     """One transaction of a workman."""
 
     claims: dict[Place, int] = field(default_factory=dict)
@@ -207,6 +207,7 @@ class Workman:
         ended: BaseException | None = None
         again = False
         within = self._within(error, lost=_lost(taken))
+        attempt.outcome = ENDING if error is None else ABORTED
         try:
             self.ending = self._impatience(1.0) or Outcome()
             again = yield from process.perform(transaction.end(error), "the end", within=within, cancel=self.ending)
@@ -250,6 +251,7 @@ class Workman:
             attempt, taken = self.world.attempt(self), list[Taken]()
             left_by = yield from self._block(self._read_and_handle(transaction, consumer, taken, attempt))
             within = self._within(left_by, lost=_lost(taken))
+            attempt.outcome = ENDING if left_by is None else ABORTED
             try:
                 self.ending = self._impatience(1.0) or Outcome()
                 yield from self.process.perform(
@@ -297,7 +299,7 @@ class Workman:
             for record in fetched.records():
                 for leg in range(world.legs(place, record.offset)):
                     value = f"{attempt.name}:{place[0]}-{place[1]}@{record.offset}.{leg}".encode()
-                    attempt.legs.append(value)
+                    attempt.values.append(((OUT, world.output(place)), value))
                     transaction.check()
                     made = PendingRecord(OUT, value, None, world.output(place), (), 1000)
                     call = producer.send(made) if chance.random() < world.habits.waits else producer.send_soon(made)
@@ -332,13 +334,12 @@ class Workman:
 
     def _note(self, transaction: TransactionCore, attempt: Attempt, error: BaseException | None, *, lost: bool) -> None:
         """How a transaction has ended, as its user is told."""
-        world, told = self.world, {True: WHOLE, False: ABSENT, None: ""}[transaction.committed]
-        attempt.told = told
-        world.features[f"a transaction is {told or 'of unknown outcome'}"] += 1
-        world.features["a transaction is aborted, as partitions are lost"] += told == ABSENT and lost
+        world, attempt.outcome = self.world, {True: COMMITTED, False: ABORTED, None: UNCERTAIN}[transaction.committed]
+        world.features[f"a transaction of a workman is {attempt.outcome}"] += 1
+        world.features["a transaction is aborted, as partitions are lost"] += attempt.outcome == ABORTED and lost
         world.features["a transaction fails"] += isinstance(error, TransactionAborted) and not lost
         why = f", by {error!r}" if error is not None else ""
-        world.say("·", self.name, f"{attempt.name} is {told or 'of unknown outcome'}{why}")
+        world.say("·", self.name, f"{attempt.name} is {attempt.outcome}{why}")
         patient = world.options.delivery_timeout >= 5 and self.timeout > 10 and world.options.api_timeout > 5
         if world.calm and patient and isinstance(error, OttlaError) and not lost:
             raise Violation("a transaction fails, and nothing has gone wrong", f"{attempt.name}: {error}") from error
