@@ -304,7 +304,11 @@ class Transactions:
         self.shown()
 
     def abort(self, now: float) -> Outcome[None]:
-        """Abort what was `stop`ped; fails after `api_timeout`, and goes on trying."""
+        """Abort what was `stop`ped; fails after `api_timeout`, and goes on trying; or as the producer has."""
+        if self.state is State.FAILED:
+            ended: Outcome[None] = Outcome()
+            ended.fail(self._why_failed())
+            return ended
         return self._end(now)
 
     def explain(self, now: float) -> Iterator[str]:

@@ -767,8 +767,7 @@ class InvalidTransactionTimeout(BrokerError):
     code = 50
     name = "INVALID_TRANSACTION_TIMEOUT"
     advice = (
-        "Choose a time-out of at most the broker's `transaction.max.timeout.ms` (15 minutes by default); "
-        "`transaction_timeout` of ottla's producers is in seconds."
+        "Choose at most the broker's `transaction.max.timeout.ms` (15 minutes); `transaction_timeout` is in seconds."
     )
 
 

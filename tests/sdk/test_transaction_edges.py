@@ -377,3 +377,13 @@ def test_to_put_a_transaction_together_costs_what_it_is_made_of() -> None:
     with pytest.raises(StopIteration):
         next(transform._gather(taken, None))
     assert len(taken) == 400 and looks < 10 * 400
+
+
+def test_an_abort_that_waits_when_its_producer_is_closed_sends_nothing(both: Transacting) -> None:
+    both.send(0)
+    join(both)
+    abort(both)  # which waits for the answer to the batch
+    both.producer.close(Closed("the producer is closed"))
+    both.world.later(6.0)
+    assert both.end is not None and both.end.go_on().over
+    assert not both.pending(EndTxnRequest)
