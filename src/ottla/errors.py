@@ -767,8 +767,6 @@ class InvalidTransactionTimeout(BrokerError):
     code = 50
     name = "INVALID_TRANSACTION_TIMEOUT"
     advice = "At most the broker's `transaction.max.timeout.ms` (15 minutes); `transaction_timeout` is in seconds."
-        "Choose at most the broker's `transaction.max.timeout.ms` (15 minutes); `transaction_timeout` is in seconds."
-    )
 
 
 class ConcurrentTransactions(BrokerError):
