@@ -150,19 +150,15 @@ class Network:
         until = self._clock.now + seconds
         self._silent[client, node] = max(until, self._silent.get((client, node), 0.0))
 
-    def cut(self, link: Link, why: str, late: float | None = None) -> None:
-        """Break a connection; its client hears of it at once.
-
-        Args:
-            late: seconds after which all that was sent arrives; ``None``: some of it, as chance has it.
-        """
+    def cut(self, link: Link, why: str) -> None:
+        """Break a connection; its client hears of it at once."""
         if not link.open:
             return
         link.open = False
-        kept = len(link.on_its_way) if late is not None else self._chance.randint(0, len(link.on_its_way))
+        kept = self._chance.randint(0, len(link.on_its_way))
         while len(link.on_its_way) > kept:
             link.on_its_way.pop()
-        link.late = self._clock.now + (self.lag() if late is None else late)
+        link.late = self._clock.now + self.lag()
         if self.links.get((link.client.name, link.key)) is link:
             del self.links[link.client.name, link.key]
         self._history.add("×", link.label, f"{why}; {kept} requests still arrive" if kept else why)

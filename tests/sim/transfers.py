@@ -442,12 +442,9 @@ class Transfers:
         if chance.random() > (0.5 if asked else 0.2 if isinstance(message, ProduceRequest) else 0.0):
             return
         self.features["a request of a transaction is disturbed"] += 1
-        way = chance.choice(("cut", "strand", "move", "silence") if asked else ("cut", "strand"))
+        way = chance.choice(("cut", "cut", "move", "silence")) if asked else "cut"
         soon = chance.uniform(0.0, 0.008)
-        if way == "strand":
-            late = chance.choice((0.06, 0.15, 0.5, 2.0)) * chance.uniform(0.5, 1.0)
-            self.clock.later(0.0, lambda: self.network.cut(link, "the wire broke, and brings it later", late))
-        elif way == "cut":
+        if way == "cut":
             self.clock.later(soon, lambda: self.network.cut(link, "the wire broke just now"))
         elif way == "move":
             self.clock.later(soon, lambda: self.brokers.move_coordinators(teller.transactional_id))
