@@ -148,6 +148,8 @@ class Transactions:
         """There was a transaction of version 1 in this epoch."""
         self._task: Task[Any] | None = None
         self._ended: Outcome[None] = Outcome()
+        self._end_repeated = False
+        """An EndTxn of this end may have been carried out, or may yet be."""
         self._look_until: float | None = None
         """Until when another coordinator is looked for, where one says that there is nothing to commit."""
         self._waiting: list[Outcome[None]] = []
@@ -400,7 +402,7 @@ class Transactions:
             self.doom(None, 0, error)
 
     def _end(self, now: float) -> Outcome[None]:
-        self._ended, self._look_until = Outcome(), None
+        self._ended, self._look_until, self._end_repeated = Outcome(), None, False
         self._unsure |= self._joining.unsure or self.offsets.unsure
         if isinstance(self._cause, InvalidProducerIdMapping):  # nobody knows of anything to be ended
             self._unsure = True
@@ -427,6 +429,7 @@ class Transactions:
     def _end_answered(self, task: Task[EndTxnResponse], now: float) -> None:
         error = task.outcome.error
         self._unsure |= task.repeated
+        self._end_repeated |= task.repeated
         if error is None:
             self._markers.ended(now)
             self._over(task.outcome.result())
@@ -440,6 +443,8 @@ class Transactions:
             self._core.transaction_coordinators.forget(self.transactional_id)
             self.trouble = str(error)
             self._core.later(now + _PAUSE, self._send_end_again)
+        elif isinstance(error, InvalidTxnState) and self.state is State.COMMITTING and self._end_repeated:
+            self._lose_track(error, now)
         elif isinstance(error, TransactionAbortable | InvalidTxnState) and self.state is State.COMMITTING:
             self._cannot_commit(error, now)
         elif isinstance(error, InvalidTxnState) and self.state is State.ABORTING and not self._joining.joined:
@@ -451,6 +456,23 @@ class Transactions:
             described.when_done(lambda: self._core.soon(lambda now: self._described(described, error, now)))
         else:
             self.give_up(error)
+
+    def _lose_track(self, error: InvalidTxnState, now: float) -> None:
+        """The coordinator knows no more of what an EndTxn may have committed that was not answered."""
+        why = "an EndTxn that was not answered may have committed it, and its coordinator does not know any more"
+        self._ended.fail(TransactionOutcomeUnknown(f"{why}: {error}"))
+        described = describe_transactions(self._core, [self.transactional_id], now, LIMIT)
+
+        def seen(now: float) -> None:
+            if self.state is not State.COMMITTING or self.current is None:
+                return
+            if not described.error and is_replaced(self.current, described.result()[self.transactional_id]):
+                self.give_up(error)
+            else:
+                self._change(Input.RENEW)
+                self._initialize(now)
+
+        described.when_done(lambda: self._core.soon(seen))
 
     def _described(
         self, described: Outcome[dict[str, TransactionDescription]], error: ProducerFenced, now: float

@@ -20,6 +20,7 @@ from ottla.errors import (
     LocalProtocolError,
     NotEnoughReplicas,
     OutOfOrderSequenceNumber,
+    TransactionOutcomeUnknown,
 )
 from ottla.sdk.admin import CommittedOffset
 from ottla.sdk.consume.committing import Claim
@@ -387,3 +388,20 @@ def test_an_abort_that_waits_when_its_producer_is_closed_sends_nothing(both: Tra
     both.world.later(6.0)
     assert both.end is not None and both.end.go_on().over
     assert not both.pending(EndTxnRequest)
+
+
+def test_a_commit_that_may_have_been_carried_out_is_not_said_to_be_aborted() -> None:
+    teller = Transacting(1)
+    teller.send(0)
+    join(teller)
+    teller.store()
+    teller.leave()
+    assert teller.pending(EndTxnRequest)
+    teller.world.break_connections()  # it is carried out, and then another producer is initialized
+    teller.world.later(1.0)
+    for _ in range(100):
+        if not teller.pending(EndTxnRequest):
+            break
+        teller.answer_end(InvalidTxnState.code)
+        teller.world.later(0.3)
+    assert isinstance(teller.error, TransactionOutcomeUnknown) and teller.transaction.committed is None
