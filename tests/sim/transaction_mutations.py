@@ -381,3 +381,20 @@ _mutation(
     "a producer that is refused another epoch asks as a new one", (Transactions, "_initialized", _asks_as_a_new_one)
 )
 _mutation("a coordinator that has moved is not looked for", (Coordinators, "heard", _never_looked_for_again))
+
+SLOW_TO_CATCH = {
+    "an EndTxn that may yet arrive is not fenced",
+    "an EndTxn that was not answered in time counts as answered",
+    "an abort does not wait for what is under way",
+    "a batch that was withdrawn is retried",
+    "a failed record whose caller is called back dooms nothing",
+    "a record that fails before it has a batch dooms nothing",
+    "nothing is to be ended before something is stored",
+    "a transaction that is being ended counts as ended",
+    "after batches of unknown outcome the epoch stays",
+    "a commit that is not answered in time is aborted",
+    "a cancellation aborts what is being committed",
+    "a producer that is refused another epoch asks as a new one",
+    "a coordinator that has moved is not looked for",
+}
+"""Those that take hundreds of worlds, or more than were tried: by hand, ``python -m tests.sim --transactions mutations``."""

@@ -246,3 +246,13 @@ def _fenced_for_good(answered: Any) -> Any:
 
 _mutation("version 2 begins in an epoch of version 1", (Transactions, "begin", _at_once))
 _mutation("an abort that comes too early ends the producer", (Transactions, "_end_answered", _fenced_for_good))
+
+SLOW_TO_CATCH = {
+    "a loss is noticed when there is a member again",
+    "a batch for which there is no room is lost",
+    "batches that do not reach their caller are lost",
+    "partitions are rewound that were lost",
+    "version 2 begins in an epoch of version 1",
+    "an abort that comes too early ends the producer",
+}
+"""Those that take hundreds of worlds, or more than were tried: by hand, ``python -m tests.sim --transforms mutations``."""
