@@ -26,7 +26,7 @@ from tests.sim.transactions import DECIDED, LAST_EPOCH, ONGOING
 from tests.sim.transfers import play
 
 QUICK = 40
-SLOW = 2000
+SLOW = 1000
 FEATURES = {
     "a change survives its coordinator",
     "a marker is late",

@@ -397,4 +397,4 @@ SLOW_TO_CATCH = {
     "a producer that is refused another epoch asks as a new one",
     "a coordinator that has moved is not looked for",
 }
-"""Those that take hundreds of worlds, or more than were tried: by hand, ``python -m tests.sim --transactions mutations``."""
+"""Caught in hundreds of worlds, or not tried in enough: by hand, ``python -m tests.sim --transactions mutations``."""

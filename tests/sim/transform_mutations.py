@@ -255,4 +255,4 @@ SLOW_TO_CATCH = {
     "version 2 begins in an epoch of version 1",
     "an abort that comes too early ends the producer",
 }
-"""Those that take hundreds of worlds, or more than were tried: by hand, ``python -m tests.sim --transforms mutations``."""
+"""Caught in hundreds of worlds, or not tried in enough: by hand, ``python -m tests.sim --transforms mutations``."""
