@@ -34,12 +34,11 @@ from ottla.brokerlite.machines.request_work import RequestWork, WorkFirst
 from ottla.brokerlite.machines.timers import Timers
 from ottla.brokerlite.machines.topics import CONSUMER_OFFSETS, TRANSACTION_STATE, Place, Storage, Topic, Topics
 from ottla.brokerlite.machines.transaction import EPOCH_RISES, State, Transaction
-from ottla.brokerlite.machines.transactions import Producing, Transactions, TransactionSettings
+from ottla.brokerlite.machines.transactions import Transactions, TransactionSettings
 from ottla.brokerlite.machines.waits import Later, Wait, Waits
 from ottla.codec.frames import RequestHeader
 from ottla.errors import (
     BrokerError,
-    CoordinatorNotAvailable,
     KafkaStorageError,
     RemoteProtocolError,
     UnknownTopicOrPartition,
@@ -482,11 +481,8 @@ class BrokerCore:
         goes_on = known is not None and known.epoch == epoch
         if known is not None and goes_on and (not known.has_ended or known.version >= EPOCH_RISES):
             version = known.version if known.state is State.ONGOING else EPOCH_RISES
-            try:
-                self.transactions.add(Producing(known.transactional_id, producer_id, epoch), [place], version)
-            except BrokerError as error:
-                log.error("%s-%d has a transaction that its coordinator does not know: %s", *place, error)
-                return not isinstance(error, CoordinatorNotAvailable)
+            log.warning("%s-%d has records of a transaction that its coordinator does not know to be there", *place)
+            self.transactions.joined(known.transactional_id, place, version)
             return True
         return self._end_lost(place, partition, producer_id, known)
 

@@ -126,6 +126,17 @@ class Transactions:
                 self._timers.cancel(("transaction", name))
                 self.by_id[name] = known.gone_on_from(epoch, self._clock.timestamp)  # the partitions have it stored
 
+    def joined(self, transactional_id: str, place: Place, version: int) -> None:
+        """After a start: a partition has records of the open transaction, where the disk has lost that it joined.
+
+        That counts though it is not stored again yet, which the disk might refuse: the partition has it stored, and the
+        outcome is stored together with all that take part.
+        """
+        known = self.by_id[transactional_id]
+        self.by_id[transactional_id] = known.with_partitions((place,), version, self._clock.timestamp)
+        if known.state is not State.ONGOING:
+            self._watch(self.by_id[transactional_id])
+
     # -- what producers ask
 
     def initialize(self, transactional_id: str, timeout_ms: int, asked: tuple[int, int] | None) -> Transaction:

@@ -443,10 +443,8 @@ class Transactions:
             self._core.transaction_coordinators.forget(self.transactional_id)
             self.trouble = str(error)
             self._core.later(now + _PAUSE, self._send_end_again)
-        elif isinstance(error, InvalidTxnState) and self.state is State.COMMITTING and self._end_repeated:
-            self._lose_track(error, now)
         elif isinstance(error, TransactionAbortable | InvalidTxnState) and self.state is State.COMMITTING:
-            self._cannot_commit(error, now)
+            (self._lose_track if self._end_repeated else self._cannot_commit)(error, now)
         elif isinstance(error, InvalidTxnState) and self.state is State.ABORTING and not self._joining.joined:
             self._unsure = True  # nothing had joined, as far as the coordinator knows
             self._over(None)
@@ -457,9 +455,9 @@ class Transactions:
         else:
             self.give_up(error)
 
-    def _lose_track(self, error: InvalidTxnState, now: float) -> None:
-        """The coordinator knows no more of what an EndTxn may have committed that was not answered."""
-        why = "an EndTxn that was not answered may have committed it, and its coordinator does not know any more"
+    def _lose_track(self, error: OttlaError, now: float) -> None:
+        """The coordinator refuses to commit what an EndTxn may have committed that was not answered."""
+        why = "an EndTxn that was not answered may have committed it, and its coordinator refuses another one"
         self._ended.fail(TransactionOutcomeUnknown(f"{why}: {error}"))
         described = describe_transactions(self._core, [self.transactional_id], now, LIMIT)
 

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from ottla.brokerlite.machines.core import Answer
+from ottla.brokerlite.machines.keyed_log import KeyedLog
 from ottla.brokerlite.machines.topics import CONSUMER_OFFSETS
 from ottla.brokerlite.machines.transaction import State
 from ottla.codec.apis.add_offsets_to_txn import AddOffsetsToTxnRequest
@@ -382,6 +383,26 @@ def test_what_a_coordinator_does_not_know_to_be_open_is_part_of_the_transaction_
     assert seen(machine) == [b"a"]
     machine.pass_time(2.0)
     assert seen(machine) == [b"a"] and read(machine, committed=True).last_stable_offset == machine.log().end_offset
+    machine.folder.abandon()
+
+
+def test_what_a_coordinator_did_not_know_is_committed_with_the_rest_though_the_disk_was_full_at_the_start(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    producer = Producing(machine)
+    with monkeypatch.context() as patch:
+        patch.setattr(machine.core.transactions, "add", lambda *_: None)
+        assert producer.write(b"a") == 0
+
+    def full(*_: Any, **__: Any) -> None:
+        raise KafkaStorageError("no room")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(KeyedLog, "write", full)
+        machine = machine.restart(clean=False)
+    producer.machine = machine
+    assert producer.write(b"b", partition=1) == producer.end(commit=True) == 0
+    assert seen(machine) == [b"a"] and seen(machine, 1) == [b"b"]
     machine.folder.abandon()
 
 

@@ -150,7 +150,8 @@ def test_cooperative_members_keep_what_they_read_while_others_come_leave_and_die
             before = {member: member.partitions for member in group.members}
             with group.flow():
                 group.join(client)
-            assert all(member.partitions < before[member] for member in before), "they only gave up"
+            kept = {each.name: (sorted(before[each]), sorted(each.partitions)) for each in before}
+            assert all(each.partitions < before[each] for each in before), f"they only gave up: {kept}"
         first, second, third = group.members
         before = {member: member.partitions for member in group.members}
         with group.flow():

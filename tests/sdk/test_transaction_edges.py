@@ -14,12 +14,14 @@ from ottla.codec.apis.init_producer_id import InitProducerIdRequest, InitProduce
 from ottla.codec.apis.produce import PartitionProduceResponse, ProduceRequest, ProduceResponse, TopicProduceResponse
 from ottla.codec.apis.txn_offset_commit import TxnOffsetCommitRequest
 from ottla.errors import (
+    BrokerError,
     Closed,
     InvalidProducerEpoch,
     InvalidTxnState,
     LocalProtocolError,
     NotEnoughReplicas,
     OutOfOrderSequenceNumber,
+    TransactionAbortable,
     TransactionOutcomeUnknown,
 )
 from ottla.sdk.admin import CommittedOffset
@@ -390,7 +392,8 @@ def test_an_abort_that_waits_when_its_producer_is_closed_sends_nothing(both: Tra
     assert not both.pending(EndTxnRequest)
 
 
-def test_a_commit_that_may_have_been_carried_out_is_not_said_to_be_aborted() -> None:
+@pytest.mark.parametrize("refusal", [InvalidTxnState, TransactionAbortable])
+def test_a_commit_that_may_have_been_carried_out_is_not_said_to_be_aborted(refusal: type[BrokerError]) -> None:
     teller = Transacting(1)
     teller.send(0)
     join(teller)
@@ -402,6 +405,6 @@ def test_a_commit_that_may_have_been_carried_out_is_not_said_to_be_aborted() -> 
     for _ in range(100):
         if not teller.pending(EndTxnRequest):
             break
-        teller.answer_end(InvalidTxnState.code)
+        teller.answer_end(refusal.code)
         teller.world.later(0.3)
     assert isinstance(teller.error, TransactionOutcomeUnknown) and teller.transaction.committed is None

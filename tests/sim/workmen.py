@@ -130,7 +130,7 @@ class Workman:
         options = TransformOptions(
             max_records=chance.choice((None, None, 1, 3, 10)),
             max_bytes=chance.choice((300, 8 * 2**20)),
-            max_wait=chance.choice((0.0, 0.0, 0.05, 0.5)),
+            max_wait=chance.choice((0.0, 0.05, 0.5)),
             attempts=chance.choice((1, 5, 5)),
         )
         consumed = world.manner.options(GROUP, tuple(world.topics), self.instance, lambda: None)
@@ -159,7 +159,9 @@ class Workman:
         """One turn of the loop; what ends the loop, if anything does."""
         process, chance, world = self.process, self.chance, self.world
         try:
-            taken = yield from process.perform(transform.next(self.name), "the next batches", cancel=self._until_stop())
+            taken = yield from process.perform(
+                transform.next(self.name), "the next batches", cancel=self._until_stop(3.0)
+            )
             if most is not None and sum(len(fetched.records()) for fetched, _ in taken) > most:
                 raise Violation("a transaction is about more records than it may be", self.name)
             if chance.random() < world.habits.lost:
