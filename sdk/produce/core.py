@@ -113,11 +113,11 @@ class ProducerCore:
 
     def send(self, record: PendingRecord) -> Steps[Receipt]:
         """Accept a record and wait until it is stored."""
-        yield from self.turn(due=False)  # others have theirs while this one waits
         awaited = Awaited()
         record.await_by(awaited)
         try:
-            yield from self._enter(record)  # a cancellation may come when room has just been found
+            # Others have their turn while this one waits. A cancellation may come when room has just been found.
+            yield from self._enter(record, due=False)
             if not awaited.done:
                 yield awaited
         except BaseException:  # a cancellation: delivery goes on, and what fails is raised by the next call
@@ -129,7 +129,6 @@ class ProducerCore:
 
     def send_soon(self, record: PendingRecord) -> Steps[None]:
         """Accept a record, waiting for room."""
-        yield from self.turn()
         yield from self._enter(record)
 
     def send_many(self, take: Take, make: Callable[[Any, Any], PendingRecord]) -> Steps[None]:
@@ -156,8 +155,16 @@ class ProducerCore:
             raise
 
     def turn(self, *, due: bool | None = None) -> Steps[None]:
-        """As `Turns.take`."""
-        return self._turns.take(due=due)
+        """As `Turns.take`.
+
+        Raises:
+            LocalProtocolError: the transaction that was open has ended meanwhile, and another one has begun.
+        """
+        transactions = self.transactions
+        number = transactions.number if transactions is not None else 0
+        yield from self._turns.take(due=due)
+        if transactions is not None and transactions.number != number:
+            transactions.check(number)
 
     def flush(self) -> Steps[None]:
         """Send what lingers, and wait until everything accepted so far is stored or has failed."""
@@ -215,8 +222,9 @@ class ProducerCore:
         self.withdraw(Closed("the producer was left before the transaction had ended"))
         yield from self.wait(transactions.abort(self._core.now), self._core.now + CLOSE_TIMEOUT)
 
-    def _enter(self, record: PendingRecord) -> Steps[None]:
+    def _enter(self, record: PendingRecord, *, due: bool | None = None) -> Steps[None]:
         try:
+            yield from self.turn(due=due)
             self._deliveries.raise_failures()
             yield from settled(self.offer(record, self._core.now))
         except OttlaError as error:

@@ -3,7 +3,8 @@
 Rules:
 - The block's end commits, unless the block is left by an error or a cancellation: then it aborts, shielded, within
   `ABORT_TIMEOUT`. What could not be said to the coordinator by then goes on being said; the next transaction waits.
-- A transaction in which something has failed cannot be committed: it is aborted, and the end of the block says why.
+- A transaction in which something has failed cannot be committed: nothing more is sent, which those hear that wait for
+  a record; it is aborted, and the end of the block says why.
 - Once EndTxn is asked to commit, nothing aborts any more. A cancellation then waits `CLOSE_TIMEOUT` for the answer.
 
 Source: KafkaProducer.java (beginTransaction, commitTransaction, abortTransaction).
@@ -54,6 +55,11 @@ class TransactionCore:
             self._check_alone()  # others may have waited, too
         self._transactions.begin(self._core.now)
         self._number = self._transactions.number
+        self._transactions.doomed.when_done(lambda: self._core.soon(self._send_nothing_more))
+
+    def _send_nothing_more(self, now: float) -> None:
+        if self._is_open and (cause := self._transactions.cause) is not None:
+            self._producer.withdraw(TransactionAborted({}, cause))
 
     def undo(self) -> None:
         """That it has begun has not reached the caller: end it."""

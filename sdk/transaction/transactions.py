@@ -249,9 +249,8 @@ class Transactions:
 
     def doom(self, place: TopicPartition | None, count: int, cause: OttlaError) -> None:
         """Records have failed, or something else without which the transaction cannot be committed."""
-        if not self.is_open:
+        if not self.is_open or isinstance(cause, TransactionAborted):  # which is what comes of it
             return
-        self._unsure = True
         if place is not None and count:
             self._failures[place] = self._failures.get(place, 0) + count
         self._cause = self._cause or cause

@@ -28,13 +28,16 @@ JAVA, OTHER = MEMBERS["java"], MEMBERS["librdkafka"]
 class Group:
     """A topic of its own, and a group that reads numbers from it; a context manager.
 
+    Args:
+        session: seconds; a member that is held up for longer comes back as another one, which gives up what it had.
+
     Attributes:
         members: all that ever were.
         sent: how many numbers are on their way.
     """
 
-    def __init__(self, kafka: ApacheKafka, assignor: str) -> None:
-        self.bootstrap, self.assignor = kafka.bootstrap, assignor
+    def __init__(self, kafka: ApacheKafka, assignor: str, *, session: int = 6) -> None:
+        self.bootstrap, self.assignor, self.session = kafka.bootstrap, assignor, session
         self.name = self.topic = f"mixed-{uuid.uuid4().hex[:8]}"
         self.members: list[Member] = []
         self.sent = 0
@@ -52,7 +55,8 @@ class Group:
         """Have them join, one after the other, and wait until all members share the partitions."""
         new = []
         for client in clients:
-            member = client.join(self.bootstrap, self.topic, self.name, assignor=self.assignor)
+            config = {"session.timeout.ms": str(self.session * 1000)}
+            member = client.join(self.bootstrap, self.topic, self.name, assignor=self.assignor, config=config)
             new.append(self._stack.enter_context(member))
             self.members.append(member)
             self.await_shared()
@@ -145,7 +149,7 @@ def test_clients_of_six_kinds_share_a_topic_and_nothing_is_lost_when_they_come_l
 def test_cooperative_members_keep_what_they_read_while_others_come_leave_and_die(
     kafka: ApacheKafka, clients: tuple[MemberClient, ...]
 ) -> None:
-    with Group(kafka, "cooperative-sticky") as group:
+    with Group(kafka, "cooperative-sticky", session=15) as group:
         for client in clients:
             before = {member: member.partitions for member in group.members}
             with group.flow():

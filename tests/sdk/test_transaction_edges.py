@@ -30,6 +30,7 @@ from ottla.sdk.group.commits import Assignment
 from ottla.sdk.produce.core import ProducerCore
 from ottla.sdk.produce.options import ProducerOptions
 from ottla.sdk.produce.records import PendingRecord
+from ottla.sdk.steps import TURN
 from ottla.sdk.transaction.core import TransactionCore
 from ottla.sdk.transaction.transform import TransformCore, TransformOptions
 from ottla.testing import Broker
@@ -408,3 +409,16 @@ def test_a_commit_that_may_have_been_carried_out_is_not_said_to_be_aborted(refus
         teller.answer_end(refusal.code)
         teller.world.later(0.3)
     assert isinstance(teller.error, TransactionOutcomeUnknown) and teller.transaction.committed is None
+
+
+def test_a_record_that_waits_for_its_turn_is_not_part_of_the_next_transaction(both: Transacting) -> None:
+    both.world.later(1.0)
+    late = both.producer.send_soon(PendingRecord("t", b"late", None, 0, (), 1000))
+    assert next(late) is TURN
+    both.leave()
+    assert both.end is not None and both.end.over
+    both.transaction = both.begin()
+    with pytest.raises(LocalProtocolError, match="this transaction is over"):
+        late.send(None)
+    both.send(0)
+    assert both.producer.pending == 1

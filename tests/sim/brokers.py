@@ -189,10 +189,11 @@ class ModelBrokers:
         before = len(log.batches)
         result = self._append(place, records)
         if len(log.batches) > before:
-            self.appended(place, log.batches[-1])
             if not self.cluster.verifies and not self._belongs(place, log.batches[-1]):
                 self.features["a batch is appended that belongs to no transaction"] += 1
                 self.astray |= {record.value or b"" for record in parse_batch(records).records()}
+            else:
+                self.appended(place, log.batches[-1])
         return result
 
     def _belongs(self, place: Place, batch: Stored) -> bool:

@@ -78,7 +78,8 @@ class Link:
     open: bool = True
     """As far as the client knows."""
     late: float = 0.0
-    """Until when nothing arrives of what is on its way, where the client knows that it has ended."""
+    """Until when nothing arrives of what is on its way, where the client knows that it has ended; infinite: until that
+    is brought."""
     reset: bool = False
     """The node has heard that it ended."""
     swallowed: bool = False
@@ -124,6 +125,8 @@ class Network:
         self._labels: dict[tuple[str, Key], str] = {}
         self._left: deque[Link] = deque(maxlen=100)
         """Connections that their clients have ended, and that may still bring something."""
+        self._stranded: list[Link] = []
+        """Connections that have ended, of which what is on its way waits to be brought."""
         self._held: dict[int, list[Callable[[], None]]] = {}
         """Per node that sleeps, the answers that it could give already."""
         self._all: list[Link] = []
@@ -163,6 +166,23 @@ class Network:
             del self.links[link.client.name, link.key]
         self._history.add("×", link.label, f"{why}; {kept} requests still arrive" if kept else why)
         link.client.hear(Lost(link.key, why))
+
+    def strand(self, link: Link, why: str) -> None:
+        """Break a connection of which everything that is on its way still arrives, once it is brought."""
+        if not link.open:
+            return
+        on_its_way = deque(link.on_its_way)
+        self.cut(link, why)
+        link.on_its_way, link.late = on_its_way, math.inf
+        self._stranded.append(link)
+
+    def bring(self, client: Client) -> None:
+        """What was stranded of a client arrives."""
+        for link in [each for each in self._stranded if each.client is client]:
+            self._stranded.remove(link)
+            link.late = 0.0
+            for incoming in list(link.on_its_way):
+                self._arrive(link, incoming)
 
     def swallow(self, link: Link) -> None:
         """A firewall forgets a connection."""
@@ -304,7 +324,8 @@ class Network:
         if not link.on_its_way or link.on_its_way[0] is not incoming:
             return  # it was lost with its connection
         if self._clock.now < link.late:
-            self._clock.at(link.late, partial(self._arrive, link, incoming))
+            if link.late < math.inf:
+                self._clock.at(link.late, partial(self._arrive, link, incoming))
             return
         link.on_its_way.popleft()
         if link.reset or link.swallowed or not self.cluster.up(link.node):

@@ -552,8 +552,13 @@ def _hush() -> None:
 
 
 def catches(mutation: str, seeds: Iterable[int], *, play: Play = play) -> Iterator[Result]:
-    """Those of ``seeds`` that notice the mutation."""
+    """Those of ``seeds`` that notice the mutation.
+
+    Raises:
+        AssertionError: it is not the mutation that it was, since what it changes takes other arguments by now.
+    """
     for seed in seeds:
         result = play(seed, broken=mutation)
+        assert not result.cause.startswith("TypeError"), f"{mutation}: {result.cause}"
         if result.violation:
             yield result

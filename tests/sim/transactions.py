@@ -123,6 +123,8 @@ class Transactions:
         """Whether a partition gets no marker now."""
         self.reluctance = 0.0
         """How often an EndTxn that could commit is answered with TRANSACTION_ABORTABLE, which the protocol allows."""
+        self.lateness = 0.05
+        """How often a marker is late."""
 
     def place(self, name: str) -> Place:
         """The partition that keeps a transactional id."""
@@ -393,6 +395,8 @@ class Transactions:
         if not repeated and known.epoch != asking.epoch:
             return ended(ProducerFenced.code)
         if asking.name in self._pending or known.state in DECIDED:
+            if self.reluctance and version >= 2 and not repeated and known.state in DECIDED:
+                return ended(ProducerFenced.code)  # as where no change is pending after a failure
             return ended(ConcurrentTransactions.code)
         if known.state != ONGOING and (repeated or version < 2):
             state = COMPLETE_COMMIT if commits else COMPLETE_ABORT
@@ -461,7 +465,7 @@ class Transactions:
 
     def _delay(self) -> float:
         """Most markers are written at once, some take their time."""
-        late = self._chance.random() < 0.05
+        late = self._chance.random() < self.lateness
         self.features["a marker is late"] += late
         return self._chance.uniform(0.2, 1.5) if late else self._chance.uniform(0.0002, 0.004)
 

@@ -13,11 +13,11 @@ Rules:
 - Once nothing goes wrong any more, transactions are committed.
 - Up to Kafka 3.5 the protocol itself has a gap: what a broken connection still delivers of an aborted transaction is
   appended, and the next transaction of the producer decides about it. Nothing is asked of such records
-  (`ModelBrokers.astray`); `test_before_kafka_3_6_...` has a client that does all it can, and meets it.
+  (`ModelBrokers.astray`).
 """
 
 import traceback
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
@@ -26,8 +26,8 @@ from random import Random
 from typing import Any
 
 from ottla.codec.apis.add_offsets_to_txn import AddOffsetsToTxnRequest
-from ottla.codec.apis.add_partitions_to_txn import AddPartitionsToTxnRequest
-from ottla.codec.apis.end_txn import EndTxnRequest
+from ottla.codec.apis.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnResponse
+from ottla.codec.apis.end_txn import EndTxnRequest, EndTxnResponse
 from ottla.codec.apis.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from ottla.codec.apis.produce import ProduceRequest
 from ottla.codec.apis.txn_offset_commit import TxnOffsetCommitRequest
@@ -36,6 +36,7 @@ from ottla.errors import (
     ConcurrentTransactions,
     DeliveryTimeout,
     LocalProtocolError,
+    NotCoordinator,
     OttlaError,
     TimeoutExpired,
     TransactionOutcomeUnknown,
@@ -106,6 +107,10 @@ class Teller:
     """Of records of its transaction, as it was told."""
     settled: bool = False
     """It has committed a transaction since nothing goes wrong any more."""
+    renewed: Counter[int] = field(default_factory=Counter)
+    """How often it has asked for the epoch after each."""
+    startled: Outcome[None] = field(default_factory=Outcome)
+    """Settled when one of its connections breaks, which cancels calls that wait."""
 
     def __post_init__(self) -> None:
         self.timeout = self.chance.choice((3.0, 10.0, 60.0))
@@ -267,11 +272,17 @@ class Teller:
 
     def _impatience(self) -> Outcome[None] | None:
         """A cancellation that is to come, sometimes."""
+        if self.chance.random() < 0.3:
+            return self.startled
         if self.chance.random() > 0.1:
             return None
         cancelled: Outcome[None] = Outcome()
         self.process.clock.later(self.chance.choice((0.0, 0.003, 0.02, 0.3)), lambda: cancelled.succeed(None))
         return cancelled
+
+    def startle(self) -> None:
+        startled, self.startled = self.startled, Outcome()
+        startled.succeed(None)
 
     def _failed(self, error: OttlaError) -> None:
         self.world.say("·", self.process.name, f"{type(error).__name__}: {error}")
@@ -302,7 +313,7 @@ class Transfers:
         self.network = Network(self.clock, Random(seed + 1), self.history)
         self.nodes = chance.choice((1, 2, 3, 3))
         self.release = chance.choice(self.RELEASES)
-        self.version = 2 if self.release >= "4" and chance.random() < 0.8 else 0
+        self.version = 2 if self.release >= "4" and chance.random() < 0.6 else 0
         self.options = Options(
             connect_timeout=10.0,
             request_timeout=chance.choice((1.0, 5.0, 30.0)),
@@ -321,6 +332,8 @@ class Transfers:
         self.quiet = max((each.at + each.seconds + LONGEST for each in self.faults), default=-1.0)
         """From when on nothing goes wrong any more."""
         self.disturbed_until = 0.0
+        self.upgrades = False
+        """The cluster is upgraded when the next transaction has ended."""
         self.network.sent, self.network.delivered = self._sent, self._delivered
         self.ledger = TransactionLedger(self.brokers, self.brokers.scan + SLACK)
         if isinstance(self.brokers, ModelBrokers):
@@ -346,6 +359,7 @@ class Transfers:
         )
         self.cluster = brokers.cluster
         brokers.cluster.transactions.reluctance = self.chance.choice((0.0, 0.0, 0.05))
+        brokers.cluster.transactions.lateness = self.chance.choice((0.05, 0.05, 0.4))
         return brokers
 
     def _brokerlite(self) -> Hosted:
@@ -371,6 +385,10 @@ class Transfers:
             Fault(chance.uniform(0.0, self.seconds), chance.choice(kinds), chance.choice((0.1, 0.5, 2.0, 6.0)))
             for _ in range(chance.randint(0, 8))
         ]
+        if self.release >= "4" and self.version < 2 and chance.random() < 0.5:
+            faults.append(Fault(chance.uniform(0.0, self.seconds), "upgrade", 0.0))
+        if chance.random() < 0.3:
+            faults.append(Fault(0.0, "disturb", self.seconds))
         if chance.random() < 0.3:  # connections break all the time, and what was sent may arrive later
             faults += [Fault(chance.uniform(0.0, self.seconds), "cut", 0.0) for _ in range(40)]
         if chance.random() < 0.1:
@@ -431,6 +449,8 @@ class Transfers:
         anew = isinstance(message, InitProducerIdRequest) and message.producer_id < 0
         if anew and teller.initialized:
             raise Violation("a producer begins anew", f"{link.client.name} may have been fenced")
+        if isinstance(message, InitProducerIdRequest) and not anew:
+            teller.renewed[message.producer_epoch] += 1
         if teller.fenced and isinstance(message, (ProduceRequest, *_OF_TRANSACTIONS)) and not link.writing:
             raise Violation(WRITES, f"{link.client.name}: {type(message).__name__}")
         if self.clock.now < self.disturbed_until:
@@ -443,10 +463,21 @@ class Transfers:
         if chance.random() > (0.5 if asked else 0.2 if isinstance(message, ProduceRequest) else 0.0):
             return
         self.features["a request of a transaction is disturbed"] += 1
-        way = chance.choice(("cut", "cut", "move", "silence")) if asked else "cut"
+        way = chance.choice(("cut", "strand", "move", "silence") if asked else ("cut", "strand", "hold"))
         soon = chance.uniform(0.0, 0.008)
-        if way == "cut":
+        if way == "strand":
+            self.clock.later(0.0, lambda: self.network.strand(link, "the wire broke, and what was sent waits"))
+            self.clock.later(chance.uniform(0.1, 3.0), lambda: self.network.bring(link.client))
+            if chance.random() < 0.5:
+                self.clock.later(0.0, teller.startle)
+        elif way == "hold":  # what was sent is on its way for long, and its teller does not wait for it
+            self.network.silence(link.client.name, link.node, chance.choice((0.05, 0.2, 0.5)))
+            self.clock.later(0.001, teller.startle)
+        elif way == "cut":
             self.clock.later(soon, lambda: self.network.cut(link, "the wire broke just now"))
+            if chance.random() < 0.3:
+                self.features["a teller is startled"] += 1
+                self.clock.later(soon, teller.startle)
         elif way == "move":
             self.clock.later(soon, lambda: self.brokers.move_coordinators(teller.transactional_id))
         else:
@@ -456,11 +487,15 @@ class Transfers:
     def _answered(self, client: str, request: Any, answer: Any) -> None:
         if isinstance(request, InitProducerIdRequest) and isinstance(answer, InitProducerIdResponse):
             self.ledger.initialized(request, answer)
-            if answer.error_code in (0, ConcurrentTransactions.code):
+            if answer.error_code in (0, ConcurrentTransactions.code, NotCoordinator.code):  # which has moved by now
                 given = (client, answer.producer_id, answer.producer_epoch)
                 self._initialized[request.transactional_id or ""].append(given)
 
     def _delivered(self, link: Link, request: Any, answer: Any) -> None:
+        if isinstance(answer, AddPartitionsToTxnResponse) and self.chance.random() < 0.5:  # just when it is in the way
+            self.clock.later(self.chance.uniform(0.0, 0.02), lambda: self.network.bring(link.client))
+        if self.upgrades and isinstance(answer, EndTxnResponse) and not answer.error_code:
+            self._upgrade()
         if isinstance(answer, InitProducerIdResponse) and not answer.error_code:
             given = (link.client.name, answer.producer_id, answer.producer_epoch)
             for teller in [each for each in self.tellers if each.process is link.client]:
@@ -469,9 +504,11 @@ class Transfers:
     def fences(self, teller: Teller) -> bool:
         """Whether somebody was initialized with its transactional id since: be it by what it had sent twice itself.
 
-        Kafka lets a producer that was fenced do that, too, when it asks for another epoch, and ends what is open.
+        Kafka lets a producer that was fenced do that, too, when it asks for another epoch, and ends what is open. A
+        broker that is killed before it answers does not know the epoch before any more, nor this world what it did.
         """
-        return len(self._initialized[teller.transactional_id]) > teller.since + 1
+        twice = self.release == BROKERLITE and max(teller.renewed.values(), default=0) > 1
+        return twice or len(self._initialized[teller.transactional_id]) > teller.since + 1
 
     # -- faults ------------------------------------------------------------------------------------------------------
 
@@ -494,11 +531,24 @@ class Transfers:
             case "move coordinators":
                 self.brokers.move_coordinators()
             case "upgrade":
-                self.features["the cluster is upgraded"] += self.brokers.upgrade()
+                self.upgrades = True
+                if self.chance.random() < 0.5:
+                    self._upgrade()
             case kind if kind in self.brokers.kinds:
                 self.brokers.strike(self, fault)
             case kind:
                 FAULTS[kind](self, fault)  # type: ignore[arg-type] # as far as they ask
+
+    def _upgrade(self) -> None:
+        """Connections break, one after the other: clients learn what brokers can do when they connect."""
+        self.upgrades = False
+        if not self.brokers.upgrade():
+            return
+        self.features["the cluster is upgraded"] += 1
+        for link in list(self.network.links.values()):
+            self.clock.later(
+                self.chance.uniform(0.0, 0.1), partial(self.network.cut, link, "the node rolls its listeners")
+            )
 
     # -- the run -----------------------------------------------------------------------------------------------------
 
