@@ -10,7 +10,7 @@ from tests.sim.transform_mutations import MUTATIONS, SEEDS
 from tests.sim.transforms import play
 
 QUICK = 40
-SLOW = 600
+SLOW = 500
 FEATURES = {
     "a block is cancelled",
     "a call for batches is cancelled",

@@ -359,7 +359,6 @@ _mutation(
     (Transactions, "admits", _begun_by_being_sent),
     (Results, "stored", _begun_once_stored),
     seed=67,
-    seed=67,
 )
 _mutation("a transaction that is being ended counts as ended", (Transactions, "_judge", _concurrent_is_done), seed=366)
 _mutation("after batches of unknown outcome the epoch stays", (Sender, "_leaves_gaps", _no_gaps), seed=1913)
@@ -367,13 +366,11 @@ _mutation(
     "a commit that is not answered in time is aborted",
     (Transactions, "_end_answered", _aborts_at_the_deadline),
     seed=442,
-    seed=442,
 )
 _mutation("a cancellation aborts what is being committed", (TransactionCore, "_commit", _cancellation_aborts))
 _mutation(
     "a producer that is refused another epoch asks as a new one",
     (Transactions, "_initialized", _asks_as_a_new_one),
-    seed=24,
     seed=24,
 )
 _mutation("a coordinator that has moved is not looked for", (Coordinators, "heard", _never_looked_for_again))
