@@ -249,13 +249,60 @@ class Records:
         """Bytes of all keys and values."""
         return sum(map(len, filter(None, self._keys))) + sum(map(len, filter(None, self._values)))
 
+    @property
+    def keyless(self) -> int:
+        """How many have no key."""
+        return self._keys.count(None)
+
+    @property
+    def time_span(self) -> int:
+        """Milliseconds between the smallest timestamp and the largest."""
+        return max(self._timestamps) - min(self._timestamps) if self._timestamps else 0
+
+    @property
+    def memory(self) -> int:
+        """Bytes that they take, about: those of their batch, decompressed, and of what is found in it."""
+        size = self.size + RECORD_MEMORY * len(self)
+        for headers in filter(None, self._headers):
+            size += sum(
+                HEADER_MEMORY + len(name) * (1 if name.isascii() else WIDE) + len(value or b"")
+                for name, value in headers
+            )
+        return size
+
     def between(self, start: int, stop: int) -> "Records":
         """Those with offsets from ``start`` up to, not including, ``stop``: what a fetch wanted of its batches."""
         offsets = self._offsets
         return self._slice(bisect_left(offsets, start), bisect_left(offsets, stop))
 
+    def split(self, partitioner: str, partitions: int, keyless: int) -> "dict[int, Records]":
+        """The records by the partitions of their keys, in the order of the partitions; as far as there are any.
+
+        Args:
+            keyless: where records without a key go.
+
+        Raises:
+            ValueError: there is no such partitioner, or not one partition, or none with such a number.
+        """
+        place = hash_named(partitioner)
+        positive(partitions)
+        positive(keyless + 1)
+        rows: dict[int, list[int]] = {}
+        for row, key in enumerate(self._keys):
+            rows.setdefault(keyless if key is None else place(key, partitions), []).append(row)
+        return {partition: self._pick(rows[partition]) for partition in sorted(rows)}
+
     def __reduce__(self) -> NoReturn:
         refuse_pickling()
+
+    def _pick(self, rows: list[int]) -> "Records":
+        part = Records()
+        part._offsets = array("q", [self._offsets[row] for row in rows])
+        part._timestamps = array("q", [self._timestamps[row] for row in rows])
+        part._keys = [self._keys[row] for row in rows]
+        part._values = [self._values[row] for row in rows]
+        part._headers = [self._headers[row] for row in rows]
+        return part
 
     def _slice(self, start: int, stop: int) -> "Records":
         part = Records()
@@ -1188,9 +1235,7 @@ def partition_column(partitioner: str, keys: BinaryColumn, partitions: int) -> m
         ValueError: there is no such partitioner, or not one partition.
         EncodeError: the column's offsets do not lie within its data.
     """
-    place = _BY_NAME.get(partitioner)
-    if place is None:
-        raise no_partitioner(partitioner)
+    place = hash_named(partitioner)
     positive(partitions)
     check_offsets("keys", keys, len(keys))
     places = array("i", (-1 if key is None else place(key, partitions) for key in keys))
@@ -1203,6 +1248,13 @@ _BY_NAME: dict[str, Callable[[bytes, int], int]] = {
     "fnv1a": fnv1a_partition,
     "fnv1a_reference": fnv1a_reference_partition,
 }
+
+
+def hash_named(name: str) -> Callable[[bytes, int], int]:
+    """The partitioner. Raises `ValueError`: there is none of that name."""
+    if (place := _BY_NAME.get(name)) is None:
+        raise no_partitioner(name)
+    return place
 
 
 def no_partitioner(name: object) -> ValueError:

@@ -487,6 +487,7 @@ cdef class Body:
     cdef Py_buffer view
     cdef Row* rows
     cdef size_t room
+    cdef Body origin    # whose bytes they are, where they are another's
 
     def __dealloc__(self):
         give(self.rows, self.room)
@@ -663,6 +664,26 @@ cdef class Records:
             size += max(self.rows[i].key_size, 0) + max(self.rows[i].value_size, 0)
         return size
 
+    @property
+    def keyless(self):
+        cdef Py_ssize_t i, count = 0
+        for i in range(self.count):
+            count += self.rows[i].key_size < 0
+        return count
+
+    @property
+    def time_span(self):
+        cdef Py_ssize_t i
+        cdef int64_t smallest = INT64_MAX, largest = INT64_MIN
+        for i in range(self.count):
+            smallest = min(smallest, self.rows[i].timestamp)
+            largest = max(largest, self.rows[i].timestamp)
+        return <object>largest - <object>smallest if self.count else 0
+
+    @property
+    def memory(self):
+        return (self.body.view.len if self.count else 0) + self.count * <Py_ssize_t>sizeof(Row)
+
     def between(self, start, stop):
         """Those with offsets from ``start`` up to, not including, ``stop``."""
         return self.part(self.first(start), self.first(stop))
@@ -681,6 +702,34 @@ cdef class Records:
             else:
                 high = middle
         return low
+
+    def split(self, partitioner, partitions, keyless):
+        """See `ottla.codec._loops.Records.split`."""
+        cdef Hash place = hash_named(partitioner)
+        cdef uint32_t count = counted(partitions)
+        cdef int32_t own = <int32_t>counted(keyless + 1) - 1
+        cdef Body found = Body.__new__(Body)
+        cdef Memory memory = Memory.of(padded((count + 2) * sizeof(int32_t)) + padded(self.count * sizeof(int32_t)))
+        cdef int32_t* ends = <int32_t*>memory.part((count + 2) * sizeof(int32_t))
+        cdef int32_t* places = <int32_t*>memory.part(self.count * sizeof(int32_t))
+        cdef Py_ssize_t start = 0, slot
+        cdef dict parts = {}
+        cdef Records part
+        found.rows = <Row*>take(max(self.count, 1) * sizeof(Row), &found.room)
+        if found.rows == NULL:
+            raise MemoryError
+        if self.count:
+            found.origin = self.body
+            found.view.buf, found.view.len = self.body.view.buf, self.body.view.len
+            with nogil:
+                sort_rows(place, <const uint8_t*>found.view.buf, self.rows, self.count, count, own, places, ends, found.rows)
+            for slot in range(count + 1):
+                if ends[slot] > start:
+                    part = Records.__new__(Records)
+                    part.body, part.rows, part.count = found, found.rows + start, ends[slot] - start
+                    parts[own if slot == count else slot] = part
+                    start = ends[slot]
+        return parts
 
     def __reduce__(self):
         refuse_pickling()
@@ -1851,6 +1900,42 @@ def fnv1a_reference_partition(key, partitions):
     return among(place_fnv1a_reference, key, partitions)
 
 
+cdef Hash hash_named(object partitioner) except NULL:
+    if partitioner == "murmur2":
+        return place_murmur2
+    if partitioner == "crc32":
+        return hash_crc32
+    if partitioner == "fnv1a":
+        return place_fnv1a
+    if partitioner == "fnv1a_reference":
+        return place_fnv1a_reference
+    raise no_partitioner(partitioner)
+
+
+cdef void sort_rows(
+    Hash place, const uint8_t* body, const Row* rows, Py_ssize_t count, uint32_t partitions, int32_t own,
+    int32_t* places, int32_t* ends, Row* sorted
+) noexcept nogil:
+    """Sort rows by the partitions of their keys, those without a key as of `own`, behind all others if there is no such
+    partition; `ends`: where those of each end, two more than there are partitions."""
+    cdef uint32_t keyless = min(<uint32_t>own, partitions)
+    cdef Py_ssize_t i
+    cdef int32_t before = 0, here
+    memset(ends, 0, (partitions + 2) * sizeof(int32_t))
+    for i in range(count):
+        places[i] = <int32_t>keyless
+        if rows[i].key_size >= 0:
+            places[i] = <int32_t>(place(body + rows[i].key_at, rows[i].key_size) % partitions)
+        ends[places[i]] += 1
+    for i in range(partitions + 1):  # for now: where they begin
+        here = ends[i]
+        ends[i] = before
+        before += here
+    for i in range(count):
+        sorted[ends[places[i]]] = rows[i]
+        ends[places[i]] += 1
+
+
 cdef bint place_all(Hash place, Column keys, uint32_t partitions, int32_t* places) noexcept nogil:
     """Whether every key lies within the column's data."""
     cdef Bytes key
@@ -1864,19 +1949,9 @@ cdef bint place_all(Hash place, Column keys, uint32_t partitions, int32_t* place
 
 def partition_column(partitioner, keys, partitions):
     """See `ottla.codec._loops.partition_column`."""
-    cdef Hash place
+    cdef Hash place = hash_named(partitioner)
     cdef uint32_t count = counted(partitions)
     cdef bint fits
-    if partitioner == "murmur2":
-        place = place_murmur2
-    elif partitioner == "crc32":
-        place = hash_crc32
-    elif partitioner == "fnv1a":
-        place = place_fnv1a
-    elif partitioner == "fnv1a_reference":
-        place = place_fnv1a_reference
-    else:
-        raise no_partitioner(partitioner)
     cdef Column column = Column(keys)
     cdef Memory memory = Memory.of(column.count * sizeof(int32_t))
     cdef int32_t* places = <int32_t*>memory.part(column.count * sizeof(int32_t))

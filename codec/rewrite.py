@@ -5,10 +5,11 @@
                     the header claims another than the records have
     retained        compaction removes some of the records, and sets the delete horizon
     emptied         compaction removes all of them, and keeps the producer's last sequence or the end offset
+    numbered        a proxy sends it as another producer's
 
 Rules:
-- Offsets, sequences, producer, leader epoch and kind of the batch stay; `last_offset_delta` is that of the last record
-  that the batch ever had. A batch with fewer records has gaps between their offsets.
+- Offsets, sequences, producer, leader epoch and kind of the batch stay, but for `numbered`; `last_offset_delta` is that
+  of the last record that the batch ever had. A batch with fewer records has gaps between their offsets.
 - A record's bytes are copied as they are. Only a delete horizon changes its timestamp delta, because the horizon takes
   the place of the base timestamp.
 
@@ -107,24 +108,21 @@ def with_max_timestamp(batch: RecordBatch, timestamp: int) -> bytes:
     return _rebuilt(batch, batch.data[HEADER_SIZE:], batch.attributes, batch.base_timestamp, timestamp, batch.count)
 
 
+def numbered(batch: RecordBatch, producer_id: int, producer_epoch: int, base_sequence: int) -> bytes:
+    """The batch as one of another producer, or with another sequence, and with no offset."""
+    fields = batch.attributes, batch.last_offset_delta, batch.base_timestamp, batch.max_timestamp
+    body = batch.data[HEADER_SIZE:]
+    return b"".join(
+        (build_header(body, 0, -1, (*fields, producer_id, producer_epoch, base_sequence, batch.count)), body)
+    )
+
+
 def _rebuilt(
     batch: RecordBatch, body: Buffer, attributes: int, base_timestamp: int, max_timestamp: int, count: int
 ) -> bytes:
-    header = build_header(
-        body,
-        batch.base_offset,
-        batch.partition_leader_epoch,
-        (
-            attributes,
-            batch.last_offset_delta,
-            base_timestamp,
-            max_timestamp,
-            batch.producer_id,
-            batch.producer_epoch,
-            batch.base_sequence,
-            count,
-        ),
-    )
+    fields = attributes, batch.last_offset_delta, base_timestamp, max_timestamp
+    producer = batch.producer_id, batch.producer_epoch, batch.base_sequence
+    header = build_header(body, batch.base_offset, batch.partition_leader_epoch, (*fields, *producer, count))
     return b"".join((header, body))
 
 

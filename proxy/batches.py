@@ -1,20 +1,16 @@
 """Upstream batches, made of the records of one or several clients' batches."""
 
-from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 from ottla.codec.compression import UNLIMITED, Compression
-from ottla.codec.records import BatchBuilder, Headers, Record, parse_batch
+from ottla.codec.records import BatchBuilder, Record, RecordBatch, Records, parse_batch
+from ottla.codec.rewrite import numbered
 from ottla.errors import EncodeError
 from ottla.proxy.control import Identity
 
-Row = tuple[int, bytes | None, bytes | None, Headers]
-"""A record: timestamp in ms, key, value, headers."""
-
-
-def rows_of(records: Iterable[Record]) -> list[Row]:
-    return [(each.timestamp, each.key, each.value, each.headers) for each in records]
+Some = Records | list[Record]
+"""Records of a client's batch."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,13 +41,19 @@ class Part:
 
 
 class Batch:
-    """An upstream batch: open to more records until it is sealed."""
+    """An upstream batch: open to more records until it is sealed.
 
-    __slots__ = ("builder", "compression", "data", "parts", "since", "uncertain")
+    As long as it is one client batch and nothing else, that is not opened, nor compressed anew.
+    """
+
+    __slots__ = ("_builder", "_whole", "compression", "count", "data", "parts", "since", "uncertain")
 
     def __init__(self, compression: Compression, now: float) -> None:
         self.compression = compression
-        self.builder = BatchBuilder()
+        self.count = 0
+        self._builder = BatchBuilder()
+        self._whole: tuple[RecordBatch, Some] | None = None
+        """A client's batch, and the records in it."""
         self.parts: list[Part] = []
         self.since = now
         self.data: bytes | None = None
@@ -59,20 +61,42 @@ class Batch:
         self.uncertain = False
         """An attempt ended without an answer that says whether it was stored."""
 
-    def add(self, rows: Sequence[Row], sender: Sender) -> None:
-        self.parts.append(Part(sender, self.builder.extend(rows), len(rows)))
+    @property
+    def size(self) -> int:
+        """Bytes before compression, about; of a client's batch that was not opened, as it came."""
+        return len(self._whole[0].data) if self._whole else self._builder.size
 
-    def takes(self, rows: Sequence[Row], sender: Sender) -> bool:
-        """Add the rows, unless their timestamps lie too far from those of others that are in the batch."""
+    def add(self, records: Some, sender: Sender, whole: RecordBatch | None = None) -> None:
+        """
+        Args:
+            whole: the client's batch, if these are all of its records.
+
+        Raises:
+            EncodeError: the timestamps lie too far from those of others that are in the batch.
+        """
+        if whole is not None and not self.parts:
+            self._whole = whole, records
+        else:
+            if self._whole is not None:
+                self._builder.extend(self._whole[1])
+                self._whole = None
+            self._builder.extend(records)
+        self.parts.append(Part(sender, self.count, len(records)))
+        self.count += len(records)
+
+    def takes(self, records: Some, sender: Sender) -> bool:
+        """Add the records, unless their timestamps lie too far from those of others that are in the batch."""
         try:
-            self.add(rows, sender)
+            self.add(records, sender)
         except EncodeError:
             return False
         return True
 
     def seal(self, identity: Identity, sequence: int) -> bytes:
-        if self.data is None:
-            self.data = self.builder.build(
+        if self.data is None and self._whole is not None:
+            self.data = numbered(self._whole[0], *identity, sequence)
+        elif self.data is None:
+            self.data = self._builder.build(
                 compression=self.compression,
                 producer_id=identity[0],
                 producer_epoch=identity[1],
@@ -83,10 +107,10 @@ class Batch:
     def single_parts(self) -> list["Batch"]:
         """A batch for each part."""
         assert self.data is not None, "only a batch that was refused is taken apart"
-        rows = rows_of(parse_batch(self.data).records(UNLIMITED))
+        records = parse_batch(self.data).records(UNLIMITED)
         batches = []
         for part in self.parts:
             batch = Batch(self.compression, self.since)
-            batch.add(rows[part.first : part.first + part.count], part.sender)
+            batch.add(records[part.first : part.first + part.count], part.sender)
             batches.append(batch)
         return batches

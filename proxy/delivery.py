@@ -20,7 +20,6 @@ import heapq
 import logging
 import math
 from collections import deque
-from collections.abc import Sequence
 from functools import partial
 from itertools import count
 
@@ -32,6 +31,7 @@ from ottla.codec.apis.produce import (
     TopicProduceData,
 )
 from ottla.codec.compression import Compression
+from ottla.codec.records import RecordBatch
 from ottla.errors import (
     BY_CODE,
     CorruptMessage,
@@ -54,7 +54,7 @@ from ottla.errors import (
     UnsupportedCompressionType,
     broker_error,
 )
-from ottla.proxy.batches import Batch, Result, Row, Sender
+from ottla.proxy.batches import Batch, Result, Sender, Some
 from ottla.proxy.cluster import NO_LEADER, Cluster
 from ottla.proxy.config import ProxyConfig
 from ottla.proxy.contained import as_ottla_error, contained
@@ -191,13 +191,18 @@ class Delivery:
         self,
         topic: str,
         partition: int,
-        rows: Sequence[Row],
+        records: Some,
         size: int,
         compression: Compression,
         sender: Sender,
         now: float,
+        whole: RecordBatch | None = None,
     ) -> None:
-        """Deliver ``rows`` (about ``size`` bytes) behind what the partition has already; then tell ``sender``."""
+        """Deliver ``records`` (about ``size`` bytes) behind what the partition has already; then tell ``sender``.
+
+        Args:
+            whole: the client's batch, if these are all of its records.
+        """
         destination = self._destinations.get((topic, partition))
         if destination is None:
             destination = self._destinations[topic, partition] = _Destination(topic, partition)
@@ -206,11 +211,11 @@ class Delivery:
             batch is None
             or batch.data is not None
             or batch.compression != compression
-            or batch.builder.size + size > self._config.max_batch
-            or not batch.takes(rows, sender)
+            or batch.size + size > self._config.max_batch
+            or not batch.takes(records, sender)
         ):
             batch = Batch(compression, now)
-            batch.add(rows, sender)
+            batch.add(records, sender, whole)
             destination.queue.append(batch)
         if not destination.busy:
             destination.busy = True
@@ -419,7 +424,7 @@ class Delivery:
             self._try_later(destination, now)
         else:
             if code in STORED:
-                destination.sequence = (destination.sequence + batch.builder.count) & 0x7FFFFFFF
+                destination.sequence = (destination.sequence + batch.count) & 0x7FFFFFFF
                 self._settle(destination, Result(0, answer.base_offset if code == 0 else -1), now)
             elif batch.uncertain and code not in OF_THE_CONTENT:
                 self._identities.abandon(destination)

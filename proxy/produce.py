@@ -9,13 +9,13 @@ Rules:
 
 import logging
 import re
-from collections import Counter, deque
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
 from ottla.codec.apis.metadata import MetadataResponse
 from ottla.codec.compression import Compression
-from ottla.codec.records import MAGIC, NO_PRODUCER_ID, RecordBatch, parse_batch
+from ottla.codec.records import MAGIC, NO_PRODUCER_ID, RecordBatch, Records, parse_batch
 from ottla.codec.wire import NO_UUID, Buffer
 from ottla.errors import (
     BrokerError,
@@ -33,7 +33,7 @@ from ottla.errors import (
     UnsupportedForMessageFormat,
     broker_error,
 )
-from ottla.proxy.batches import Result, Row, rows_of
+from ottla.proxy.batches import Result, Some
 from ottla.proxy.cluster import Cluster
 from ottla.proxy.config import ProxyConfig
 from ottla.proxy.contained import contained
@@ -55,10 +55,6 @@ TRANSACTIONS_REFUSED = (
 _BUG = "the proxy failed on these records, as its log says"
 _MAGIC = 16
 """Where the format of a record set stands."""
-_RECORD_OVERHEAD, _HEADER_OVERHEAD = 200, 144
-"""Bytes that a record and a header take in memory beside those of keys, values and names: a tuple, and its objects."""
-_WIDE = 4
-"""Bytes in memory for each character of a name that is not ASCII, at most."""
 _FARTHEST = 2**63 - 1
 """Milliseconds between two timestamps of a batch at the most, whichever of them its records are counted from."""
 _LEGAL_NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}")
@@ -96,14 +92,10 @@ class ClientBatch(Numbered):
     """``None`` where the client is not idempotent."""
     waiting: list[Answered]
     """Who wants to hear the outcome; a retry adds itself."""
-    rows: dict[int, list[Row]] = field(default_factory=dict)
-    """Partition -> the records that go there."""
-    destinations: list[int] = field(default_factory=list)
-    """Index of a record -> its partition."""
-    fingerprints: list[int] = field(default_factory=list)
-    """Index of a record -> the hash of all that is in it; only where there is a window."""
-    in_place: bool = True
-    """All of its records stay where the client put them, and none is left out because it was stored before."""
+    parts: dict[int, Some]
+    """Partition -> the records that go there; their offsets are their indexes in the batch."""
+    whole: RecordBatch | None
+    """As it came, if all of its records stay where the client put them."""
     open_parts: int = 0
     offset: int = -1
     failures: dict[int, Result] = field(default_factory=dict)
@@ -111,7 +103,7 @@ class ClientBatch(Numbered):
     def settled(self, partition: int, result: Result, now: float) -> None:
         if result.error_code:
             self.failures[partition] = result
-        elif self.in_place:
+        elif self.whole is not None:
             self.offset = result.offset
         self.open_parts -= 1
         if self.open_parts == 0:
@@ -235,14 +227,21 @@ class Rewriter:
             InvalidRecord: they are damaged.
             InvalidTimestamp: they may not fit a batch any more once they are parted.
         """
-        records = _rows(batch)
-        stamps = [timestamp for timestamp, _, _, _ in records]
-        if max(stamps) - min(stamps) > _FARTHEST:
-            raise InvalidTimestamp("the timestamps of a batch lie more than 63 bits apart")
-        keys = [key for _, key, _, _ in records]
-        partition_of = ways.partition_of
-        destinations = [partition if key is None else partition_of(key) for key in keys]
-        sorted_batch = ClientBatch(
+        records = _opened(batch)
+        parts: dict[int, Some] = {**ways.split(records, partition)}
+        in_place = list(parts) == [partition]
+        tally = self._tally(topic)
+        tally.records += batch.count
+        tally.keyless += records.keyless
+        tally.misplaced += batch.count - len(parts.get(partition, ()))
+        if window is not None and window.has_stored_ahead:
+            marks = _fingerprints(parts)
+            stored = window.stored_already(batch.base_sequence, [marks.get(index, 0) for index in range(batch.count)])
+            if stored:
+                in_place = False
+                kept = {place: [each for each in part if each.offset not in stored] for place, part in parts.items()}
+                parts = {place: part for place, part in kept.items() if part}
+        return ClientBatch(
             epoch=batch.producer_epoch,
             base_sequence=batch.base_sequence,
             count=batch.count,
@@ -250,46 +249,23 @@ class Rewriter:
             topic=topic,
             partition=partition,
             compression=Compression(batch.compression),
-            size=_size(records),
+            size=_size(batch, records),
             window=window,
             waiting=[],
-            destinations=destinations,
-            in_place=destinations.count(partition) == batch.count,
+            parts=parts,
+            whole=batch if in_place else None,
         )
-        rows = sorted_batch.rows
-        for destination in sorted(set(destinations)):
-            rows[destination] = []
-        for destination, row in zip(destinations, records, strict=True):
-            rows[destination].append(row)
-            if window is not None:
-                sorted_batch.fingerprints.append(hash(row))
-        if window is not None and (stored := window.stored_already(batch.base_sequence, sorted_batch.fingerprints)):
-            self._leave_out(sorted_batch, stored)
-        tally = self._tally(topic)
-        tally.records += batch.count
-        tally.keyless += keys.count(None)
-        tally.misplaced += batch.count - destinations.count(partition)
-        return sorted_batch
-
-    def _leave_out(self, batch: ClientBatch, stored: set[int]) -> None:
-        places: Counter[int] = Counter()
-        kept: dict[int, list[Row]] = {}
-        for index, destination in enumerate(batch.destinations):
-            row = batch.rows[destination][places[destination]]
-            places[destination] += 1
-            if index not in stored:
-                kept.setdefault(destination, []).append(row)
-        batch.rows, batch.in_place = kept, False
 
     def _deliver(self, batch: ClientBatch, now: float) -> None:
-        rows, batch.rows = batch.rows, {}
-        batch.open_parts = len(rows)
-        if not rows:
+        parts = dict(batch.parts)
+        batch.open_parts = len(parts)
+        if not parts:
             self.finished(batch, now)
-        each = batch.size // max(batch.count, 1)
-        for destination, part in rows.items():
+        each, put = batch.size // max(batch.count, 1), self._delivery.put
+        for destination, part in parts.items():
+            size = each * len(part)
             try:
-                self._delivery.put(batch.topic, destination, part, each * len(part), batch.compression, batch, now)
+                put(batch.topic, destination, part, size, batch.compression, batch, now, batch.whole)
             except Exception:
                 log.exception("a bug in the proxy, please report it: records for %s-%d", batch.topic, destination)
                 batch.settled(destination, Result(UnknownServerError.code, message=_BUG), now)
@@ -317,8 +293,9 @@ class Rewriter:
             worst = max(batch.failures.values(), key=lambda result: result.doubtful)
             self._log_refusal(batch, worst)
             if batch.window is not None:
-                rows = enumerate(zip(batch.destinations, batch.fingerprints, strict=True))
-                stored = {i: mark for i, (destination, mark) in rows if destination not in batch.failures}
+                stored = _fingerprints(
+                    {place: part for place, part in batch.parts.items() if place not in batch.failures}
+                )
                 followers = batch.window.fail(stored, fence=worst.doubtful)
             fenced = worst.doubtful and batch.window is not None
             outcome = Outcome(ProducerFenced.code if fenced else worst.error_code, error_message=worst.message)
@@ -412,17 +389,16 @@ class Rewriter:
         if known is None or rule is None or not data:
             return
         try:
-            batch = parse_batch(data)
-            keys = batch.columns(DECOMPRESSED_LIMIT).keys.tolist()
+            records = parse_batch(data).records(DECOMPRESSED_LIMIT)
         except DecodeError:
             return
         ways = self._routes.get(topic)
         if ways is None or ways.partitions != (rule.partitions or len(known.leaders)):
             ways = self._routes[topic] = routes(rule, known.topic_id, len(known.leaders))
         tally = self._tally(topic)
-        tally.records += len(keys)
-        tally.keyless += keys.count(None)
-        tally.misplaced += sum(1 for key in keys if key is not None and ways.partition_of(key) != partition)
+        tally.records += len(records)
+        tally.keyless += records.keyless
+        tally.misplaced += len(records) - len(ways.split(records, partition).get(partition, ()))
 
     def _tally(self, topic: str) -> Tally:
         return self.tallies.setdefault(topic, Tally())
@@ -455,18 +431,32 @@ def _checked(data: Buffer, transactional: bool) -> RecordBatch:
     return batch
 
 
-def _rows(batch: RecordBatch) -> list[Row]:
+def _opened(batch: RecordBatch) -> Records:
+    """The records, numbered from 0 on.
+
+    Raises:
+        InvalidRecord: they are damaged.
+        InvalidTimestamp: they may not fit a batch any more once they are parted.
+    """
+    batch.base_offset = 0  # upstream gives it another
     try:
-        return rows_of(batch.records(DECOMPRESSED_LIMIT))
+        records = batch.records(DECOMPRESSED_LIMIT)
     except DecodeError as error:
         raise InvalidRecord(f"the records cannot be read: {error}") from None
+    if records.time_span > _FARTHEST:
+        raise InvalidTimestamp("the timestamps of a batch lie more than 63 bits apart")
+    return records
 
 
-def _size(rows: list[Row]) -> int:
-    """Bytes that the records take in memory, about."""
-    size = _RECORD_OVERHEAD * len(rows)
-    for _, key, value, headers in rows:
-        size += len(key or b"") + len(value or b"")
-        for name, content in headers:
-            size += _HEADER_OVERHEAD + len(name) * (1 if name.isascii() else _WIDE) + len(content or b"")
-    return size
+def _size(batch: RecordBatch, records: Records) -> int:
+    """Bytes that a batch takes in memory while it is under way: as it came, opened, sorted and in upstream's batch."""
+    return len(batch.data) + 2 * records.memory
+
+
+def _fingerprints(parts: Mapping[int, Some]) -> dict[int, int]:
+    """Index of a record in its batch -> the hash of all that is in it."""
+    return {
+        each.offset: hash((each.timestamp, each.key, each.value, each.headers))
+        for part in parts.values()
+        for each in part
+    }

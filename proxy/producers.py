@@ -107,6 +107,11 @@ class Window(Generic[B]):
         self.under_way.append(batch)
         return len(self.under_way) == 1
 
+    @property
+    def has_stored_ahead(self) -> bool:
+        """Records of a refused batch are stored: what comes next may be among them."""
+        return bool(self._stored_ahead)
+
     def stored_already(self, base_sequence: int, fingerprints: Sequence[int]) -> set[int]:
         """The indexes of those records of a new batch that are stored since an earlier attempt.
 

@@ -10,18 +10,17 @@ Rules:
 
 import fnmatch
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from ottla.codec.partitioners import PARTITIONERS
+from ottla.codec.records import Records
 from ottla.proxy.config import Mode, TopicRule
 
 if TYPE_CHECKING:
     from uuid import UUID
 
-_REMEMBERED_KEYS = 16 * 2**10
 _REMEMBERED_TOPICS = 10_000
 
 
@@ -50,11 +49,13 @@ class Routes:
     topic_id: "UUID"
     partitions: int
     """The pinned number."""
-    partition_of: Callable[[bytes], int]
+    partitioner: str
+
+    def split(self, records: Records, partition: int) -> dict[int, Records]:
+        """The records by where they go; those without a key to the ``partition`` for which they came."""
+        return records.split(self.partitioner, self.partitions, partition)
 
 
 def routes(rule: TopicRule, topic_id: "UUID", partitions: int) -> Routes:
     """The routes of a topic with so many partitions, unless its rule states another number."""
-    partitioner, partitions = PARTITIONERS[rule.partitioner], rule.partitions or partitions
-    # Keys repeat, and a hash in Python takes ten times as long as looking it up.
-    return Routes(topic_id, partitions, lru_cache(_REMEMBERED_KEYS)(lambda key: partitioner(key, partitions)))
+    return Routes(topic_id, rule.partitions or partitions, rule.partitioner)

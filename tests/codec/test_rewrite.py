@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ottla.codec import rewrite
 from ottla.codec.compression import Compression
 from ottla.codec.records import (
     BatchBuilder,
@@ -140,3 +141,16 @@ def test_a_timestamp_too_far_from_the_horizon_is_refused() -> None:
     batch = a_batch([(-(1 << 63), b"k", b"v", ())])
     with pytest.raises(EncodeError, match="too far from the delete horizon"):
         retained(batch, [True], 1)
+
+
+@given(record_lists, compressions)
+def test_a_batch_of_another_producer_has_the_same_bytes_of_records(
+    items: list[tuple[int, bytes | None, bytes | None, Headers]], compression: Compression
+) -> None:
+    batch = a_batch(items, compression)
+    changed = parse_batch(rewrite.numbered(batch, 8, 3, 99))
+    assert changed.crc_matches and bytes(changed.data[61:]) == bytes(batch.data[61:])
+    assert (changed.producer_id, changed.producer_epoch, changed.base_sequence) == (8, 3, 99)
+    assert (changed.base_offset, changed.partition_leader_epoch) == (0, -1)
+    others = "producer_id", "producer_epoch", "base_sequence", "base_offset", "partition_leader_epoch"
+    assert header_of(changed, *others) == header_of(batch, *others)

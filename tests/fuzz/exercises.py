@@ -13,6 +13,7 @@ import dataclasses
 import functools
 import struct
 from collections.abc import Callable, Iterable, Mapping
+from itertools import chain
 from typing import Any
 
 from ottla.errors import DecodeError, EncodeError, RemoteProtocolError
@@ -210,9 +211,19 @@ def _records(codec: Codec, records: Any) -> Any:
     check(parts[0] + parts[1] == rows and parts[2] == rows[1:-1], "slices are not parts of the whole")
     ends = (rows[0][0], rows[-1][0]) if rows else (0, 0)
     between = [_row(each) for each in records.between(*ends)]
+    split = {place: [_row(each) for each in part] for place, part in records.split("murmur2", 5, 2).items()}
+    check(sorted(map(repr, chain.from_iterable(split.values()))) == sorted(map(repr, rows)), "a split is not the whole")
     columns = codec.columns.Columns.of((records, records[middle:]))
     _check_columns(columns, rows + rows[middle:])
-    return rows, between, repr(records), records.size, repr(list(records)), _appended(codec, records, rows, columns)
+    return (
+        rows,
+        between,
+        split,
+        repr(records),
+        records.size,
+        repr(list(records)),
+        _appended(codec, records, rows, columns),
+    )
 
 
 def _check_columns(columns: Any, rows: list[Any]) -> None:

@@ -10,6 +10,7 @@ from ottla.codec.apis.metadata import MetadataRequest, MetadataRequestTopic
 from ottla.codec.apis.produce import ProduceRequest, TopicProduceData
 from ottla.codec.compression import Compression
 from ottla.codec.partitioners import murmur2_partition
+from ottla.codec.records import HEADER_SIZE
 from tests.proxy.simulated import ANSWERED, CUT_AFTER, CUT_BEFORE, Pair, Upstream, World, batch
 
 KEYS = [b"N%d" % n for n in range(40)]
@@ -87,6 +88,25 @@ def test_the_codec_of_the_client_is_kept(world: World) -> None:
     world.produce(1, {("flights", 2): batch(pairs(), compression=Compression.LZ4)})
     sent = [each.records for t in world.upstream.produced[0][1].topic_data for each in t.partition_data]
     assert {data[22] & 7 for data in sent if data} == {Compression.LZ4}
+
+
+@pytest.mark.parametrize("compression", Compression)
+def test_a_batch_that_stays_whole_passes_with_its_bytes_untouched(world: World, compression: Compression) -> None:
+    data = batch([(key_at(2), b"%d" % n) for n in range(40)], compression=compression)
+    assert world.produce(1, {("flights", 2): data}).produced["flights", 2].base_offset == 0
+    (sent,) = [each.records for t in world.upstream.produced[0][1].topic_data for each in t.partition_data]
+    assert sent is not None and bytes(sent[HEADER_SIZE:]) == data[HEADER_SIZE:]
+
+
+@pytest.mark.parametrize("compression", Compression)
+def test_one_that_stays_whole_shares_an_upstream_batch_all_the_same(world: World, compression: Compression) -> None:
+    world.slow = True
+    for n in range(4):
+        world.produce(n, {("flights", 2): batch([(key_at(2), b"%d" % n)], compression=compression)})
+    world.release()
+    world.release()
+    assert produce_requests(world) == 2
+    assert world.upstream.values("flights") == [b"0", b"1", b"2", b"3"]
 
 
 def test_one_request_a_node_carries_all_partitions(world: World) -> None:
@@ -444,7 +464,7 @@ def test_upstreams_quota_is_honoured(world: World) -> None:
 
 
 def test_producing_clients_are_held_while_too_much_is_buffered() -> None:
-    world = world_of(max_buffered=10_000)
+    world = world_of(max_buffered=30_000)
     world.slow = True
     world.produce(1, {("flights", 3): batch([(b"k", bytes(6000))])})
     assert world.held == set()
@@ -457,7 +477,7 @@ def test_producing_clients_are_held_while_too_much_is_buffered() -> None:
 
 
 def test_a_full_buffer_takes_no_records_of_new_connections_either() -> None:
-    world = world_of(max_buffered=10_000)
+    world = world_of(max_buffered=30_000)
     world.slow = True
     replies = [world.produce(n, {("flights", 3): batch([(b"k", bytes(6000))])}) for n in range(10)]
     assert [reply.code for reply in replies[4:]] == [19] * 6

@@ -2,6 +2,7 @@ from uuid import UUID
 
 import pytest
 
+from ottla.codec.records import BatchBuilder, parse_batch
 from ottla.proxy.carried import CARRIED, offered
 from ottla.proxy.config import parse_rule
 from ottla.proxy.routing import TopicRules, routes
@@ -27,7 +28,10 @@ def test_keys_go_where_the_clients_of_that_partitioner_put_them(
     partitioner: str, key: bytes, partitions: int, partition: int
 ) -> None:
     ways = routes(parse_rule(f"t=rewrite:{partitioner}"), ID, partitions)
-    assert ways.partition_of(key) == partition
+    builder = BatchBuilder()
+    builder.extend([(0, key, b"v"), (0, None, b"w")])
+    parts = ways.split(parse_batch(builder.build()).records(), 99)
+    assert [each.key for each in parts[partition]] == [key] and [each.key for each in parts[99]] == [None]
 
 
 def test_the_first_rule_that_matches_counts() -> None:

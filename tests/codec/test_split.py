@@ -1,0 +1,82 @@
+"""Records by the partitions of their keys: both engines make the same of them, and each record is in one part."""
+
+import gc
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ottla.codec import records
+from ottla.codec.partitioners import PARTITIONERS
+from tests.codec.record_engines import RECORDS
+from tests.codec.test_record_engines import same, values
+from tests.codec.test_records import NOW, record_lists
+
+some_partitions = st.sampled_from([1, 2, 3, 12, 1000, 2**20])
+
+
+def batch_of(module: Any, rows: list[Any]) -> Any:
+    builder = module.BatchBuilder()
+    builder.extend(rows)
+    return module.parse_batch(builder.build()).records()
+
+
+@pytest.mark.parametrize("engine", RECORDS)
+@given(record_lists, st.sampled_from(list(PARTITIONERS)), some_partitions, st.integers(0, 2**20))
+def test_every_record_is_with_those_whose_keys_go_where_its_own_does(
+    engine: str, rows: list[Any], partitioner: str, partitions: int, keyless: int
+) -> None:
+    found = batch_of(RECORDS[engine], rows)
+    place = PARTITIONERS[partitioner]
+    expected: dict[int, list[Any]] = {}
+    for record in values(found):
+        expected.setdefault(keyless if record[2] is None else place(record[2], partitions), []).append(record)
+    parts = found.split(partitioner, partitions, keyless)
+    assert {partition: values(part) for partition, part in parts.items()} == expected
+    assert list(parts) == sorted(expected)
+
+
+@given(record_lists, some_partitions)
+def test_what_is_built_of_a_part_is_the_same_in_both_engines(rows: list[Any], partitions: int) -> None:
+    def built(module: Any) -> list[Any]:
+        parts = batch_of(module, rows).split("murmur2", partitions, 5)
+        made = []
+        for partition, part in parts.items():
+            builder = module.BatchBuilder()
+            builder.extend(part)
+            again = module.parse_batch(builder.build())
+            made.append((partition, bytes(again.data), values(part), values(part[1:]), part.size, len(part)))
+        return made
+
+    same(built)
+
+
+@pytest.mark.parametrize("engine", RECORDS)
+@pytest.mark.parametrize(
+    ("partitioner", "partitions", "keyless", "what"),
+    [
+        ("md5", 3, 0, "partitioner 'md5' is not one of murmur2"),
+        ("murmur2", 0, 0, "0 partitions"),
+        ("murmur2", 2**31, 0, "2147483648 partitions"),
+        ("murmur2", 3, -1, "0 partitions"),
+        ("murmur2", 3, 2**31, "partitions"),
+    ],
+)
+def test_what_cannot_be_is_refused(engine: str, partitioner: str, partitions: int, keyless: int, what: str) -> None:
+    with pytest.raises(ValueError, match=what):
+        batch_of(RECORDS[engine], [(NOW, b"k", b"v", ())]).split(partitioner, partitions, keyless)
+
+
+@pytest.mark.parametrize("engine", RECORDS)
+def test_a_part_outlives_the_records_that_it_is_of(engine: str) -> None:
+    parts = batch_of(RECORDS[engine], [(NOW, b"%d" % i, b"v" * i, ()) for i in range(100)]).split("crc32", 4, 0)
+    again = {place: part.split("murmur2", 2, 0) for place, part in parts.items()}
+    del parts
+    gc.collect()
+    held = sorted(int(each[2]) for part in again.values() for half in part.values() for each in values(half))
+    assert held == list(range(100))
+
+
+def test_an_empty_batch_has_no_parts() -> None:
+    assert batch_of(records, []).split("murmur2", 3, 1) == {}
