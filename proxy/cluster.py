@@ -10,12 +10,15 @@ from typing import TYPE_CHECKING
 from ottla.codec.apis.metadata import MetadataResponse, MetadataResponseTopic
 from ottla.codec.apis.produce import NodeEndpoint
 from ottla.codec.wire import NO_UUID
+from ottla.errors import UnknownTopicOrPartition
 from ottla.proxy.events import Action, Address, Listen
 
 if TYPE_CHECKING:
     from uuid import UUID
 
 NO_LEADER = -1
+_MISSING = 15.0
+"""Seconds after which a topic that upstream does not know is gone."""
 _LISTEN_AGAIN = 5.0
 """Seconds after which a port that could not be opened is tried again."""
 
@@ -43,6 +46,8 @@ class Cluster:
         self.ports: dict[int, int] = {}
         """Node -> the port that clients are told for it."""
         self.topics: dict[str, Topic] = {}
+        self._missing: dict[str, float] = {}
+        """Topic -> since when upstream says that there is no such, of those that it had."""
         self.changes = 0
         """Counts up whenever a leader has changed."""
         self._actions = actions
@@ -62,6 +67,9 @@ class Cluster:
                 described = _described(topic, known.topic_id if known else NO_UUID)
                 self.changes += known is None or known.leaders != described.leaders
                 self.topics[topic.name] = described
+                self._missing.pop(topic.name, None)
+            elif topic.name in self.topics and topic.error_code == UnknownTopicOrPartition.code:
+                self._missing.setdefault(topic.name, now)
 
     def listening(self, node: int, port: int | None) -> None:
         """A port was opened, or could not be."""
@@ -72,6 +80,15 @@ class Cluster:
         """The node that leads a partition, as far as known."""
         known = self.topics.get(topic)
         return known.leaders.get(partition, NO_LEADER) if known else NO_LEADER
+
+    def is_gone(self, topic: str, partition: int, now: float) -> bool:
+        """The topic was made anew with fewer partitions (they never become fewer otherwise), or was deleted.
+
+        A node that has just started may not know a topic, but not for long.
+        """
+        known = self.topics.get(topic)
+        fewer = known is not None and partition not in known.leaders
+        return fewer or now - self._missing.get(topic, now) >= _MISSING
 
     def point_here(self, metadata: MetadataResponse) -> None:
         """Replace the brokers' addresses by the proxy's; brokers without a port here are left out."""

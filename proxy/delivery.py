@@ -289,7 +289,7 @@ class Delivery:
     def _give_back_the_expired(self, destination: _Destination, now: float) -> None:
         """Give back what has waited too long, or what waits for a partition that is gone."""
         limit = self._config.delivery_timeout
-        gone = self._is_gone(destination)
+        gone = self._cluster.is_gone(destination.topic, destination.partition, now)
         while destination.queue and (gone or now >= destination.queue[0].since + limit):
             code = UnknownTopicOrPartition.code if gone else destination.last_error
             doubtful = destination.queue[0].uncertain
@@ -300,11 +300,6 @@ class Delivery:
             else:
                 message = f"{broker_error(code).name}: upstream did not take it ({reason})"
             self._settle(destination, Result(code, message=message, doubtful=doubtful), now)
-
-    def _is_gone(self, destination: _Destination) -> bool:
-        """The topic was made anew with fewer partitions: they never become fewer otherwise."""
-        known = self._cluster.topics.get(destination.topic)
-        return known is not None and destination.partition not in known.leaders
 
     # -- the lanes
 

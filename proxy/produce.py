@@ -138,7 +138,8 @@ class Rewriter:
         self._alerted: set[tuple[str, int]] = set()
         self._fenced: set[int] = set()
         """Producers that the log has told of."""
-        self._parked: deque[_Parked] = deque()
+        self._parked: dict[str, deque[_Parked]] = {}
+        """By topic."""
 
     # -- in
 
@@ -149,7 +150,7 @@ class Rewriter:
         if not _LEGAL_NAME.fullmatch(topic):
             answered(Outcome(InvalidTopic.code, error_message="there can be no topic of this name"), now)
             return
-        if topic in self._cluster.topics and not any(each.topic == topic for each in self._parked):
+        if topic in self._cluster.topics and topic not in self._parked:
             self._accept(topic, partition, data or b"", transactional, answered, now)
             return
         try:
@@ -158,7 +159,8 @@ class Rewriter:
             answered(Outcome(error.code, error_message=error.detail), now)
             return
         self._control.want_topics(topic)
-        self._parked.append(_Parked(topic, partition, data or b"", transactional, answered, now + METADATA_WAIT))
+        parked = _Parked(topic, partition, data or b"", transactional, answered, now + METADATA_WAIT)
+        self._parked.setdefault(topic, deque()).append(parked)
         self.buffered += len(data or b"")
 
     def _accept(
@@ -327,26 +329,25 @@ class Rewriter:
         for topic in metadata.topics:
             if topic.name in self._routes:
                 self._routes_of(topic.name)
-        parked, self._parked = self._parked, deque()
-        for each in parked:
-            if each.topic in self._cluster.topics:
+        for name in [name for name in self._parked if name in self._cluster.topics]:
+            for each in self._parked.pop(name):
                 self._unpark(each, now)
-            else:
-                self._parked.append(each)
 
     def expire(self, now: float) -> None:
         """Give back what has waited too long for its topic."""
-        while self._parked and self._parked[0].deadline <= now:
-            each = self._parked.popleft()
-            self.buffered -= len(each.data)
-            message = f"upstream has not described {each.topic} within {METADATA_WAIT:g} s"
-            each.answered(Outcome(UnknownTopicOrPartition.code, error_message=message), now)
-        for each in self._parked:
-            self._control.want_topics(each.topic)
+        for topic, parked in list(self._parked.items()):
+            while parked and parked[0].deadline <= now:
+                each = parked.popleft()
+                self.buffered -= len(each.data)
+                message = f"upstream has not described {topic} within {METADATA_WAIT:g} s"
+                each.answered(Outcome(UnknownTopicOrPartition.code, error_message=message), now)
+            if not parked:
+                del self._parked[topic]
+        self._control.want_topics(*self._parked)
 
     @property
     def deadline(self) -> float | None:
-        return self._parked[0].deadline if self._parked else None
+        return min((parked[0].deadline for parked in self._parked.values()), default=None)
 
     def _unpark(self, each: _Parked, now: float) -> None:
         self.buffered -= len(each.data)

@@ -429,6 +429,21 @@ def test_records_do_not_wait_for_a_producer_id_for_ever(monkeypatch: pytest.Monk
     assert world.upstream.values("flights") == [b"x"]
 
 
+def test_records_for_a_topic_that_was_deleted_are_given_back_soon(world: World) -> None:
+    world.upstream.leaders.clear()
+    identity = world.upstream.ids.pop("flights")
+    reply = world.produce(1, {("flights", 0): batch(pairs())})
+    world.settle(10)
+    assert reply.frame is None
+    world.settle(10)
+    assert reply.code == 3
+    world.upstream.ids["flights"] = identity
+    world.upstream.leaders |= {("flights", index): 0 for index in range(SIX)}
+    again = world.produce(1, {("flights", 0): batch(pairs())})
+    world.settle(1)
+    assert again.code == 0
+
+
 def test_a_lost_sequence_is_begun_anew_when_nothing_is_in_doubt(world: World) -> None:
     world.produce(1, {("flights", 3): batch(pairs())})
     for p in range(SIX):
