@@ -109,9 +109,12 @@ class ProxyConfig:
     sasl: "Mechanism | None" = None
     """What the proxy proves to upstream with who it is, for all of its clients; ``None``: nothing. Not in a file."""
     listen: str = "127.0.0.1:9092"
-    """The address of upstream's first node; the others count up from its port. Port 0: any free ones."""
+    """The address of upstream's first node; another has a port as much higher as its id is. Port 0: any free ones."""
+    first_node: int | None = None
+    """The id of the node that has the port of `listen`; ``None``: the lowest that upstream names at the start. Say it
+    where several proxies have to agree, also if one starts while that node is down."""
     advertise: str | None = None
-    """``host`` or ``host:port`` that clients are told for the first node, with others counting up from the port;
+    """``host`` or ``host:port`` that clients are told for the first node, with the ports of others as with `listen`;
     ``None``: where the proxy listens."""
     topics: tuple[TopicRule, ...] = ()
     """The first that matches counts; topics without a rule pass untouched."""
@@ -197,7 +200,7 @@ def _rules(path: Path, table: Any) -> tuple[TopicRule, ...]:
 
 
 def _typed(path: Path, key: str, value: Any, kind: Any) -> Any:
-    wanted = {str: str, int: int, float: int | float}.get(kind, str)
+    wanted = {int: int, int | None: int, float: int | float}.get(kind, str)
     if not isinstance(value, wanted) or isinstance(value, bool):
         raise ConfigurationError(f"{path}: {key} is {value!r}, and must be {'a text' if wanted is str else 'a number'}")
     return value

@@ -128,8 +128,8 @@ class _Driver:
         self.failure: OttlaError | None = None
         self._listener = Listener(Limits(max_frame=config.max_request_bytes, max_connections=config.max_connections))
         self._host, self._port = split_address(config.listen)
-        self._above: dict[int, int] = {}
-        """Node -> how far its port lies above the first."""
+        self._first = config.first_node
+        """The node that has the port of `ProxyConfig.listen`."""
         self._ports: dict[int, int] = {}
         self._pipes: dict[int, _Pipe] = {}
         self._tickets: dict[int, dict[int, Ticket]] = {}
@@ -164,7 +164,7 @@ class _Driver:
             nursery.cancel_scope.cancel()
 
     async def _run(self, task_status: trio.TaskStatus[Running]) -> None:
-        first = min(self._ports, key=lambda node: self._above[node])
+        first = min(self._ports)
         host = self.config.advertised[0] if self._host in EVERY_ADDRESS else self._host
         running = Running(f"{host}:{self._ports[first]}", self._ports, self._health, self.core)
         self._running = running
@@ -239,8 +239,9 @@ class _Driver:
             case RunInThread(call):
                 self._nursery.start_soon(self._fetch, call)
             case Listen(node):
-                above = self._above.setdefault(node, len(self._above))
-                self._nursery.start_soon(self._open_port, node, above)
+                if self._first is None:
+                    self._first = node  # the lowest comes first
+                self._nursery.start_soon(self._open_port, node, node - self._first)
 
     async def _fetch(self, call: Callable[[], Any]) -> None:
         """Have a token fetched, which may take long, and is not waited for at the end."""
@@ -274,6 +275,8 @@ class _Driver:
     async def _open_port(self, node: int, above: int) -> None:
         told: int | None = None
         try:
+            if above < 0:
+                raise ConfigurationError(f"node {node} is below the first, {node - above}: say so with first-node")
             port = await self._listener.open(self._host, self._port + above if self._port else 0, _Door(self, node))
             _, first = self.config.advertised
             told = port if first is None else first + above

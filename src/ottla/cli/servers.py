@@ -143,7 +143,15 @@ def proxy(
     ] = None,
     listen: Annotated[
         str | None,
-        typer.Option("--listen", metavar="HOST:PORT", help="Where clients connect; further nodes take the next ports."),
+        typer.Option("--listen", metavar="HOST:PORT", help="Where clients connect; other nodes have higher ports."),
+    ] = None,
+    first_node: Annotated[
+        int | None,
+        typer.Option(
+            min=0,
+            metavar="ID",
+            help="The node that has this port, another's is as much higher as its id is; the lowest that is there.",
+        ),
     ] = None,
     topic: Annotated[
         list[str] | None,
@@ -165,6 +173,25 @@ def proxy(
     announce: Announce = False,
     name: Name = None,
     connect_timeout: Annotated[float | None, typer.Option(metavar="SECONDS", help="How long to try upstream.")] = None,
+    request_timeout: Annotated[
+        float | None, typer.Option(metavar="SECONDS", help="How long it may take to answer the proxy's own requests.")
+    ] = None,
+    delivery_timeout: Annotated[
+        float | None, typer.Option(metavar="SECONDS", help="When records that upstream does not take are given back.")
+    ] = None,
+    max_buffered: Annotated[
+        int | None, typer.Option(metavar="BYTES", help="Of records on their way; above it their clients are not read.")
+    ] = None,
+    max_batch: Annotated[
+        int | None, typer.Option(metavar="BYTES", help="Up to which batches of several clients are sent as one.")
+    ] = None,
+    max_request_bytes: Annotated[
+        int | None, typer.Option(metavar="BYTES", help="Of the largest request that is taken.")
+    ] = None,
+    max_connections: Annotated[int | None, typer.Option(metavar="COUNT", help="Of clients, at once.")] = None,
+    stats_interval: Annotated[
+        float | None, typer.Option(metavar="SECONDS", help="Between two lines of statistics in the log.")
+    ] = None,
     as_json: AsJson = False,
     log_format: Format = LogFormat.TEXT,
     log_level: Level = LogLevel.INFO,
@@ -180,9 +207,17 @@ def proxy(
     given: dict[str, Any] = {
         "upstream": upstream,
         "listen": listen,
+        "first_node": first_node,
         "advertise": advertise,
         "health": health,
         "connect_timeout": connect_timeout,
+        "request_timeout": request_timeout,
+        "delivery_timeout": delivery_timeout,
+        "max_buffered": max_buffered,
+        "max_batch": max_batch,
+        "max_request_bytes": max_request_bytes,
+        "max_connections": max_connections,
+        "stats_interval": stats_interval,
     }
     with exits.reported():
         if upstream_config is not None:
