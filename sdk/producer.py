@@ -29,6 +29,7 @@ Rules:
 import random
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
+from contextlib import suppress
 from functools import partial
 from itertools import repeat
 from types import TracebackType
@@ -94,18 +95,32 @@ class Transaction(Generic[K, V]):
         self._fast: SendFastPath | None = None
 
     async def __aenter__(self) -> Self:
-        await self._driver.run(self._core.begin(), lambda _: self._core.undo())
-        if "send_soon" in vars(self._producer):  # nor is there more to see to within a transaction
-            fast = self._fast = SendFastPath(self._producer._appends, Transaction.send_soon.__get__(self), time.time_ns)
-            self.send_soon = fast.send_soon  # type: ignore[method-assign] # as the producer's
-        return self
+        try:
+            await self._driver.run(self._core.begin(), lambda _: self._core.undo())
+            if "send_soon" in vars(self._producer):  # nor is there more to see to within a transaction
+                again = Transaction.send_soon.__get__(self)
+                fast = self._fast = SendFastPath(self._producer._appends, again, time.time_ns)
+                self.send_soon = fast.send_soon  # type: ignore[method-assign] # as the producer's
+            return self
+        except BaseException:
+            self._undo()
+            raise
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        self._close()
-        if not self._driver.is_gone(error):
-            await self._driver.run(self._core.leave(error))
+        try:
+            self._close()
+            if not self._driver.is_gone(error):
+                await self._driver.run(self._core.leave(error))
+        except BaseException:
+            self._undo()
+            raise
+
+    def _undo(self) -> None:
+        """Abort it if it is open: Ctrl-C has come between two lines, and no block ends it any more."""
+        with suppress(Closed):
+            self._driver.do(self._core.undo)
 
     def _close(self) -> None:
         """What is sent from now on is looked at first."""

@@ -83,8 +83,12 @@ class TransformTransaction(Transaction[K, V]):
     async def __aexit__(  # type: ignore[override] # of which the base raises all errors
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> bool:
-        self._close()
-        return False if self._driver.is_gone(error) else await self._driver.run(self._core.end(error))
+        try:
+            self._close()
+            return False if self._driver.is_gone(error) else await self._driver.run(self._core.end(error))
+        except BaseException:
+            self._undo()
+            raise
 
 
 class Transform(Generic[K, V]):

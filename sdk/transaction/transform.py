@@ -169,6 +169,10 @@ class TransformCore:
     def begun(self, transaction: "TransformTransactionCore") -> None:
         self._open = transaction
 
+    def is_open(self, transaction: "TransformTransactionCore") -> bool:
+        """Whether it has begun, and not ended."""
+        return self._open is transaction
+
     def ended(self, transaction: "TransformTransactionCore", error: BaseException | None) -> bool:
         """A transaction has ended, with ``error`` if it failed; whether its batches come again in place of that."""
         taken, self._in_hand, self._open = self._in_hand, (), None
@@ -290,7 +294,8 @@ class TransformTransactionCore(TransactionCore):
 
     def undo(self) -> None:
         super().undo()
-        self._transform.ended(self, None)
+        if self._transform.is_open(self):
+            self._transform.ended(self, None)
 
 
 def _is_owned(taken: Taken) -> bool:
