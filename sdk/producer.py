@@ -37,7 +37,7 @@ from typing import TYPE_CHECKING, Any, Generic, NoReturn, Self, cast
 
 from ottla.codec.append import AppendFastPath, SendFastPath
 from ottla.codec.records import Headers
-from ottla.errors import Closed, LocalProtocolError
+from ottla.errors import Closed, LocalProtocolError, OttlaError
 from ottla.sdk.consumer import Batch
 from ottla.sdk.drivers.driver import Driver
 from ottla.sdk.produce.core import ProducerCore
@@ -102,8 +102,9 @@ class Transaction(Generic[K, V]):
                 fast = self._fast = SendFastPath(self._producer._appends, again, time.time_ns)
                 self.send_soon = fast.send_soon  # type: ignore[method-assign] # as the producer's
             return self
-        except BaseException:
-            self._undo()
+        except BaseException as error:
+            if not isinstance(error, OttlaError):  # of which one says that it has not begun
+                self._undo()
             raise
 
     async def __aexit__(

@@ -14,7 +14,7 @@ from typing import Any, Generic, NoReturn, Self, cast
 
 from ottla.codec.append import AppendFastPath, SendFastPath
 from ottla.codec.records import Headers
-from ottla.errors import Closed, LocalProtocolError
+from ottla.errors import Closed, LocalProtocolError, OttlaError
 from ottla.sdk.drivers.threads import ThreadDriver
 from ottla.sdk.produce.core import ProducerCore
 from ottla.sdk.produce.options import ProducerOptions
@@ -66,8 +66,9 @@ class Transaction(Generic[K, V]):
                 fast = self._fast = SendFastPath(self._producer._appends, again, time.time_ns)
                 self.send_soon = fast.accept  # type: ignore[method-assign] # as the producer's
             return self
-        except BaseException:
-            self._undo()
+        except BaseException as error:
+            if not isinstance(error, OttlaError):  # of which one says that it has not begun
+                self._undo()
             raise
 
     def __exit__(

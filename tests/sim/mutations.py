@@ -458,7 +458,7 @@ def _accepted_before_the_turn(send: Any) -> Any:
 
 
 def _callbacks_at_once(_: Any) -> Any:
-    def broken(self: ClientCore, call: Any) -> None:
+    def broken(self: ClientCore, call: Any, *place: Any, **how: Any) -> None:
         call()
 
     return broken
@@ -517,10 +517,10 @@ def _memory_is_never_given_back(_: Any) -> Any:
 
 
 def _released_at_once(send: Any) -> Any:
-    def broken(self: Sender, node: Any, target: Any, pairs: Any, now: float) -> None:
-        send(self, node, target, pairs, now)
+    def broken(self: Sender, node: Any, target: Any, batches: Any, now: float) -> None:
+        send(self, node, target, batches, now)
         if not self._options.acks:
-            for _, batch in pairs:
+            for batch in batches:
                 self.results._deliveries._room.give_back(batch.charged)
                 batch.charged = 0
 
@@ -528,10 +528,10 @@ def _released_at_once(send: Any) -> Any:
 
 
 def _settled_at_once(send: Any) -> Any:
-    def broken(self: Sender, node: Any, target: Any, pairs: Any, now: float) -> None:
-        send(self, node, target, pairs, now)
+    def broken(self: Sender, node: Any, target: Any, batches: Any, now: float) -> None:
+        send(self, node, target, batches, now)
         if not self._options.acks:
-            for _, batch in pairs:
+            for batch in batches:
                 self.results._deliveries.settled(batch.number)
 
     return broken
