@@ -9,7 +9,7 @@ from ottla.codec.rewrite import numbered
 from ottla.errors import EncodeError
 from ottla.proxy.control import Identity
 
-Some = Records | list[Record]
+SomeRecords = Records | list[Record]
 """Records of a client's batch."""
 
 
@@ -43,7 +43,7 @@ class Part:
 class Batch:
     """An upstream batch: open to more records until it is sealed.
 
-    As long as it is one client batch and nothing else, that is not opened, nor compressed anew.
+    A client batch that stays alone in it is neither opened nor compressed again.
     """
 
     __slots__ = ("_builder", "_whole", "compression", "count", "data", "parts", "since", "uncertain")
@@ -52,7 +52,7 @@ class Batch:
         self.compression = compression
         self.count = 0
         self._builder = BatchBuilder()
-        self._whole: tuple[RecordBatch, Some] | None = None
+        self._whole: tuple[RecordBatch, SomeRecords] | None = None
         """A client's batch, and the records in it."""
         self.parts: list[Part] = []
         self.since = now
@@ -66,7 +66,7 @@ class Batch:
         """Bytes before compression, about; of a client's batch that was not opened, as it came."""
         return len(self._whole[0].data) if self._whole else self._builder.size
 
-    def add(self, records: Some, sender: Sender, whole: RecordBatch | None = None) -> None:
+    def add(self, records: SomeRecords, sender: Sender, whole: RecordBatch | None = None) -> None:
         """
         Args:
             whole: the client's batch, if these are all of its records.
@@ -84,7 +84,7 @@ class Batch:
         self.parts.append(Part(sender, self.count, len(records)))
         self.count += len(records)
 
-    def takes(self, records: Some, sender: Sender) -> bool:
+    def takes(self, records: SomeRecords, sender: Sender) -> bool:
         """Add the records, unless their timestamps lie too far from those of others that are in the batch."""
         try:
             self.add(records, sender)

@@ -82,7 +82,7 @@ class Cluster:
         return known.leaders.get(partition, NO_LEADER) if known else NO_LEADER
 
     def is_gone(self, topic: str, partition: int, now: float) -> bool:
-        """The topic was made anew with fewer partitions (they never become fewer otherwise), or was deleted.
+        """The topic was deleted, or recreated with fewer partitions (they never become fewer otherwise).
 
         A node that has just started may not know a topic, but not for long.
         """

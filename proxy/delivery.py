@@ -54,7 +54,7 @@ from ottla.errors import (
     UnsupportedCompressionType,
     broker_error,
 )
-from ottla.proxy.batches import Batch, Result, Sender, Some
+from ottla.proxy.batches import Batch, Result, Sender, SomeRecords
 from ottla.proxy.cluster import NO_LEADER, Cluster
 from ottla.proxy.config import ProxyConfig
 from ottla.proxy.contained import as_ottla_error, contained
@@ -191,7 +191,7 @@ class Delivery:
         self,
         topic: str,
         partition: int,
-        records: Some,
+        records: SomeRecords,
         size: int,
         compression: Compression,
         sender: Sender,

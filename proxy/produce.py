@@ -33,7 +33,7 @@ from ottla.errors import (
     UnsupportedForMessageFormat,
     broker_error,
 )
-from ottla.proxy.batches import Result, Some
+from ottla.proxy.batches import Result, SomeRecords
 from ottla.proxy.cluster import Cluster
 from ottla.proxy.config import ProxyConfig
 from ottla.proxy.contained import contained
@@ -92,7 +92,7 @@ class ClientBatch(Numbered):
     """``None`` where the client is not idempotent."""
     waiting: list[Answered]
     """Who wants to hear the outcome; a retry adds itself."""
-    parts: dict[int, Some]
+    parts: dict[int, SomeRecords]
     """Partition -> the records that go there; their offsets are their indexes in the batch."""
     whole: RecordBatch | None
     """As it came, if all of its records stay where the client put them."""
@@ -230,7 +230,7 @@ class Rewriter:
             InvalidTimestamp: they may not fit a batch any more once they are parted.
         """
         records = _opened(batch)
-        parts: dict[int, Some] = {**ways.split(records, partition)}
+        parts: dict[int, SomeRecords] = {**ways.split(records, partition)}
         in_place = list(parts) == [partition]
         tally = self._tally(topic)
         tally.records += batch.count
@@ -454,7 +454,7 @@ def _size(batch: RecordBatch, records: Records) -> int:
     return len(batch.data) + 2 * records.memory
 
 
-def _fingerprints(parts: Mapping[int, Some]) -> dict[int, int]:
+def _fingerprints(parts: Mapping[int, SomeRecords]) -> dict[int, int]:
     """Index of a record in its batch -> the hash of all that is in it."""
     return {
         each.offset: hash((each.timestamp, each.key, each.value, each.headers))

@@ -281,6 +281,7 @@ class Teller:
         return cancelled
 
     def startle(self) -> None:
+        self.world.features["a teller is startled"] += 1
         startled, self.startled = self.startled, Outcome()
         startled.succeed(None)
 
@@ -476,7 +477,6 @@ class Transfers:
         elif way == "cut":
             self.clock.later(soon, lambda: self.network.cut(link, "the wire broke just now"))
             if chance.random() < 0.3:
-                self.features["a teller is startled"] += 1
                 self.clock.later(soon, teller.startle)
         elif way == "move":
             self.clock.later(soon, lambda: self.brokers.move_coordinators(teller.transactional_id))
