@@ -30,5 +30,6 @@ def test_kills_pauses_moves_and_restarts_break_no_promise(
     what = ["--load", load, "--kafka", kafka, "--seconds", str(seconds), "--seed", str(seed)]
     command = [sys.executable, "-m", "tests.chaos", *what, "--folder", str(tmp_path)]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=850)
-    assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
+    broken = [each.strip() for each in done.stdout.splitlines() if "BROKEN: " in each]
+    assert done.returncode == 0, f"{broken}\n{done.stdout}\n{done.stderr}"
     assert not [each for each in injected if each not in done.stdout], done.stdout

@@ -1,6 +1,5 @@
 """The load of transfers: tellers, each transfer a transaction in which polls are mixed with sends."""
 
-import contextlib
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator
@@ -117,15 +116,17 @@ class Transfers(Load):
 def await_settled(scene: Scene, seconds: float) -> list[str]:
     """Wait until no transaction is open; the partitions in which one still is after so many seconds."""
     until = time.monotonic() + seconds
-    open_ = ["nobody could be asked"]
-    while open_ and time.monotonic() < until:
-        with contextlib.suppress(KafkaException):
+    while True:
+        try:
             stable = scene.witness.ends(committed=True)
             ends = scene.witness.ends()
+        except KafkaException as error:
+            open_ = [f"the nodes do not answer: {error}"]
+        else:
             open_ = [f"{t}-{p}, {stable[t, p]} of {end}" for (t, p), end in ends.items() if stable[t, p] < end]
-        if open_:
-            time.sleep(0.5)
-    return open_
+        if not open_ or time.monotonic() > until:
+            return open_
+        time.sleep(0.5)
 
 
 def committed(bootstrap: str, topics: Iterable[str]) -> Iterator[tuple[str, dict[str, list[Received]]]]:

@@ -48,7 +48,7 @@ class Witness:
 
     def __init__(self, bootstrap: str, topics: Mapping[str, int]) -> None:
         self.bootstrap, self.topics = bootstrap, topics
-        self._admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
+        self._admin = _admin(bootstrap)
 
     def create_topics(self) -> None:
         config = {"min.insync.replicas": "2"}
@@ -131,7 +131,10 @@ class Witness:
         isolation = IsolationLevel.READ_COMMITTED if committed else IsolationLevel.READ_UNCOMMITTED
         latest: OffsetSpec = OffsetSpec.latest()  # type: ignore[no-untyped-call]
         wanted = {TopicPartition(topic, each): latest for topic, count in self.topics.items() for each in range(count)}
-        found = self._admin.list_offsets(wanted, isolation_level=isolation, request_timeout=10)
+        # Another client each time: in librdkafka 2.16 one that knows the leader goes on to ask with its old epoch when
+        # the same node has been elected anew. A client that nobody holds answers nothing.
+        admin = _admin(self.bootstrap)
+        found = admin.list_offsets(wanted, isolation_level=isolation, request_timeout=10)
         return {(place.topic, place.partition): future.result(15).offset for place, future in found.items()}
 
     def log(self, topic: str, *, committed: bool = False) -> dict[int, list[tuple[int, bytes, bytes]]]:
@@ -205,6 +208,10 @@ class GroupWitness:
             if place is not None and place[:2] == (self._group, self._topic) and isinstance(value, bytes):
                 commits.setdefault(place[2], []).append(struct.unpack_from(">hq", value)[1])
         return commits
+
+
+def _admin(bootstrap: str) -> AdminClient:
+    return AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
 
 
 def _reader(bootstrap: str, group: str, isolation: Isolation = "read_uncommitted") -> Consumer:

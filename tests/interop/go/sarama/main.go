@@ -309,26 +309,31 @@ func (r *reader) moved() bool {
 
 // Waits for a session behind those that are known, and follows it.
 func (r *reader) follow(known int) error {
+	r.mutex.Lock()
+	defer r.mutex.Unlock()
 	if !r.wait(transacting.Bound, func() bool { return r.joined > known }) {
 		return errLate
 	}
+	r.followed = r.joined
 	return nil
 }
 
-// Until the condition holds, which is asked with the mutex held; then this session is followed.
+// Waits until the condition holds; false if it does not in time. Called with the mutex held.
 func (r *reader) wait(most time.Duration, condition func() bool) bool {
-	late := time.AfterFunc(most, r.news.Broadcast)
-	defer late.Stop()
 	deadline := time.Now().Add(most)
-	r.mutex.Lock()
-	defer r.mutex.Unlock()
+	// It takes the mutex, or it might come between a look at the clock and the wait, and wake nobody.
+	late := time.AfterFunc(most, func() {
+		r.mutex.Lock()
+		defer r.mutex.Unlock()
+		r.news.Broadcast()
+	})
+	defer late.Stop()
 	for !condition() {
-		if time.Now().After(deadline) {
+		if !time.Now().Before(deadline) {
 			return false
 		}
 		r.news.Wait()
 	}
-	r.followed = r.joined
 	return true
 }
 
@@ -342,14 +347,9 @@ func (r *reader) rewind() error {
 }
 
 func (r *reader) poll() []transacting.Record {
-	late := time.AfterFunc(500*time.Millisecond, r.news.Broadcast)
-	defer late.Stop()
-	deadline := time.Now().Add(500 * time.Millisecond)
 	r.mutex.Lock()
 	defer r.mutex.Unlock()
-	for len(r.waiting) == 0 && r.joined == r.followed && time.Now().Before(deadline) {
-		r.news.Wait()
-	}
+	r.wait(500*time.Millisecond, func() bool { return len(r.waiting) > 0 || r.joined != r.followed })
 	r.positions = map[int32]int64{}
 	if r.joined != r.followed {
 		return nil
