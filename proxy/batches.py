@@ -1,13 +1,13 @@
-"""Upstream batches, made of the records of one or several clients' batches."""
+"""What goes to a partition of upstream: parts of clients' batches, and the batches that are made of them."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from ottla.codec.compression import UNLIMITED, Compression
-from ottla.codec.records import BatchBuilder, Record, RecordBatch, Records, parse_batch
+from ottla.codec.compression import Compression
+from ottla.codec.records import BatchBuilder, Record, RecordBatch, Records
 from ottla.codec.rewrite import numbered
 from ottla.errors import EncodeError
-from ottla.proxy.control import Identity
 
 SomeRecords = Records | list[Record]
 """Records of a client's batch."""
@@ -15,7 +15,7 @@ SomeRecords = Records | list[Record]
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What became of a client batch's part in one partition."""
+    """What became of a part."""
 
     error_code: int
     offset: int = -1
@@ -28,89 +28,103 @@ class Result:
 class Sender(Protocol):
     """A client's batch, parts of which are under way."""
 
-    def settled(self, partition: int, result: Result, now: float) -> None: ...
+    @property
+    def refused(self) -> bool:
+        """It is not to be stored, since a batch before it was not: those of its parts that were not sent never are."""
+
+    def parted(self) -> None:
+        """One of its parts has become two."""
+
+    def settled(self, part: "Part", result: Result, now: float) -> None:
+        """A part is stored, refused, or in doubt."""
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Part:
-    """A client batch's records within an upstream batch."""
+    """Records of a client's batch that go to the same partition.
+
+    Attributes:
+        first: its place among all those of its batch that go there.
+        size: bytes before compression, about.
+        since: when it came.
+        whole: the client's batch, if these are all of its records.
+        alone: it shares no batch any more: one with others was refused.
+    """
 
     sender: Sender
-    first: int
-    count: int
+    partition: int
+    records: SomeRecords
+    size: int
+    compression: Compression
+    since: float
+    whole: RecordBatch | None = None
+    first: int = 0
+    alone: bool = False
+
+    def halves(self) -> tuple["Part", "Part"]:
+        """The same in two, for what is too large together."""
+        half, each = len(self.records) // 2, self.size // len(self.records)
+
+        def some(start: int, end: int) -> Part:
+            records = self.records[start:end]
+            size = each * (end - start)
+            kind, place, since = self.compression, self.partition, self.since
+            return Part(self.sender, place, records, size, kind, since, None, self.first + start, alone=True)
+
+        return some(0, half), some(half, len(self.records))
 
 
 class Batch:
-    """An upstream batch: open to more records until it is sealed.
+    """Some parts under one sequence; what it is made of never changes.
 
-    A client batch that stays alone in it is neither opened nor compressed again.
+    Attributes:
+        tries: how often it was sent.
+        uncertain: an attempt ended without an answer that says whether it was stored.
+        stored: upstream has it.
+        refused: upstream will not take it under this sequence.
+        over: it was given up, and an answer that still comes is of no interest.
     """
 
-    __slots__ = ("_builder", "_whole", "compression", "count", "data", "parts", "since", "uncertain")
+    __slots__ = (
+        "count",
+        "data",
+        "in_flight",
+        "over",
+        "parts",
+        "refused",
+        "sequence",
+        "stored",
+        "tries",
+        "uncertain",
+    )
 
-    def __init__(self, compression: Compression, now: float) -> None:
-        self.compression = compression
-        self.count = 0
-        self._builder = BatchBuilder()
-        self._whole: tuple[RecordBatch, SomeRecords] | None = None
-        """A client's batch, and the records in it."""
-        self.parts: list[Part] = []
-        self.since = now
-        self.data: bytes | None = None
-        """As it was sent; a sealed batch takes no more records."""
-        self.uncertain = False
-        """An attempt ended without an answer that says whether it was stored."""
+    def __init__(self, parts: Sequence[Part], data: bytes, sequence: int) -> None:
+        self.parts = list(parts)
+        self.data, self.sequence = data, sequence
+        self.count = sum(len(part.records) for part in parts)
+        self.tries = 0
+        self.in_flight = self.uncertain = self.stored = self.refused = self.over = False
 
-    @property
-    def size(self) -> int:
-        """Bytes before compression, about; of a client's batch that was not opened, as it came."""
-        return len(self._whole[0].data) if self._whole else self._builder.size
 
-    def add(self, records: SomeRecords, sender: Sender, whole: RecordBatch | None = None) -> None:
-        """
-        Args:
-            whole: the client's batch, if these are all of its records.
+def built(parts: Sequence[Part], producer_id: int, epoch: int, sequence: int) -> tuple[int, bytes]:
+    """How many of the parts one batch takes, at least one, and its bytes.
 
-        Raises:
-            EncodeError: the timestamps lie too far from those of others that are in the batch.
-        """
-        if whole is not None and not self.parts:
-            self._whole = whole, records
-        else:
-            if self._whole is not None:
-                self._builder.extend(self._whole[1])
-                self._whole = None
-            self._builder.extend(records)
-        self.parts.append(Part(sender, self.count, len(records)))
-        self.count += len(records)
-
-    def takes(self, records: SomeRecords, sender: Sender) -> bool:
-        """Add the records, unless their timestamps lie too far from those of others that are in the batch."""
+    A client's batch that stays alone in it is neither opened nor compressed again. Parts whose timestamps lie too far
+    from those before them are left for the next batch.
+    """
+    whole = parts[0].whole
+    if len(parts) == 1 and whole is not None:
+        return 1, numbered(whole, producer_id, epoch, sequence)
+    builder, count = BatchBuilder(), 0
+    for part in parts:
         try:
-            self.add(records, sender)
+            builder.extend(part.records)
         except EncodeError:
-            return False
-        return True
-
-    def seal(self, identity: Identity, sequence: int) -> bytes:
-        if self.data is None and self._whole is not None:
-            self.data = numbered(self._whole[0], *identity, sequence)
-        elif self.data is None:
-            self.data = self._builder.build(
-                compression=self.compression,
-                producer_id=identity[0],
-                producer_epoch=identity[1],
-                base_sequence=sequence,
-            )
-        return self.data
-
-    def single_parts(self) -> list["Batch"]:
-        """A batch for each part."""
-        assert self.data is not None, "only a batch that was refused is taken apart"
-        records = parse_batch(self.data).records(UNLIMITED)
-        batches = []
-        for part in self.parts:
-            batch = Batch(self.compression, self.since)
-            batch.add(records[part.first : part.first + part.count], part.sender)
-            batches.append(batch)
-        return batches
+            if not count:
+                raise
+            break
+        count += 1
+    data = builder.build(
+        compression=parts[0].compression, producer_id=producer_id, producer_epoch=epoch, base_sequence=sequence
+    )
+    return count, data

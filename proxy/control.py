@@ -5,6 +5,7 @@ are asked until they are answered.
 """
 
 import logging
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import count
@@ -75,7 +76,7 @@ class Control:
         self._metadata, self._identity = _Question(), _Question()
         self._topics: dict[str, None] = {}
         self._nodes_wanted = True
-        self._identity_for: list[Callable[[Identity, float], None]] = []
+        self._identity_for: deque[Callable[[Identity, float], None]] = deque()
 
     def want_topics(self, *names: str) -> None:
         """Have the metadata of topics looked up soon."""
@@ -86,7 +87,7 @@ class Control:
         self._nodes_wanted = True
 
     def want_identity(self, then: Callable[[Identity, float], None]) -> None:
-        """Have upstream hand out a producer id."""
+        """Have upstream hand out a producer id, for ``then`` alone."""
         self._identity_for.append(then)
 
     @property
@@ -167,9 +168,9 @@ class Control:
         if answer.error_code:
             log.warning("no producer id for the proxy yet: %s", broker_error(answer.error_code))
             return
-        while self._identity_for:
-            self._identity_for[0]((answer.producer_id, answer.producer_epoch), now)
-            del self._identity_for[0]
+        self._identity.not_before = now
+        self._identity_for[0]((answer.producer_id, answer.producer_epoch), now)
+        self._identity_for.popleft()
 
     def _lost(self, error: OttlaError, now: float) -> None:
         assert self._link is not None, "a link that is lost was made"

@@ -115,6 +115,7 @@ class ProxyCore:
                 if session := self._sessions.pop(client, None):
                     with contained("a client has left"):
                         session.left()
+                        self.rewriter.left(client)
             case Connected(number):
                 self._on_link(number, lambda link: link.connected(now), now)
             case Received(number, data):
@@ -207,10 +208,12 @@ class ProxyCore:
             then()
 
     def _hold(self) -> None:
-        """Keep what is buffered within its bound."""
+        """Keep what is buffered within its bound: those are not read for whom more than a fair share is held."""
         full, room = self.config.max_buffered, self.config.max_buffered // 2
         if self.rewriter.buffered > full:
-            held = frozenset(client for client, session in self._sessions.items() if session.produces)
+            buffered = self.rewriter.buffered_of
+            share = full // len(buffered)
+            held = frozenset(client for client, size in buffered.items() if size >= share and client in self._sessions)
             if fresh := held - self._held:
                 self.actions.append(HoldClients(fresh, True))
             self._held = self._held | held

@@ -1,25 +1,20 @@
 """The way of rewritten records to upstream's partitions: exactly once each, in order, or given back in time.
 
-Theory of operation: every destination partition has a queue of batches. Records of several client batches share an
-upstream batch while it waits, so that many small pieces become few requests. Each node has a lane: one connection,
-one Produce request in flight, at most one batch for each partition in it (a broker serves one connection's requests
-one by one, so a second request would only wait there).
+Theory of operation: every producer has a `Stream` for each partition that it sends to, and a lane to each node: a
+connection of its own, because a broker serves the requests of a connection one by one. So a partition that is slow
+delays the producers that send to it, and nobody else.
 
 Rules:
-- All is sent with ``acks=-1`` under producer ids of the proxy's own, with contiguous sequences per partition.
-- A batch whose outcome is unknown is sent again, the same bytes under the same sequence: upstream stores it once.
-- A definite refusal does not advance the sequence. Of a shared batch it only means: try its parts one by one.
-- If upstream has forgotten the sequence of a batch whose outcome is unknown, or does not tell it within
-  `delivery_timeout`, it can never be known: that is what `Result.doubtful` tells. The producer id is then given up for
-  that partition, because upstream would take the next batch under the same sequence for this one.
+- A client's producer id goes upstream. A client without one is lent a producer of the proxy's own, which is its alone
+  until it leaves and everything of it is settled.
+- All is sent with ``acks=-1``.
 - Nothing waits for ever: whatever is older than `delivery_timeout` is given back, unless it is in flight, which
   `request_timeout` ends.
 """
 
 import heapq
 import logging
-import math
-from collections import deque
+from collections.abc import Callable, Iterable
 from functools import partial
 from itertools import count
 
@@ -30,276 +25,259 @@ from ottla.codec.apis.produce import (
     ProduceResponse,
     TopicProduceData,
 )
-from ottla.codec.compression import Compression
-from ottla.codec.records import RecordBatch
 from ottla.errors import (
-    BY_CODE,
-    CorruptMessage,
-    DuplicateSequenceNumber,
-    InvalidProducerEpoch,
-    InvalidProducerIdMapping,
-    InvalidRecord,
-    InvalidTimestamp,
-    LeaderNotAvailable,
-    MessageTooLarge,
     NotEnoughReplicas,
     OttlaError,
-    OutOfOrderSequenceNumber,
     ProducerFenced,
-    RecordListTooLarge,
-    RequestTimedOut,
-    UnknownProducerId,
     UnknownServerError,
     UnknownTopicOrPartition,
-    UnsupportedCompressionType,
     broker_error,
 )
-from ottla.proxy.batches import Batch, Result, Sender, SomeRecords
+from ottla.proxy.batches import Batch, Part, Result
 from ottla.proxy.cluster import NO_LEADER, Cluster
 from ottla.proxy.config import ProxyConfig
 from ottla.proxy.contained import as_ottla_error, contained
 from ottla.proxy.control import Control, Identity
 from ottla.proxy.link import Link, Links
+from ottla.proxy.streams import Settled, Stream, first_parts
 
 log = logging.getLogger("ottla.proxy")
 
 NEWEST_PRODUCE = 12
 REQUEST_BYTES = 8 * 2**20
 """A request is not filled beyond this, a single batch apart."""
+REQUESTS = 5
+"""That a lane has in flight at most."""
 BACKOFF, LONGEST_BACKOFF = 0.05, 1.0
+IDLE_LANE = 60.0
+"""Seconds after which a connection that carries nothing is closed."""
+LONG_REST = 600.0
+"""Seconds after which upstream may have forgotten a producer (`producer.id.expiration.ms` is a day, as it comes)."""
+_LOOK = 1.0
+"""Seconds between two looks for what has waited too long."""
 
-STORED = frozenset({0, DuplicateSequenceNumber.code})
-SEQUENCE_LOST = frozenset(
-    each.code
-    for each in (
-        OutOfOrderSequenceNumber,
-        UnknownProducerId,
-        InvalidProducerEpoch,
-        ProducerFenced,
-        InvalidProducerIdMapping,
-    )
-)
-"""Upstream's idea of the proxy's own producer differs from the proxy's."""
-SURELY_NOT_STORED = frozenset(each.code for each in (UnknownTopicOrPartition, NotEnoughReplicas, CorruptMessage))
-"""Retriable errors that say that nothing was stored. Others, NOT_LEADER_OR_FOLLOWER too, can come after the append."""
-OF_THE_CONTENT = frozenset(
-    each.code
-    for each in (
-        MessageTooLarge,
-        RecordListTooLarge,
-        InvalidTimestamp,
-        InvalidRecord,
-        UnsupportedCompressionType,
-    )
-)
-"""Refusals that the same bytes would have met on every earlier attempt too."""
+Sent = list[tuple[Stream, Batch]]
 
 
-class _Destination:
-    """A partition of upstream and what waits for it."""
+class Producer:
+    """One producer id upstream, and what is sent under it.
 
-    __slots__ = ("busy", "failures", "identity", "last_error", "partition", "queue", "sequence", "topic")
+    Attributes:
+        producer_id: ``None`` where it is the proxy's own, and there is none yet.
+        own: it is the proxy's, not a client's.
+    """
 
-    def __init__(self, topic: str, partition: int) -> None:
-        self.topic, self.partition = topic, partition
-        self.queue: deque[Batch] = deque()
-        self.identity: Identity | None = None
-        self.sequence = 0
-        """Of the next batch that is stored."""
-        self.busy = False
-        """It is in a lane or waits for its next try."""
-        self.failures = 0
-        self.last_error = LeaderNotAvailable.code
-        """Why its first batch is not stored yet."""
+    __slots__ = ("epoch", "lanes", "own", "producer_id", "streams")
 
-    def __str__(self) -> str:
-        return f"{self.topic}-{self.partition}"
+    def __init__(self, producer_id: int | None = None) -> None:
+        self.producer_id = producer_id
+        self.own = producer_id is None
+        self.epoch = 0
+        self.streams: dict[tuple[str, int], Stream] = {}
+        self.lanes: dict[int, _Lane] = {}
+
+    @property
+    def idle(self) -> bool:
+        return all(stream.idle for stream in self.streams.values())
 
 
 class _Lane:
-    """The way to one node."""
+    """A producer's way to one node."""
 
-    def __init__(self, node: int) -> None:
-        self.node = node
+    __slots__ = ("failures", "idle_since", "in_flight", "link", "node", "not_before", "producer", "ready", "version")
+
+    def __init__(self, producer: Producer, node: int, now: float) -> None:
+        self.producer, self.node = producer, node
         self.link: Link | None = None
         self.version = 0
-        self.ready: dict[_Destination, None] = {}
-        self.in_flight: deque[_Destination] = deque()
+        self.ready: dict[Stream, None] = {}
+        self.in_flight = 0
+        """Requests."""
         self.not_before = 0.0
         """Nothing goes before: the node was unreachable, or has asked for patience (a quota)."""
         self.failures = 0
-
-
-class _Identities:
-    """The proxy's own producer ids: one for all destinations, until it is given up for one of them."""
-
-    def __init__(self, control: Control) -> None:
-        self._control = control
-        self._newest: Identity | None = None
-        self._asked = False
-
-    def given(self, destination: _Destination) -> bool:
-        """Whether the destination has a producer id; if there is none to have, one is asked for."""
-        if destination.identity is None and self._newest is not None:
-            destination.identity, destination.sequence = self._newest, 0
-        if destination.identity is None and not self._asked:
-            self._control.want_identity(self._take)
-            self._asked = True
-        return destination.identity is not None
-
-    def abandon(self, destination: _Destination) -> None:
-        """Never use the destination's producer id for it again."""
-        if self._newest == destination.identity:
-            self._newest = None
-        destination.identity = None
-
-    def _take(self, identity: Identity, now: float) -> None:
-        self._asked, self._newest = False, identity
+        self.idle_since = now
 
 
 class Delivery:
-    """All destinations and lanes."""
+    """All producers and lanes."""
 
     def __init__(self, links: Links, cluster: Cluster, control: Control, config: ProxyConfig) -> None:
         self._links, self._cluster, self._control, self._config = links, cluster, control, config
-        self._destinations: dict[tuple[str, int], _Destination] = {}
-        self._lanes: dict[int, _Lane] = {}
-        self._later: list[tuple[float, int, _Destination]] = []
-        self._lane_due = math.inf
-        """When the first lane that must be patient may go on."""
+        self._busy: dict[Stream, Producer] = {}
+        """Streams that have something to settle."""
+        self._lanes: dict[_Lane, None] = {}
+        self._pressing: dict[_Lane, None] = {}
+        """Those to look at in the next `pump`."""
+        self._later: list[tuple[float, int, Callable[[float], None]]] = []
         self._next_look = 0.0
         """When to look next for what has waited too long."""
         self._seen = 0
         """Of `Cluster.changes`."""
         self._numbers = count()
-        self._identities = _Identities(control)
+        self._lent: dict[int, Producer] = {}
+        """Client -> the proxy's own producer that sends for it."""
+        self._free: list[Producer] = []
+        self._without_id: list[Producer] = []
 
     @property
     def idle(self) -> bool:
         """Nothing is under way."""
-        return not any(destination.queue for destination in self._destinations.values())
+        return not self._busy
 
     @property
     def deadline(self) -> float | None:
-        later = self._later[0][0] if self._later else math.inf
-        due = min(later, self._lane_due)
-        if any(lane.ready for lane in self._lanes.values()):
-            due = min(due, self._next_look)
-        return due if due < math.inf else None
+        if self._pressing:
+            return 0.0
+        later = self._later[0][0] if self._later else None
+        if not self._lanes and not self._busy:
+            return later
+        return self._next_look if later is None else min(later, self._next_look)
 
-    def put(
-        self,
-        topic: str,
-        partition: int,
-        records: SomeRecords,
-        size: int,
-        compression: Compression,
-        sender: Sender,
-        now: float,
-        whole: RecordBatch | None = None,
-    ) -> None:
-        """Deliver ``records`` (about ``size`` bytes) behind what the partition has already; then tell ``sender``.
+    # -- producers
 
-        Args:
-            whole: the client's batch, if these are all of its records.
-        """
-        destination = self._destinations.get((topic, partition))
-        if destination is None:
-            destination = self._destinations[topic, partition] = _Destination(topic, partition)
-        batch = destination.queue[-1] if destination.queue else None
-        if (
-            batch is None
-            or batch.data is not None
-            or batch.compression != compression
-            or batch.size + size > self._config.max_batch
-            or not batch.takes(records, sender)
-        ):
-            batch = Batch(compression, now)
-            batch.add(records, sender, whole)
-            destination.queue.append(batch)
-        if not destination.busy:
-            destination.busy = True
-            self._steer(destination, now)
+    def lent(self, client: int) -> Producer:
+        """The producer of the proxy's own that sends what a client has given no producer id."""
+        if client not in self._lent:
+            idle = next((each for each in self._free if each.idle), None)
+            if idle is not None:
+                self._free.remove(idle)
+            self._lent[client] = idle or Producer()
+        return self._lent[client]
+
+    def left(self, client: int) -> None:
+        """The client has gone."""
+        if producer := self._lent.pop(client, None):
+            self._free.append(producer)
+
+    def drop(self, producer: Producer) -> None:
+        """Nothing more will be sent by a producer; what is under way still comes to its end."""
+        for lane in list(producer.lanes.values()):
+            if not lane.in_flight and not lane.ready:
+                self._close(lane)
+
+    # -- in
+
+    def put(self, producer: Producer, topic: str, part: Part, now: float) -> None:
+        """Deliver a part behind what the producer sends to its partition already; then tell its sender."""
+        stream = producer.streams.get((topic, part.partition))
+        if stream is None:
+            stream = producer.streams[topic, part.partition] = Stream(topic, part.partition, producer.epoch)
+        stream.waiting.append(part)
+        self._busy[stream] = producer
+        self._steer(producer, stream, now)
+
+    def withdraw(self, producer: Producer, topic: str, partitions: Iterable[int], now: float) -> None:
+        """Take back what was not sent yet of clients' batches that are not to be stored any more."""
+        for partition in partitions:
+            if stream := producer.streams.get((topic, partition)):
+                self._settle(stream.withdraw(), now)
+                self._go_on(producer, stream, now)
 
     def pump(self, now: float) -> None:
         """Send what can be sent."""
         while self._later and self._later[0][0] <= now:
-            _, _, destination = heapq.heappop(self._later)
-            try:
-                self._give_back_the_expired(destination, now)
-                self._go_on(destination, now)
-            except Exception:
-                log.exception("a bug in the proxy, please report it: records for %s", destination)
-                self._try_later(destination, now)
+            _, _, call = heapq.heappop(self._later)
+            call(now)
         if now >= self._next_look:
-            self._next_look = now + 1.0
+            self._next_look = now + _LOOK
             self._look_for_the_expired(now)
+            self._close_the_idle(now)
         if self._seen != self._cluster.changes:
             self._seen = self._cluster.changes
-            self._steer_anew(now)
-        self._lane_due = math.inf
-        for lane in self._lanes.values():
-            if lane.ready and not lane.in_flight:
-                if now >= lane.not_before:
-                    self._drive_contained(lane, now)
-                else:
-                    self._lane_due = min(self._lane_due, lane.not_before)
+            for lane in list(self._lanes):
+                ready, lane.ready = lane.ready, {}
+                for stream in ready:
+                    self._steer(lane.producer, stream, now)
+        while self._pressing:
+            lane = next(iter(self._pressing))
+            del self._pressing[lane]
+            self._drive_contained(lane, now)
 
-    # -- where a destination goes
+    # -- where a stream goes
 
-    def _steer(self, destination: _Destination, now: float) -> None:
+    def _steer(self, producer: Producer, stream: Stream, now: float) -> None:
         """To the lane of its leader, or to a later try."""
         try:
-            self._steer_to_leader(destination, now)
+            self._steer_to_leader(producer, stream, now)
         except Exception:
-            log.exception("a bug in the proxy, please report it: the way for %s", destination)
-            self._try_later(destination, now)
+            log.exception("a bug in the proxy, please report it: the way for %s-%d", stream.topic, stream.partition)
+            self._try_later(producer, stream, now)
 
-    def _steer_to_leader(self, destination: _Destination, now: float) -> None:
-        node = self._cluster.leader(destination.topic, destination.partition)
-        if node == NO_LEADER or node not in self._cluster.nodes:
-            self._try_later(destination, now)
+    def _steer_to_leader(self, producer: Producer, stream: Stream, now: float) -> None:
+        if not stream.may_send():
             return
-        if node not in self._lanes:
-            self._lanes[node] = _Lane(node)
-        self._lanes[node].ready[destination] = None
+        node = self._cluster.leader(stream.topic, stream.partition)
+        if node == NO_LEADER or node not in self._cluster.nodes:
+            stream.broken = stream.patient = True
+            self._try_later(producer, stream, now)
+            return
+        lane = producer.lanes.get(node)
+        if lane is None:
+            lane = producer.lanes[node] = _Lane(producer, node, now)
+            self._lanes[lane] = None
+        lane.ready[stream] = None
+        self._pressing[lane] = None
 
-    def _steer_anew(self, now: float) -> None:
-        """Leaders have moved, perhaps of what is ready to be sent."""
-        for lane in list(self._lanes.values()):
-            ready, lane.ready = lane.ready, {}
-            for destination in ready:
-                self._steer(destination, now)
+    def _go_on(self, producer: Producer, stream: Stream, now: float) -> None:
+        """Something of a stream was answered, or has come to an end."""
+        if stream.needs_mending and not stream.in_flight:
+            if stream.patient and not stream.idle:
+                self._try_later(producer, stream, now)
+                return
+            self._mend(producer, stream, now)
+        if stream.idle:
+            self._busy.pop(stream, None)
+        elif not stream.needs_mending:
+            self._steer(producer, stream, now)
 
-    def _try_later(self, destination: _Destination, now: float) -> None:
-        due = now + min(BACKOFF * 2**destination.failures, LONGEST_BACKOFF)
-        destination.failures = min(destination.failures + 1, 10)
-        heapq.heappush(self._later, (due, next(self._numbers), destination))
-        self._control.want_topics(destination.topic)
+    def _try_later(self, producer: Producer, stream: Stream, now: float) -> None:
+        stream.failures = min(stream.failures + 1, 10)
+        self._control.want_topics(stream.topic)
+        pause = min(BACKOFF * 2 ** (stream.failures - 1), LONGEST_BACKOFF)
+        self._call_later(now + pause, partial(self._try_again, producer, stream))
+
+    def _try_again(self, producer: Producer, stream: Stream, now: float) -> None:
+        try:
+            self._give_back_the_expired(producer, stream, now)
+            if stream.needs_mending and not stream.in_flight:
+                self._mend(producer, stream, now)
+            self._go_on(producer, stream, now)
+        except Exception:
+            log.exception("a bug in the proxy, please report it: records for %s-%d", stream.topic, stream.partition)
+            self._try_later(producer, stream, now)
+
+    def _mend(self, producer: Producer, stream: Stream, now: float) -> None:
+        epoch = stream.epoch
+        self._settle(stream.mend(), now)
+        if stream.epoch != epoch:
+            log.info(
+                "a producer's records are numbered anew",
+                extra={"producer_id": producer.producer_id, "partition": f"{stream.topic}-{stream.partition}"},
+            )
+
+    def _call_later(self, due: float, call: Callable[[float], None]) -> None:
+        heapq.heappush(self._later, (due, next(self._numbers), call))
 
     def _look_for_the_expired(self, now: float) -> None:
-        """Among what is ready to be sent but is not: there is no producer id to have, or a node asks for patience."""
-        for lane in list(self._lanes.values()):
-            for destination in list(lane.ready):
-                self._give_back_the_expired(destination, now)
-                if not destination.queue:
-                    del lane.ready[destination]
-                    destination.busy = False
+        """Also where nothing is tried: there is no producer id to have, or a node asks for patience."""
+        limit = now - self._config.delivery_timeout
+        for stream, part in list(first_parts(self._busy)):
+            if part.since <= limit or self._cluster.is_gone(stream.topic, stream.partition, now):
+                producer = self._busy[stream]
+                self._give_back_the_expired(producer, stream, now)
+                self._go_on(producer, stream, now)
 
-    def _give_back_the_expired(self, destination: _Destination, now: float) -> None:
+    def _give_back_the_expired(self, producer: Producer, stream: Stream, now: float) -> None:
         """Give back what has waited too long, or what waits for a partition that is gone."""
         limit = self._config.delivery_timeout
-        gone = self._cluster.is_gone(destination.topic, destination.partition, now)
-        while destination.queue and (gone or now >= destination.queue[0].since + limit):
-            code = UnknownTopicOrPartition.code if gone else destination.last_error
-            doubtful = destination.queue[0].uncertain
+        gone = self._cluster.is_gone(stream.topic, stream.partition, now)
+        while not stream.in_flight and (oldest := stream.oldest) and (gone or now >= oldest.since + limit):
+            code = UnknownTopicOrPartition.code if gone else stream.last_error
             reason = "the topic has no such partition any more" if gone else f"tried for {limit:g} s"
-            if doubtful:
-                self._identities.abandon(destination)
-                message = f"{broker_error(code).name}: upstream did not say whether it stored it ({reason})"
-            else:
-                message = f"{broker_error(code).name}: upstream did not take it ({reason})"
-            self._settle(destination, Result(code, message=message, doubtful=doubtful), now)
+            said = "say whether it stored it" if stream.doubtful else "take it"
+            message = f"{broker_error(code).name}: upstream did not {said} ({reason})"
+            self._settle(stream.expire(Result(code, message=message, doubtful=stream.doubtful)), now)
 
     # -- the lanes
 
@@ -314,33 +292,45 @@ class Delivery:
                 lane.link.end(as_ottla_error(bug), now)
 
     def _drive(self, lane: _Lane, now: float) -> None:
+        if not lane.ready or lane.in_flight >= REQUESTS:
+            return
+        if now < lane.not_before:
+            self._call_later(lane.not_before, partial(self._press, lane))
+            return
+        address = self._cluster.nodes[lane.node]
+        if lane.link is not None and lane.link.open and lane.link.address != address and not lane.in_flight:
+            lane.link.close()  # the node has moved
+            lane.link = None
         if lane.link is None or not lane.link.open:
-            address = self._cluster.nodes[lane.node]
             ready, lost = partial(self._ready, lane), partial(self._lost, lane)
             lane.link = self._links.connect(address, now, ready=ready, lost=lost)
-        elif lane.link.ready:
-            if lane.link.address != self._cluster.nodes.get(lane.node):
-                lane.link.close()  # the node has moved
-                lane.link = None
-                self._drive(lane, now)
-            else:
-                self._send(lane, lane.link, now)
+        elif lane.link.ready and self._has_id(lane.producer):
+            while lane.ready and lane.in_flight < REQUESTS and self._send(lane, lane.link, now):
+                pass
 
-    def _send(self, lane: _Lane, link: Link, now: float) -> None:
-        by_topic: dict[str, list[PartitionProduceData]] = {}
+    def _press(self, lane: _Lane, now: float) -> None:
+        self._pressing[lane] = None
+
+    def _send(self, lane: _Lane, link: Link, now: float) -> bool:
+        """One request with a batch of each stream that is ready; whether there was any."""
+        sent: Sent = []
         size = 0
-        for destination in list(lane.ready):
-            if self._identities.given(destination) and (data := self._sealed(lane, destination, now)):
-                if size and size + len(data) > REQUEST_BYTES:
-                    break
-                size += len(data)
-                del lane.ready[destination]
-                lane.in_flight.append(destination)
-                by_topic.setdefault(destination.topic, []).append(
-                    PartitionProduceData(index=destination.partition, records=data)
-                )
-        if not lane.in_flight:
-            return
+        by_topic: dict[str, list[PartitionProduceData]] = {}
+        for stream in list(lane.ready):
+            if sent and size >= REQUEST_BYTES:
+                break
+            if (batch := self._next(lane, stream, now)) is None:
+                continue
+            size += len(batch.data)
+            sent.append((stream, batch))
+            if not stream.may_send():
+                del lane.ready[stream]
+            by_topic.setdefault(stream.topic, []).append(
+                PartitionProduceData(index=stream.partition, records=batch.data)
+            )
+        if not sent:
+            return False
+        lane.in_flight += 1
         link.ask(
             ProduceRequest(
                 acks=-1,
@@ -352,110 +342,124 @@ class Delivery:
             ProduceResponse,
             lane.version,
             deadline=now + self._config.request_timeout,
-            answered=partial(self._answered, lane),
-            failed=partial(self._unanswered, lane),
+            answered=partial(self._answered, lane, sent),
+            failed=partial(self._unanswered, lane, sent),
         )
+        return True
 
-    def _sealed(self, lane: _Lane, destination: _Destination, now: float) -> bytes | None:
-        """The bytes of the destination's first batch; ``None`` if it has none, and is given back."""
+    def _next(self, lane: _Lane, stream: Stream, now: float) -> Batch | None:
+        """The batch of a stream that goes now; ``None`` if it has none, and is not ready any more."""
+        producer = lane.producer
         try:
-            return destination.queue[0].seal(destination.identity or (-1, -1), destination.sequence)
+            if stream.exhausted:
+                self._give_back_the_rest(producer, stream, now)
+            elif stream.may_send() and producer.producer_id is not None:
+                if not stream.in_flight and now >= stream.sent_at + LONG_REST:
+                    stream.rested()
+                stream.sent_at = now
+                return stream.next(producer.producer_id, self._config.max_batch)
         except Exception:
-            log.exception("a bug in the proxy, please report it: a batch for %s", destination)
-            del lane.ready[destination]
+            log.exception("a bug in the proxy, please report it: a batch for %s-%d", stream.topic, stream.partition)
             refusal = Result(UnknownServerError.code, message="the proxy cannot make a batch of these records")
-            self._settle(destination, refusal, now)
-            self._go_on(destination, now)
-            return None
+            if stream.waiting:
+                self._settle([(stream.waiting.popleft(), refusal)], now)
+        lane.ready.pop(stream, None)
+        return None
 
     def _ready(self, lane: _Lane, now: float) -> None:
         assert lane.link is not None, "a link that is ready was made"
         lane.version = lane.link.version(ProduceRequest, NEWEST_PRODUCE)
         lane.failures = 0
+        self._pressing[lane] = None
 
     def _lost(self, lane: _Lane, error: OttlaError, now: float) -> None:
         lane.link = None
-        if lane.in_flight:  # never so but for a bug: the link has told of each request already
-            self._unanswered(lane, error, now)
         lane.not_before = now + min(BACKOFF * 2**lane.failures, LONGEST_BACKOFF)
         if lane.failures == 0 and lane.ready:
             log.warning("records wait for a connection: %s", error, extra={"node": lane.node})
         lane.failures = min(lane.failures + 1, 10)
         ready, lane.ready = lane.ready, {}
-        for destination in ready:  # the leader may be another by now
-            self._try_later(destination, now)
+        for stream in ready:  # the leader may be another by now
+            if stream.may_send():
+                stream.broken = stream.patient = True
+                if not stream.in_flight:
+                    self._try_later(lane.producer, stream, now)
 
-    def _unanswered(self, lane: _Lane, error: OttlaError, now: float) -> None:
-        sent, lane.in_flight = lane.in_flight, deque()
+    def _unanswered(self, lane: _Lane, sent: Sent, error: OttlaError, now: float) -> None:
+        lane.in_flight -= 1
         log.warning("no answer for records, so they are sent again: %s", error, extra={"node": lane.node})
-        for destination in sent:
-            if destination.queue:
-                destination.queue[0].uncertain = True
-            destination.last_error = RequestTimedOut.code
-            self._try_later(destination, now)
+        for stream, batch in sent:
+            if batch.in_flight:  # not judged before this was raised
+                stream.unanswered(batch)
+                lane.ready.pop(stream, None)
+                self._go_on(lane.producer, stream, now)
 
-    def _answered(self, lane: _Lane, answer: ProduceResponse, now: float) -> None:
+    def _answered(self, lane: _Lane, sent: Sent, answer: ProduceResponse, now: float) -> None:
         results = {(topic.name, each.index): each for topic in answer.responses for each in topic.partition_responses}
-        lane.not_before = now + answer.throttle_time_ms / 1000
-        while lane.in_flight:  # until it is judged: if that raises, the rest is sent again
-            destination = lane.in_flight[0]
-            result = results.get((destination.topic, destination.partition))
+        lane.not_before = max(lane.not_before, now + answer.throttle_time_ms / 1000)
+        for stream, batch in sent:
+            result = results.get((stream.topic, stream.partition))
             if result is None:
                 missing = UnknownServerError.code
-                result = PartitionProduceResponse(index=destination.partition, error_code=missing, base_offset=-1)
-            self._judge(destination, result, now)
-            lane.in_flight.popleft()
+                result = PartitionProduceResponse(index=stream.partition, error_code=missing, base_offset=-1)
+            self._judge(lane.producer, stream, batch, result, now)
+        lane.in_flight -= 1
+        lane.idle_since = now
+        self._pressing[lane] = None
 
     # -- outcomes
 
-    def _judge(self, destination: _Destination, answer: PartitionProduceResponse, now: float) -> None:
-        """Act on upstream's answer to the destination's first batch."""
-        batch, code = destination.queue[0], answer.error_code
-        if code in SEQUENCE_LOST:
-            self._sequence_lost(destination, code, now)
-        elif code == UnknownServerError.code or BY_CODE.get(code, UnknownServerError).retriable:
-            destination.last_error = code
-            batch.uncertain = batch.uncertain or code not in SURELY_NOT_STORED
-            self._try_later(destination, now)
-        else:
-            if code in STORED:
-                destination.sequence = (destination.sequence + batch.count) & 0x7FFFFFFF
-                self._settle(destination, Result(0, answer.base_offset if code == 0 else -1), now)
-            elif batch.uncertain and code not in OF_THE_CONTENT:
-                self._identities.abandon(destination)
-                self._settle(destination, Result(code, message=answer.error_message, doubtful=True), now)
-            elif len(batch.parts) > 1:
-                destination.queue.popleft()
-                destination.queue.extendleft(reversed(batch.single_parts()))
-            else:
-                self._settle(destination, Result(code, message=answer.error_message), now)
-            self._go_on(destination, now)
+    def _judge(
+        self, producer: Producer, stream: Stream, batch: Batch, answer: PartitionProduceResponse, now: float
+    ) -> None:
+        """Act on upstream's answer to a batch."""
+        self._settle(stream.answered(batch, answer.error_code, answer.base_offset, answer.error_message), now)
+        self._go_on(producer, stream, now)
 
-    def _sequence_lost(self, destination: _Destination, code: int, now: float) -> None:
-        name = broker_error(code).name
-        log.warning("upstream has lost a sequence", extra={"partition": str(destination), "error": name})
-        self._identities.abandon(destination)
-        batch = destination.queue[0]
-        if batch.uncertain:
-            message = f"{name}: upstream no longer knows whether it stored this batch"
-            self._settle(destination, Result(code, message=message, doubtful=True), now)
-            self._go_on(destination, now)
-        else:
-            batch.data = None
-            self._try_later(destination, now)
-
-    def _settle(self, destination: _Destination, result: Result, now: float) -> None:
-        """The destination's first batch is done with: tell the clients."""
-        batch = destination.queue.popleft()
-        destination.failures, destination.last_error = 0, LeaderNotAvailable.code
-        for part in batch.parts:
-            offset = result.offset + part.first if result.offset >= 0 else -1
-            told = Result(result.error_code, offset, result.message, result.doubtful)
+    def _settle(self, settled: Settled, now: float) -> None:
+        """Tell clients what became of their records."""
+        for part, result in settled:
             with contained("records of a client are settled"):
-                part.sender.settled(destination.partition, told, now)
+                part.sender.settled(part, result, now)
 
-    def _go_on(self, destination: _Destination, now: float) -> None:
-        """The destination is neither in flight nor waiting for its next try: on with what it has, if anything."""
-        destination.busy = bool(destination.queue)
-        if destination.busy:
-            self._steer(destination, now)
+    # -- producer ids
+
+    def _has_id(self, producer: Producer) -> bool:
+        """Whether there is a producer id; if there is none, one is asked for."""
+        if producer.producer_id is None and producer not in self._without_id:
+            self._control.want_identity(partial(self._take_id, producer))
+            self._without_id.append(producer)
+        return producer.producer_id is not None
+
+    def _take_id(self, producer: Producer, identity: Identity, now: float) -> None:
+        producer.producer_id, producer.epoch = identity
+        for stream in producer.streams.values():
+            stream.renewed(producer.epoch)
+        for lane in producer.lanes.values():
+            self._pressing[lane] = None
+        self._without_id.remove(producer)
+
+    def _give_back_the_rest(self, producer: Producer, stream: Stream, now: float) -> None:
+        """The stream has had every epoch that there is."""
+        if producer.own:
+            self._lent = {client: each for client, each in self._lent.items() if each is not producer}
+            result = Result(NotEnoughReplicas.code, message="the proxy needs another producer id: send it again")
+        else:
+            why = "the producer id has had every epoch that there is: open a new producer"
+            result = Result(ProducerFenced.code, message=why)
+        while stream.waiting:
+            self._settle([(stream.waiting.popleft(), result)], now)
+        self._busy.pop(stream, None)
+
+    # -- connections
+
+    def _close_the_idle(self, now: float) -> None:
+        for lane in list(self._lanes):
+            if not lane.in_flight and not lane.ready and now >= lane.idle_since + IDLE_LANE:
+                self._close(lane)
+
+    def _close(self, lane: _Lane) -> None:
+        if lane.link is not None:
+            lane.link.close()
+        del self._lanes[lane], lane.producer.lanes[lane.node]
+        self._pressing.pop(lane, None)

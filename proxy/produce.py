@@ -9,8 +9,8 @@ Rules:
 
 import logging
 import re
-from collections import deque
-from collections.abc import Callable, Mapping
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 
 from ottla.codec.apis.metadata import MetadataResponse
@@ -25,7 +25,6 @@ from ottla.errors import (
     InvalidTimestamp,
     InvalidTopic,
     NotEnoughReplicas,
-    OutOfOrderSequenceNumber,
     PolicyViolation,
     ProducerFenced,
     UnknownServerError,
@@ -33,12 +32,12 @@ from ottla.errors import (
     UnsupportedForMessageFormat,
     broker_error,
 )
-from ottla.proxy.batches import Result, SomeRecords
+from ottla.proxy.batches import Part, Result, SomeRecords
 from ottla.proxy.cluster import Cluster
 from ottla.proxy.config import ProxyConfig
 from ottla.proxy.contained import contained
 from ottla.proxy.control import Control
-from ottla.proxy.delivery import Delivery
+from ottla.proxy.delivery import Delivery, Producer
 from ottla.proxy.producers import Numbered, Outcome, Producers, Window
 from ottla.proxy.routing import Routes, TopicRules, routes
 
@@ -77,37 +76,48 @@ class Tally:
     """Batches."""
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, kw_only=True)
 class ClientBatch(Numbered):
     """A client's batch under way. Its parts settle one by one (see `Result`)."""
 
     rewriter: "Rewriter"
+    producer: Producer
+    client: int
     topic: str
     partition: int
     """The one that the client chose."""
-    compression: Compression
+    batch: RecordBatch
+    records: Records
+    ways: Routes
     size: int
     """Bytes that it takes in memory, about."""
     window: "Window[ClientBatch] | None"
     """``None`` where the client is not idempotent."""
     waiting: list[Answered]
     """Who wants to hear the outcome; a retry adds itself."""
-    parts: dict[int, SomeRecords]
+    parts: dict[int, SomeRecords] = field(default_factory=dict)
     """Partition -> the records that go there; their offsets are their indexes in the batch."""
-    whole: RecordBatch | None
-    """As it came, if all of its records stay where the client put them."""
-    open_parts: int = 0
-    offset: int = -1
-    failures: dict[int, Result] = field(default_factory=dict)
+    left_out: set[int] = field(default_factory=set)
+    """Indexes of records that were stored before."""
+    unstored: list[Part] = field(default_factory=list)
 
-    def settled(self, partition: int, result: Result, now: float) -> None:
-        if result.error_code:
-            self.failures[partition] = result
-        elif self.whole is not None:
-            self.offset = result.offset
+    def parted(self) -> None:
+        self.open_parts += 1
+
+    def settled(self, part: Part, result: Result, now: float) -> None:
         self.open_parts -= 1
+        if result.error_code:
+            self.unstored.append(part)
+            self.rewriter.failed(self, result, now)
+        elif part.whole is not None:
+            self.offset = result.offset
         if self.open_parts == 0:
             self.rewriter.finished(self, now)
+
+    def fingerprints(self) -> Iterable[tuple[int, bool]]:
+        lost = {each.offset for part in self.unstored for each in part.records}
+        for index, fingerprint in enumerate(_fingerprints(self.records)):
+            yield fingerprint, self.begun and index not in lost
 
 
 @dataclass(slots=True)
@@ -118,6 +128,7 @@ class _Parked:
     partition: int
     data: Buffer
     transactional: bool
+    client: int
     answered: Answered
     deadline: float
 
@@ -128,10 +139,12 @@ class Rewriter:
     def __init__(
         self, rules: TopicRules, cluster: Cluster, control: Control, delivery: Delivery, config: ProxyConfig
     ) -> None:
-        self.producers: Producers[ClientBatch] = Producers()
+        self.producers: Producers[ClientBatch] = Producers(delivery.drop)
         self.tallies: dict[str, Tally] = {}
         self.buffered = 0
         """Bytes of records on their way, about."""
+        self.buffered_of: Counter[int] = Counter()
+        """The same by client."""
         self._rules, self._cluster, self._control, self._delivery = rules, cluster, control, delivery
         self._config = config
         self._routes: dict[str, Routes] = {}
@@ -144,14 +157,22 @@ class Rewriter:
     # -- in
 
     def offer(
-        self, topic: str, partition: int, data: Buffer | None, transactional: bool, answered: Answered, now: float
+        self,
+        topic: str,
+        partition: int,
+        data: Buffer | None,
+        transactional: bool,
+        client: int,
+        answered: Answered,
+        now: float,
     ) -> None:
         """Deliver the record set ``data`` that a client sent for a partition; ``answered`` hears what became of it."""
         if not _LEGAL_NAME.fullmatch(topic):
             answered(Outcome(InvalidTopic.code, error_message="there can be no topic of this name"), now)
             return
+        parked = _Parked(topic, partition, data or b"", transactional, client, answered, now + METADATA_WAIT)
         if topic in self._cluster.topics and topic not in self._parked:
-            self._accept(topic, partition, data or b"", transactional, answered, now)
+            self._accept(parked, now)
             return
         try:
             self._check_room()
@@ -159,15 +180,17 @@ class Rewriter:
             answered(Outcome(error.code, error_message=error.detail), now)
             return
         self._control.want_topics(topic)
-        parked = _Parked(topic, partition, data or b"", transactional, answered, now + METADATA_WAIT)
         self._parked.setdefault(topic, deque()).append(parked)
-        self.buffered += len(data or b"")
+        self._count(client, len(parked.data))
 
-    def _accept(
-        self, topic: str, partition: int, data: Buffer, transactional: bool, answered: Answered, now: float
-    ) -> None:
+    def left(self, client: int) -> None:
+        """A client has gone; what it has sent goes its way."""
+        self._delivery.left(client)
+
+    def _accept(self, offered: _Parked, now: float) -> None:
+        topic, partition, answered = offered.topic, offered.partition, offered.answered
         try:
-            batch = _checked(data, transactional)
+            batch = _checked(offered.data, offered.transactional)
             ways = self._routes_of(topic)
             partitions = self._cluster.topics[topic].leaders
             if len(partitions) < ways.partitions:
@@ -178,9 +201,13 @@ class Rewriter:
                 )
             if partition not in partitions:
                 raise UnknownTopicOrPartition(f"{topic} has no partition {partition}")
+            producer: Producer
             window = None
-            if batch.producer_id != NO_PRODUCER_ID:
-                window = self.producers.window(batch.producer_id, topic, partition)
+            if batch.producer_id == NO_PRODUCER_ID:
+                producer = self._delivery.lent(offered.client)
+            else:
+                producer = known = self.producers.known(batch.producer_id)
+                window = known.window(topic, partition)
                 match window.look_up(batch.producer_epoch, batch.base_sequence, batch.count):
                     case ClientBatch() as under_way:
                         under_way.waiting.append(answered)
@@ -189,17 +216,42 @@ class Rewriter:
                         answered(outcome, now)
                         return
             self._check_room()
-            client_batch = self._sorted(topic, partition, batch, ways, window)
+            records = _opened(batch)
         except BrokerError as error:
             self._tally(topic).refused += 1
             if isinstance(error, ProducerFenced):
                 self._tell_of_fencing(batch.producer_id, topic, error)
             answered(Outcome(error.code, error_message=error.detail or None), now)
             return
-        client_batch.waiting.append(answered)
-        self.buffered += client_batch.size
-        if window is None or window.begin(client_batch):
+        client_batch = ClientBatch(
+            epoch=batch.producer_epoch,
+            base_sequence=batch.base_sequence,
+            count=batch.count,
+            rewriter=self,
+            producer=producer,
+            client=offered.client,
+            topic=topic,
+            partition=partition,
+            batch=batch,
+            records=records,
+            ways=ways,
+            size=_size(batch, records),
+            window=window,
+            waiting=[answered],
+        )
+        self._count(client_batch.client, client_batch.size)
+        if window is None:
             self._deliver(client_batch, now)
+        else:
+            window.begin(client_batch)
+            self._deliver_due(window, now)
+
+    def _count(self, client: int, size: int) -> None:
+        """So many more bytes are held for a client."""
+        self.buffered += size
+        self.buffered_of[client] += size
+        if not self.buffered_of[client]:
+            del self.buffered_of[client]
 
     def _tell_of_fencing(self, producer_id: int, topic: str, error: ProducerFenced) -> None:
         """Once for each producer: some clients keep on sending, and hide why nothing arrives."""
@@ -220,95 +272,90 @@ class Rewriter:
         if self.buffered > 2 * self._config.max_buffered:
             raise NotEnoughReplicas("the proxy's buffer is full, because upstream takes no records at the moment")
 
-    def _sorted(
-        self, topic: str, partition: int, batch: RecordBatch, ways: Routes, window: "Window[ClientBatch] | None"
-    ) -> ClientBatch:
-        """The records by destination.
-
-        Raises:
-            InvalidRecord: they are damaged.
-            InvalidTimestamp: they may not fit a batch any more once they are parted.
-        """
-        records = _opened(batch)
-        parts: dict[int, SomeRecords] = {**ways.split(records, partition)}
-        in_place = list(parts) == [partition]
-        tally = self._tally(topic)
+    def _sort(self, batch: ClientBatch) -> bool:
+        """Sort the records by destination; whether all of them stay where the client put them."""
+        parts: dict[int, SomeRecords] = {**batch.ways.split(batch.records, batch.partition)}
+        in_place = list(parts) == [batch.partition]
+        tally = self._tally(batch.topic)
         tally.records += batch.count
-        tally.keyless += records.keyless
-        tally.misplaced += batch.count - len(parts.get(partition, ()))
-        if window is not None and window.has_stored_ahead:
-            marks = _fingerprints(parts)
-            stored = window.stored_already(batch.base_sequence, [marks.get(index, 0) for index in range(batch.count)])
-            if stored:
+        tally.keyless += batch.records.keyless
+        tally.misplaced += batch.count - len(parts.get(batch.partition, ()))
+        if batch.window is not None and batch.window.remembers_stored:
+            batch.left_out = batch.window.stored_already(_fingerprints(batch.records))
+            if batch.left_out:
                 in_place = False
-                kept = {place: [each for each in part if each.offset not in stored] for place, part in parts.items()}
+                kept = {
+                    place: [each for each in part if each.offset not in batch.left_out] for place, part in parts.items()
+                }
                 parts = {place: part for place, part in kept.items() if part}
-        return ClientBatch(
-            epoch=batch.producer_epoch,
-            base_sequence=batch.base_sequence,
-            count=batch.count,
-            rewriter=self,
-            topic=topic,
-            partition=partition,
-            compression=Compression(batch.compression),
-            size=_size(batch, records),
-            window=window,
-            waiting=[],
-            parts=parts,
-            whole=batch if in_place else None,
-        )
+        batch.parts = parts
+        return in_place
+
+    def _deliver_due(self, window: "Window[ClientBatch]", now: float) -> None:
+        while batch := window.due():
+            self._deliver(batch, now)
 
     def _deliver(self, batch: ClientBatch, now: float) -> None:
-        parts = dict(batch.parts)
-        batch.open_parts = len(parts)
-        if not parts:
+        batch.begun = True
+        in_place = self._sort(batch)
+        batch.open_parts = len(batch.parts)
+        if not batch.parts:
             self.finished(batch, now)
-        each, put = batch.size // max(batch.count, 1), self._delivery.put
-        for destination, part in parts.items():
-            size = each * len(part)
+            return
+        each, compression = batch.size // max(batch.count, 1), Compression(batch.batch.compression)
+        for destination, records in batch.parts.items():
+            size, whole = each * len(records), batch.batch if in_place else None
+            part = Part(batch, destination, records, size, compression, now, whole)
             try:
-                put(batch.topic, destination, part, size, batch.compression, batch, now, batch.whole)
+                self._delivery.put(batch.producer, batch.topic, part, now)
             except Exception:
                 log.exception("a bug in the proxy, please report it: records for %s-%d", batch.topic, destination)
-                batch.settled(destination, Result(UnknownServerError.code, message=_BUG), now)
+                batch.settled(part, Result(UnknownServerError.code, message=_BUG), now)
 
     # -- out
 
-    def finished(self, batch: ClientBatch, now: float) -> None:
-        """Every part of a batch is settled."""
+    def failed(self, batch: ClientBatch, result: Result, now: float) -> None:
+        """A part of a batch is not stored, or in doubt."""
         try:
-            outcome, followers = self._judged(batch)
+            self._fail(batch, result, now)
         except Exception:
             log.exception("a bug in the proxy, please report it: records for %s-%d", batch.topic, batch.partition)
-            outcome = Outcome(UnknownServerError.code, error_message=_BUG)
-            followers = [each for each in batch.window.abandon() if each is not batch] if batch.window else []
-        self._tell(batch, outcome, now)
-        for follower in followers:
-            self._tell(follower, Outcome(OutOfOrderSequenceNumber.code, error_message="a batch before it failed"), now)
-        if batch.window is not None and batch.window.under_way:
-            self._deliver(batch.window.under_way[0], now)
+            batch.refused, batch.failure = True, Result(UnknownServerError.code, message=_BUG, doubtful=True)
 
-    def _judged(self, batch: ClientBatch) -> tuple[Outcome, list[ClientBatch]]:
-        """What the clients of a batch are told, and the batches that were to follow it and are refused with it."""
-        followers: list[ClientBatch] = []
-        if batch.failures:
-            worst = max(batch.failures.values(), key=lambda result: result.doubtful)
-            self._log_refusal(batch, worst)
-            if batch.window is not None:
-                stored = _fingerprints(
-                    {place: part for place, part in batch.parts.items() if place not in batch.failures}
-                )
-                followers = batch.window.fail(stored, fence=worst.doubtful)
-            fenced = worst.doubtful and batch.window is not None
-            outcome = Outcome(ProducerFenced.code if fenced else worst.error_code, error_message=worst.message)
-        else:
-            outcome = Outcome(0, batch.offset)
-            if batch.window is not None:
-                batch.window.succeed(outcome)
-        return outcome, followers
+    def _fail(self, batch: ClientBatch, result: Result, now: float) -> None:
+        window = batch.window
+        if window is None:
+            batch.failure = batch.failure or result
+        elif not batch.refused:  # what follows may not be stored before it
+            batch.failure = result
+            for each in window.failed(batch):
+                self._delivery.withdraw(each.producer, each.topic, each.parts, now)
+        elif result.doubtful:
+            window.fence()
+            batch.failure = batch.failure and result
+
+    def finished(self, batch: ClientBatch, now: float) -> None:
+        """Every part of a batch is settled."""
+        window = batch.window
+        if window is None:
+            self._tell(batch, batch.outcome(), now)
+            return
+        while over := window.over():
+            try:
+                outcome = window.judged(over)
+            except Exception:
+                log.exception("a bug in the proxy, please report it: records for %s-%d", batch.topic, batch.partition)
+                outcome = Outcome(UnknownServerError.code, error_message=_BUG)
+                for each in window.abandon():
+                    self._tell(each, outcome, now)
+            self._tell(over, outcome, now)
+        self._deliver_due(window, now)
 
     def _tell(self, batch: ClientBatch, outcome: Outcome, now: float) -> None:
-        self.buffered -= batch.size
+        with contained("records are over"):
+            self._count(batch.client, -batch.size)
+            if batch.failure is not None:
+                self._log_refusal(batch, batch.failure)
         waiting, batch.waiting = batch.waiting, []
         for answered in waiting:
             with contained("a client is told what became of its records"):
@@ -338,7 +385,7 @@ class Rewriter:
         for topic, parked in list(self._parked.items()):
             while parked and parked[0].deadline <= now:
                 each = parked.popleft()
-                self.buffered -= len(each.data)
+                self._count(each.client, -len(each.data))
                 message = f"upstream has not described {topic} within {METADATA_WAIT:g} s"
                 each.answered(Outcome(UnknownTopicOrPartition.code, error_message=message), now)
             if not parked:
@@ -350,9 +397,9 @@ class Rewriter:
         return min((parked[0].deadline for parked in self._parked.values()), default=None)
 
     def _unpark(self, each: _Parked, now: float) -> None:
-        self.buffered -= len(each.data)
+        self._count(each.client, -len(each.data))
         try:
-            self._accept(each.topic, each.partition, each.data, each.transactional, each.answered, now)
+            self._accept(each, now)
         except Exception:
             log.exception("a bug in the proxy, please report it: records for %s-%d", each.topic, each.partition)
             each.answered(Outcome(UnknownServerError.code, error_message=_BUG), now)
@@ -454,10 +501,6 @@ def _size(batch: RecordBatch, records: Records) -> int:
     return len(batch.data) + 2 * records.memory
 
 
-def _fingerprints(parts: Mapping[int, SomeRecords]) -> dict[int, int]:
-    """Index of a record in its batch -> the hash of all that is in it."""
-    return {
-        each.offset: hash((each.timestamp, each.key, each.value, each.headers))
-        for part in parts.values()
-        for each in part
-    }
+def _fingerprints(records: Records) -> Iterator[int]:
+    """Of each record the hash of all that is in it."""
+    return (hash((each.timestamp, each.key, each.value, each.headers)) for each in records)

@@ -1,29 +1,32 @@
 """What idempotent clients have sent to rewritten topics: the memory that makes a retry harmless.
 
 A client numbers the records of each (producer id, partition it chose); a broker remembers the last five batches of each
-and answers a retry from memory. Here the records go elsewhere, under other producer ids, so this memory is the
-proxy's: a `Window` for each (producer id, topic, partition the client chose).
+and answers a retry from memory. Here the records go elsewhere, so this memory is the proxy's: a `Window` for each
+(producer id, topic, partition that the client chose).
 
 Rules:
 - Only producer ids that this proxy has handed on are known. Any other might have stored records through an earlier
   life of the proxy, so it is fenced, even at sequence 0: a restart never duplicates.
-- Batches of a window are delivered one after the other, each when the one before is stored. So a refused batch
-  leaves no gap behind it, just as on a broker: its followers are answered OUT_OF_ORDER_SEQUENCE_NUMBER.
-- Of a batch that was stored in part, the stored records are remembered one by one: a retry, in whatever pieces (Java
-  splits batches that are too large), delivers only the others. The numbers do not say that it is a retry, since
-  clients give other records the numbers of a refused batch; so what is in the records is remembered too.
+- Batches are told of in their order. What follows a refused batch in its epoch is refused too, as a gap, just as on a
+  broker: OUT_OF_ORDER_SEQUENCE_NUMBER. What comes in its place waits until all of that is settled.
+- Of what was refused some records may be stored all the same. A client sends them again under other numbers, in other
+  batches, in another epoch: so they are known by what is in them, until a batch comes that has none of the refused.
 - A batch whose outcome nobody can know fences its producer: a retry might duplicate it.
-- The epoch is the window's, not the producer's: Java raises it by itself, partition by partition.
+- The epoch is the window's, not the producer's: Java raises it by itself, partition by partition. A batch of another
+  epoch waits until those of the one before are settled.
 
-Source: ProducerStateManager.java, ProducerAppendInfo.java (NUM_BATCHES_TO_RETAIN = 5).
+Source: ProducerStateManager.java, ProducerAppendInfo.java (NUM_BATCHES_TO_RETAIN = 5), TransactionManager.java
+(bumpIdempotentProducerEpoch).
 """
 
-from collections import OrderedDict, deque
-from collections.abc import Mapping, Sequence
+from collections import Counter, OrderedDict, deque
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from ottla.errors import InvalidProducerEpoch, OutOfOrderSequenceNumber, ProducerFenced
+from ottla.proxy.batches import Result
+from ottla.proxy.delivery import Producer
 
 REMEMBERED_BATCHES = 5
 REMEMBERED_PRODUCERS = 100_000
@@ -42,33 +45,95 @@ class Outcome:
     error_message: str | None = None
 
 
+GAP = Outcome(OutOfOrderSequenceNumber.code, error_message="a batch before it failed")
+
+
 @dataclass(slots=True, eq=False)
 class Numbered:
-    """A batch that a client has numbered, while it is under way."""
+    """A batch that a client has numbered, while it is under way.
+
+    Attributes:
+        begun: it is on its way to upstream.
+        open_parts: so many of its parts are not settled.
+        offset: of its first record, where it stayed whole.
+        failure: why it is not stored, or not all of it.
+        refused: it, or one before it, has failed.
+    """
 
     epoch: int
     base_sequence: int
     count: int
+    begun: bool = False
+    open_parts: int = 0
+    offset: int = -1
+    failure: Result | None = None
+    refused: bool = False
 
     @property
     def next_sequence(self) -> int:
         return (self.base_sequence + self.count) % _SEQUENCES
+
+    def outcome(self) -> Outcome:
+        """What its client is told, once its parts are settled."""
+        if not self.refused and self.failure is None:
+            return Outcome(0, self.offset)
+        if self.failure is None:
+            return GAP
+        fenced = self.failure.doubtful and self.epoch >= 0
+        return Outcome(ProducerFenced.code if fenced else self.failure.error_code, error_message=self.failure.message)
+
+    def fingerprints(self) -> Iterable[tuple[int, bool]]:
+        """Of each record the hash of what is in it, and whether it is stored."""
+        return ()
+
+
+class _Refused:
+    """Records of refused batches, by the hash of what is in them."""
+
+    def __init__(self) -> None:
+        self.stored: Counter[int] = Counter()
+        self.others: Counter[int] = Counter()
+
+    def add(self, fingerprints: Iterable[tuple[int, bool]]) -> None:
+        for fingerprint, stored in fingerprints:
+            (self.stored if stored else self.others)[fingerprint] += 1
+
+    def take(self, fingerprints: Iterable[int]) -> tuple[set[int], bool]:
+        """The indexes of those that are stored, which are forgotten, and whether any of the others is known."""
+        found: set[int] = set()
+        known = False
+        for index, each in enumerate(fingerprints):
+            if _took(self.stored, each):
+                found.add(index)
+            else:
+                known = _took(self.others, each) or known
+        return found, known
+
+
+def _took(counted: Counter[int], one: int) -> bool:
+    if one not in counted:
+        return False
+    counted[one] -= 1
+    if not counted[one]:
+        del counted[one]
+    return True
 
 
 class Window(Generic[B]):
     """The batches of one producer id to one partition.
 
     Attributes:
-        under_way: oldest first; only the first is being delivered.
+        under_way: in the order in which they came; none is told of before those ahead of it.
     """
+
+    __slots__ = ("_done", "_epoch", "_fenced", "_next", "_refused", "under_way")
 
     def __init__(self) -> None:
         self.under_way: deque[B] = deque()
         self._epoch = -1
         self._next = 0
         self._done: deque[tuple[int, int, Outcome]] = deque(maxlen=REMEMBERED_BATCHES)
-        self._stored_ahead: dict[int, int] = {}
-        """Sequence -> fingerprint of a record that is stored although its batch was refused."""
+        self._refused: _Refused | None = None
         self._fenced = False
 
     def look_up(self, epoch: int, base_sequence: int, count: int) -> B | Outcome | None:
@@ -85,56 +150,82 @@ class Window(Generic[B]):
             if base_sequence != 0:
                 raise OutOfOrderSequenceNumber(f"epoch {epoch} begins with sequence {base_sequence} instead of 0")
             return None
-        if self._fenced:
-            raise ProducerFenced("nobody can know whether an earlier batch of this producer was stored")
         for batch in self.under_way:
             if (batch.epoch, batch.base_sequence, batch.count) == (epoch, base_sequence, count):
                 return batch
+        if self._fenced:
+            raise ProducerFenced("nobody can know whether an earlier batch of this producer was stored")
         for first, size, outcome in self._done:
             if (first, size) == (base_sequence, count):
                 return outcome
         if base_sequence != self._next:
             raise OutOfOrderSequenceNumber(f"sequence {base_sequence} comes where {self._next} is next")
+        if any(batch.failure for batch in self.under_way if batch.epoch == epoch):  # it is not told of yet
+            raise OutOfOrderSequenceNumber("a batch before it failed")
         return None
 
-    def begin(self, batch: B) -> bool:
-        """Take on a batch that `look_up` found to be next; tells whether it may be delivered at once."""
+    def begin(self, batch: B) -> None:
+        """Take on a batch that `look_up` found to be next; `due` says when it goes."""
         if batch.epoch > self._epoch:
             self._epoch, self._fenced = batch.epoch, False
             self._done.clear()
-            self._stored_ahead.clear()
         self._next = batch.next_sequence
         self.under_way.append(batch)
-        return len(self.under_way) == 1
 
-    @property
-    def has_stored_ahead(self) -> bool:
-        """Records of a refused batch are stored: what comes next may be among them."""
-        return bool(self._stored_ahead)
+    def due(self) -> B | None:
+        """The next batch that may go to upstream."""
+        for batch in self.under_way:
+            if batch.refused or batch.epoch != self.under_way[0].epoch:
+                return None
+            if not batch.begun:
+                return batch
+        return None
 
-    def stored_already(self, base_sequence: int, fingerprints: Sequence[int]) -> set[int]:
-        """The indexes of those records of a new batch that are stored since an earlier attempt.
+    def failed(self, batch: B) -> list[B]:
+        """A batch that is under way has failed; it and those of its epoch behind it, which are refused with it."""
+        behind = False
+        with_it: list[B] = []
+        for each in self.under_way:
+            behind = behind or each is batch
+            if behind and each.epoch == batch.epoch and not each.refused:
+                each.refused = True
+                with_it.append(each)
+        return with_it
 
-        If any record differs from the one that is stored under its number, the client has given up the refused batch
-        and uses its numbers anew: then none is, and what was stored of that batch is forgotten.
-        """
-        if not self._stored_ahead:
-            return set()
-        numbered = ((index, (base_sequence + index) % _SEQUENCES) for index in range(len(fingerprints)))
-        known = {index: self._stored_ahead[sequence] for index, sequence in numbered if sequence in self._stored_ahead}
-        if any(fingerprints[index] != fingerprint for index, fingerprint in known.items()):
-            self._stored_ahead.clear()
-            return set()
-        return set(known)
+    def over(self) -> B | None:
+        """Take out the next batch of which the end is known, and that of all before it; `judged` has to follow."""
+        if (
+            self.under_way
+            and self.under_way[0].open_parts == 0
+            and (self.under_way[0].begun or self.under_way[0].refused)
+        ):
+            return self.under_way.popleft()
+        if not self.remembers_stored and not any(batch.refused for batch in self.under_way):
+            self._refused = None
+        return None
 
-    def succeed(self, outcome: Outcome) -> None:
-        """The batch being delivered is stored."""
-        batch = self.under_way.popleft()
-        if batch.epoch == self._epoch:
-            self._done.append((batch.base_sequence, batch.count, outcome))
-            if self._stored_ahead:
-                for index in range(batch.count):
-                    self._stored_ahead.pop((batch.base_sequence + index) % _SEQUENCES, None)
+    def fence(self) -> None:
+        """Nobody knows any more what is stored."""
+        self._fenced = True
+
+    @staticmethod
+    def _settled(batch: B) -> bool:
+        return batch.open_parts == 0 and (batch.begun or batch.refused)
+
+    def judged(self, batch: B) -> Outcome:
+        """What the client is told of a batch that is over."""
+        outcome = batch.outcome()
+        if not batch.refused:
+            if batch.epoch == self._epoch:
+                self._done.append((batch.base_sequence, batch.count, outcome))
+            return outcome
+        if self._refused is None:
+            self._refused = _Refused()
+        self._refused.add(batch.fingerprints())
+        if batch.failure is not None and batch.epoch == self._epoch:
+            self._next = batch.base_sequence
+            self._fenced = self._fenced or batch.failure.doubtful
+        return outcome
 
     def abandon(self) -> list[B]:
         """Nobody knows any more what is stored: fence the producer. Returns the batches that were under way."""
@@ -142,53 +233,67 @@ class Window(Generic[B]):
         self._fenced = True
         return under_way
 
-    def fail(self, stored: Mapping[int, int], *, fence: bool) -> list[B]:
-        """The batch being delivered is refused.
+    @property
+    def remembers_stored(self) -> bool:
+        """Records of refused batches are stored: what comes next may be among them."""
+        return self._refused is not None and bool(self._refused.stored)
 
-        Args:
-            stored: those of its records that are stored all the same, index -> fingerprint.
-            fence: of some nobody can know.
+    def stored_already(self, fingerprints: Iterable[int]) -> set[int]:
+        """The indexes of those records of a new batch that are stored, since a batch with them was refused."""
+        if self._refused is None:
+            return set()
+        found, known = self._refused.take(fingerprints)
+        if not found and not known:
+            self._refused = None  # the client has gone on to other records
+        return found
 
-        Returns:
-            The batches of its epoch that were to follow it, which are refused with it.
-        """
-        failed = self.under_way.popleft()
-        followers = [batch for batch in self.under_way if batch.epoch == failed.epoch]
-        for batch in followers:
-            self.under_way.remove(batch)
-        if failed.epoch == self._epoch:
-            self._next = failed.base_sequence
-            self._fenced = self._fenced or fence
-            self._stored_ahead |= {(failed.base_sequence + index) % _SEQUENCES: stored[index] for index in stored}
-        return followers
+
+class KnownProducer(Producer, Generic[B]):
+    """A client's producer id, which goes upstream as it is."""
+
+    __slots__ = ("windows",)
+
+    def __init__(self, producer_id: int) -> None:
+        super().__init__(producer_id)
+        self.windows: dict[tuple[str, int], Window[B]] = {}
+
+    def window(self, topic: str, partition: int) -> Window[B]:
+        """The window for what it sends to a partition."""
+        if (topic, partition) not in self.windows:
+            self.windows[topic, partition] = Window()
+        return self.windows[topic, partition]
 
 
 class Producers(Generic[B]):
-    """The producer ids that this proxy has handed on, and their windows."""
+    """The producer ids that this proxy has handed on.
 
-    def __init__(self) -> None:
-        self._known: OrderedDict[int, dict[tuple[str, int], Window[B]]] = OrderedDict()
+    Args:
+        forgotten: called with one that is not remembered any more.
+    """
+
+    def __init__(self, forgotten: Callable[[Producer], None]) -> None:
+        self._known: OrderedDict[int, KnownProducer[B]] = OrderedDict()
+        self._forgotten = forgotten
 
     def handed_on(self, producer_id: int) -> None:
         """Upstream gave a client this id, through this proxy."""
-        self._known.setdefault(producer_id, {})
+        if producer_id not in self._known:
+            self._known[producer_id] = KnownProducer(producer_id)
         self._known.move_to_end(producer_id)
         while len(self._known) > REMEMBERED_PRODUCERS:
-            self._known.popitem(last=False)
+            self._forgotten(self._known.popitem(last=False)[1])
 
-    def window(self, producer_id: int, topic: str, partition: int) -> Window[B]:
-        """The window for what a producer sends to a partition.
+    def known(self, producer_id: int) -> KnownProducer[B]:
+        """A producer by its id.
 
         Raises:
             ProducerFenced: this proxy has not handed the id on.
         """
-        windows = self._known.get(producer_id)
-        if windows is None:
+        producer = self._known.get(producer_id)
+        if producer is None:
             raise ProducerFenced(
                 f"this proxy has not handed out producer id {producer_id} (was it restarted?), so it cannot tell new "
                 "records from stored ones: open a new producer"
             )
         self._known.move_to_end(producer_id)
-        if (topic, partition) not in windows:
-            windows[topic, partition] = Window()
-        return windows[topic, partition]
+        return producer

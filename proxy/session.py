@@ -269,7 +269,9 @@ class Session:
                 heard = partial(gathering.settle, topic.name, each.index)
                 answered: Answered = self._contained(heard) if message.acks else self._unheard
                 if message.acks in (-1, 0, 1):
-                    self._house.rewriter.offer(topic.name, each.index, each.records, transactional, answered, now)
+                    self._house.rewriter.offer(
+                        topic.name, each.index, each.records, transactional, self.client, answered, now
+                    )
                 else:
                     answered(Outcome(InvalidRequiredAcks.code), now)
 

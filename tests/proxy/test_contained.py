@@ -21,16 +21,16 @@ from ottla.codec.frames import build_request, framed
 from ottla.codec.partitioners import murmur2_partition
 from ottla.codec.records import BatchBuilder
 from ottla.errors import DecodeError, InvalidRequest, InvalidTimestamp, InvalidTopic, MessageTooLarge
-from ottla.proxy.batches import Batch
 from ottla.proxy.cluster import Cluster
 from ottla.proxy.control import Control
-from ottla.proxy.delivery import Delivery, _Identities
+from ottla.proxy.delivery import Delivery
 from ottla.proxy.events import Action, CloseClient, Received, Requested
 from ottla.proxy.link import Link, Links
 from ottla.proxy.produce import ClientBatch, Rewriter
 from ottla.proxy.producers import Producers, Window
 from ottla.proxy.serve import _Driver
 from ottla.proxy.session import Gathering, Session
+from ottla.proxy.streams import Stream
 from ottla.testing import Broker
 from tests.proxy.running import PATIENCE, RunningProxy, proxied
 from tests.proxy.simulated import ANSWERED, CUT_AFTER, CUT_BEFORE, Reply, Upstream, World, batch
@@ -139,8 +139,7 @@ MACHINES = (
     Rewriter,
     ClientBatch,
     Delivery,
-    _Identities,
-    Batch,
+    Stream,
     Window,
     Producers,
     Control,
@@ -151,7 +150,8 @@ MACHINES = (
 CONTAINING: set[object] = {
     *(Session.close, Session.failed, Session.left, Session._contained),
     *(Link.end, Link.close, Links.find, Links.hang_up),
-    *(ClientBatch.settled, Rewriter.finished, Delivery._steer, Delivery._try_later, Window.abandon),
+    *(ClientBatch.settled, Rewriter.failed, Rewriter.finished, Rewriter._tell),
+    *(Delivery._steer, Delivery._try_later, Window.abandon, Window.over),
     Control._questions,  # `ProxyCore.deadline` reads it
 }
 """By these the rest is contained."""

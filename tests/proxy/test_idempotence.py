@@ -121,8 +121,8 @@ def test_a_batch_refused_in_part_is_retried_in_part(world: World) -> None:
 
 def test_a_batch_refused_in_part_may_be_retried_in_smaller_batches(world: World) -> None:
     producer = world.producer_id(1)
-    world.upstream.errors["flights", 2] += [10]
-    assert numbered(world, 1, producer, 0, count=20) == 10
+    world.upstream.errors["flights", 2] += [29]
+    assert numbered(world, 1, producer, 0, count=20) == 29
     assert [numbered(world, 1, producer, sequence, count=5) for sequence in (0, 5, 10, 15)] == [0] * 4
     assert stored(world) == list(range(20))
 

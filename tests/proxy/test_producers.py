@@ -1,80 +1,119 @@
 """The memory for idempotent clients, driven directly."""
 
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
 import pytest
 
-from ottla.errors import InvalidProducerEpoch, OutOfOrderSequenceNumber, ProducerFenced
-from ottla.proxy.producers import REMEMBERED_PRODUCERS, Numbered, Outcome, Producers, Window
+from ottla.errors import InvalidProducerEpoch, MessageTooLarge, OutOfOrderSequenceNumber, ProducerFenced
+from ottla.proxy.batches import Result
+from ottla.proxy.delivery import Producer
+from ottla.proxy.producers import GAP, REMEMBERED_PRODUCERS, Numbered, Outcome, Producers, Window
 
-STORED = Outcome(0, 7)
+TOO_LARGE = Result(MessageTooLarge.code)
+DOUBTFUL = Result(-1, doubtful=True)
+
+
+@dataclass(eq=False)
+class Batch(Numbered):
+    """Of records that are numbers; those of ``stored`` are, even if it is refused."""
+
+    records: list[int] = field(default_factory=list)
+    stored: set[int] = field(default_factory=set)
+
+    def fingerprints(self) -> Iterable[tuple[int, bool]]:
+        return [(each, each in self.stored) for each in self.records]
 
 
 @pytest.fixture
-def window() -> Window[Numbered]:
+def window() -> Window[Batch]:
     return Window()
 
 
-def begin(window: Window[Numbered], sequence: int, count: int = 1, epoch: int = 0) -> Numbered:
+def begin(window: Window[Batch], sequence: int, count: int = 1, epoch: int = 0) -> Batch:
+    """Take on a batch, whose records are its sequences."""
     assert window.look_up(epoch, sequence, count) is None
-    batch = Numbered(epoch, sequence, count)
+    batch = Batch(epoch, sequence, count, open_parts=1, records=list(range(sequence, sequence + count)))
     window.begin(batch)
+    if window.due() is batch:
+        batch.begun = True
     return batch
 
 
-def test_a_retry_of_a_batch_under_way_finds_it(window: Window[Numbered]) -> None:
+def settle(window: Window[Batch], batch: Batch, failure: Result | None = None) -> None:
+    batch.open_parts = 0
+    if failure:
+        batch.failure = failure
+        window.failed(batch)
+
+
+def told(window: Window[Batch]) -> list[tuple[int, Outcome]]:
+    """First sequence and outcome of all that are over."""
+    outcomes = []
+    while batch := window.over():
+        outcomes.append((batch.base_sequence, window.judged(batch)))
+    return outcomes
+
+
+def store(window: Window[Batch], sequence: int, count: int = 1, epoch: int = 0, offset: int = 7) -> None:
+    batch = begin(window, sequence, count, epoch)
+    batch.offset = offset
+    settle(window, batch)
+    assert told(window) == [(sequence, Outcome(0, offset))]
+
+
+def test_a_retry_of_a_batch_under_way_finds_it(window: Window[Batch]) -> None:
     batch = begin(window, 0, 3)
     assert window.look_up(0, 0, 3) is batch
 
 
-def test_a_retry_of_a_stored_batch_gets_the_same_answer(window: Window[Numbered]) -> None:
-    begin(window, 0, 3)
-    window.succeed(STORED)
-    assert window.look_up(0, 0, 3) is STORED
+def test_a_retry_of_a_stored_batch_gets_the_same_answer(window: Window[Batch]) -> None:
+    store(window, 0, 3)
+    assert window.look_up(0, 0, 3) == Outcome(0, 7)
 
 
-def test_the_last_five_batches_are_remembered(window: Window[Numbered]) -> None:
+def test_the_last_five_batches_are_remembered(window: Window[Batch]) -> None:
     for sequence in range(6):
-        begin(window, sequence)
-        window.succeed(Outcome(0, sequence))
+        store(window, sequence, offset=sequence)
     assert [window.look_up(0, sequence, 1) for sequence in range(1, 6)] == [Outcome(0, n) for n in range(1, 6)]
     with pytest.raises(OutOfOrderSequenceNumber):
         window.look_up(0, 0, 1)
 
 
-def test_a_gap_is_refused(window: Window[Numbered]) -> None:
+def test_a_gap_is_refused(window: Window[Batch]) -> None:
     begin(window, 0, 3)
     with pytest.raises(OutOfOrderSequenceNumber, match="sequence 4 comes where 3 is next"):
         window.look_up(0, 4, 1)
 
 
-def test_the_first_batch_begins_at_zero(window: Window[Numbered]) -> None:
+def test_the_first_batch_begins_at_zero(window: Window[Batch]) -> None:
     with pytest.raises(OutOfOrderSequenceNumber):
         window.look_up(0, 5, 1)
 
 
-def test_sequences_wrap_to_zero(window: Window[Numbered]) -> None:
-    begin(window, 0, 2**31 - 2)
-    window.succeed(STORED)
-    begin(window, 2**31 - 2, 5)
-    window.succeed(STORED)
+def test_sequences_wrap_to_zero(window: Window[Batch]) -> None:
+    window.begin(Batch(0, 0, 2**31 - 2))
+    window.begin(Batch(0, 2**31 - 2, 5))
     begin(window, 3)
 
 
-def test_only_the_oldest_batch_is_delivered_at_once(window: Window[Numbered]) -> None:
-    assert window.begin(Numbered(0, 0, 1))
-    assert not window.begin(Numbered(0, 1, 1))
-    window.succeed(STORED)
-    assert [batch.base_sequence for batch in window.under_way] == [1]
+def test_batches_go_at_once_and_are_told_of_in_their_order(window: Window[Batch]) -> None:
+    first, second = begin(window, 0), begin(window, 1)
+    assert first.begun and second.begun
+    settle(window, second)
+    assert told(window) == []
+    settle(window, first)
+    assert [sequence for sequence, _ in told(window)] == [0, 1]
 
 
-def test_an_older_epoch_is_refused(window: Window[Numbered]) -> None:
+def test_an_older_epoch_is_refused(window: Window[Batch]) -> None:
     begin(window, 0, epoch=3)
     with pytest.raises(InvalidProducerEpoch):
         window.look_up(2, 1, 1)
 
 
-def test_a_new_epoch_begins_at_zero_and_forgets_the_old(window: Window[Numbered]) -> None:
-    begin(window, 0)
-    window.succeed(STORED)
+def test_a_new_epoch_begins_at_zero_and_forgets_the_old(window: Window[Batch]) -> None:
+    store(window, 0)
     with pytest.raises(OutOfOrderSequenceNumber, match="epoch 1 begins with sequence 1"):
         window.look_up(1, 1, 1)
     begin(window, 0, epoch=1)
@@ -82,67 +121,111 @@ def test_a_new_epoch_begins_at_zero_and_forgets_the_old(window: Window[Numbered]
         window.look_up(0, 0, 1)
 
 
-def test_a_new_epoch_waits_for_what_the_old_one_has_under_way(window: Window[Numbered]) -> None:
-    window.begin(Numbered(0, 0, 1))
-    assert not window.begin(Numbered(1, 0, 1))
-    assert window.fail({}, fence=False) == []
-    assert [batch.epoch for batch in window.under_way] == [1]
-    window.succeed(STORED)
-    assert window.look_up(1, 0, 1) is STORED
+def test_a_new_epoch_waits_for_what_the_old_one_has_under_way(window: Window[Batch]) -> None:
+    old, new = begin(window, 0), begin(window, 0, epoch=1)
+    assert old.begun and not new.begun
+    settle(window, old)
+    told(window)
+    assert window.due() is new
 
 
-def test_a_refused_batch_takes_its_followers_with_it_and_is_next_again(window: Window[Numbered]) -> None:
+def test_a_refused_batch_takes_its_followers_with_it_and_is_next_again(window: Window[Batch]) -> None:
+    first, second, third = begin(window, 0, 2), begin(window, 2), begin(window, 3)
+    settle(window, second)
+    settle(window, first, TOO_LARGE)
+    with pytest.raises(OutOfOrderSequenceNumber, match="a batch before it failed"):
+        window.look_up(0, 4, 1)
+    assert told(window) == [(0, Outcome(MessageTooLarge.code)), (2, GAP)]
+    again = begin(window, 0, 2)
+    assert not again.begun, "before the third of the old ones is settled"
+    settle(window, third)
+    assert told(window) == [(3, GAP)]
+    assert window.due() is again
+
+
+def test_a_follower_that_fails_too_is_a_gap_all_the_same(window: Window[Batch]) -> None:
+    first, second = begin(window, 0), begin(window, 1)
+    settle(window, first, TOO_LARGE)
+    settle(window, second)
+    assert [outcome for _, outcome in told(window)] == [Outcome(MessageTooLarge.code), GAP]
+    assert window.look_up(0, 0, 1) is None
+
+
+def refuse(window: Window[Batch], sequence: int, count: int, stored: set[int]) -> None:
+    batch = begin(window, sequence, count)
+    batch.stored = stored
+    settle(window, batch, TOO_LARGE)
+    told(window)
+
+
+def test_records_stored_of_a_refused_batch_are_known_in_whatever_batch_they_come_again(window: Window[Batch]) -> None:
+    refuse(window, 0, 4, {1, 2})
+    assert window.remembers_stored
+    assert window.stored_already([0, 1]) == {1}
+    assert window.stored_already([2, 3]) == {0}
+    assert not window.remembers_stored
+    assert window.stored_already([0, 1, 2, 3]) == set()
+
+
+def test_each_is_taken_for_one_only(window: Window[Batch]) -> None:
+    refuse(window, 0, 4, {1})
+    assert window.stored_already([1, 1, 0]) == {0}
+
+
+def test_the_followers_of_a_refused_batch_are_known_by_their_records_too(window: Window[Batch]) -> None:
+    first, second, third = begin(window, 0), begin(window, 1, 2), begin(window, 3)
+    second.stored = {2}
+    settle(window, third)
+    settle(window, second)
+    settle(window, first, TOO_LARGE)
+    told(window)
     begin(window, 0, 2)
-    second, third = begin(window, 2), begin(window, 3)
-    assert window.fail({}, fence=False) == [second, third]
-    with pytest.raises(OutOfOrderSequenceNumber):
-        window.look_up(0, 2, 1)
-    begin(window, 0, 2)
+    assert window.stored_already([0, 9]) == set(), "the first one again: it is known, and not stored"
+    assert window.stored_already([1, 2]) == {1}
 
 
-def test_records_stored_of_a_refused_batch_are_known_to_any_retry(window: Window[Numbered]) -> None:
-    begin(window, 0, 4)
-    window.fail({1: 11, 2: 12}, fence=False)
-    assert window.stored_already(0, [10, 11]) == {1}
-    begin(window, 0, 2)
-    window.succeed(STORED)
-    assert window.stored_already(2, [12, 13]) == {0}
-    begin(window, 2, 2)
-    window.succeed(STORED)
-    assert window.stored_already(0, [10, 11, 12, 13]) == set()
+def test_a_batch_of_other_records_ends_the_memory_of_those_that_were_refused(window: Window[Batch]) -> None:
+    refuse(window, 0, 4, {1, 2})
+    assert window.stored_already([20, 22]) == set()
+    assert window.stored_already([0, 1, 2]) == set()
 
 
-def test_other_records_under_the_numbers_of_a_refused_batch_are_no_retry(window: Window[Numbered]) -> None:
-    begin(window, 0, 4)
-    window.fail({1: 11, 2: 12}, fence=False)
-    assert window.stored_already(0, [20, 11, 22]) == set()
-    assert window.stored_already(0, [10, 11, 12]) == set()
+def test_where_nothing_is_stored_nothing_is_remembered(window: Window[Batch]) -> None:
+    refuse(window, 0, 4, set())
+    assert not window.remembers_stored
+    assert window._refused is None
 
 
-def test_a_batch_of_unknown_outcome_fences_its_epoch(window: Window[Numbered]) -> None:
-    begin(window, 0)
-    window.fail({}, fence=True)
+def test_a_batch_of_unknown_outcome_fences_its_epoch(window: Window[Batch]) -> None:
+    settle(window, begin(window, 0), DOUBTFUL)
+    assert [outcome.error_code for _, outcome in told(window)] == [ProducerFenced.code]
     with pytest.raises(ProducerFenced, match="nobody can know"):
         window.look_up(0, 0, 1)
     begin(window, 0, epoch=1)
 
 
+def producers() -> tuple[Producers[Numbered], list[Producer]]:
+    forgotten: list[Producer] = []
+    return Producers(forgotten.append), forgotten
+
+
 def test_a_producer_id_that_was_not_handed_on_is_fenced() -> None:
-    producers: Producers[Numbered] = Producers()
+    known, _ = producers()
     with pytest.raises(ProducerFenced, match="open a new producer"):
-        producers.window(7, "t", 0)
-    producers.handed_on(7)
-    window = producers.window(7, "t", 0)
-    assert producers.window(7, "t", 0) is window
-    assert producers.window(7, "t", 1) is not window
+        known.known(7)
+    known.handed_on(7)
+    window = known.known(7).window("t", 0)
+    assert known.known(7).window("t", 0) is window
+    assert known.known(7).window("t", 1) is not window
 
 
 def test_the_longest_unused_producers_are_forgotten() -> None:
-    producers: Producers[Numbered] = Producers()
+    known, forgotten = producers()
     for producer_id in range(REMEMBERED_PRODUCERS):
-        producers.handed_on(producer_id)
-    producers.window(0, "t", 0)
-    producers.handed_on(REMEMBERED_PRODUCERS)
-    producers.window(0, "t", 0)
+        known.handed_on(producer_id)
+    known.known(0)
+    known.handed_on(REMEMBERED_PRODUCERS)
+    known.known(0)
     with pytest.raises(ProducerFenced):
-        producers.window(1, "t", 0)
+        known.known(1)
+    assert [each.producer_id for each in forgotten] == [1]

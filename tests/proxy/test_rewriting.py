@@ -102,7 +102,7 @@ def test_a_batch_that_stays_whole_passes_with_its_bytes_untouched(world: World, 
 def test_one_that_stays_whole_shares_an_upstream_batch_all_the_same(world: World, compression: Compression) -> None:
     world.slow = True
     for n in range(4):
-        world.produce(n, {("flights", 2): batch([(key_at(2), b"%d" % n)], compression=compression)})
+        world.produce(1, {("flights", 2): batch([(key_at(2), b"%d" % n)], compression=compression)})
     world.release()
     world.release()
     assert produce_requests(world) == 2
@@ -116,7 +116,7 @@ def test_one_request_a_node_carries_all_partitions(world: World) -> None:
 
 def test_small_batches_share_an_upstream_batch_while_one_is_in_flight(world: World) -> None:
     world.slow = True
-    replies = [world.produce(n, {("flights", 0): batch([(b"k", b"%d" % n)])}) for n in range(20)]
+    replies = [world.produce(1, {("flights", 0): batch([(b"k", b"%d" % n)])}) for n in range(20)]
     assert produce_requests(world) == 1
     world.release()
     assert produce_requests(world) == 2
@@ -129,7 +129,7 @@ def test_a_batch_is_not_filled_beyond_its_limit() -> None:
     world = world_of(max_batch=300)
     world.slow = True
     for n in range(9):
-        world.produce(n, {("flights", 0): batch([(b"k", b"%d" % n + bytes(100))])})
+        world.produce(1, {("flights", 0): batch([(b"k", b"%d" % n + bytes(100))])})
     for _ in range(9):
         world.release()
     assert 4 <= produce_requests(world) <= 9
@@ -148,7 +148,7 @@ def test_the_offset_is_told_where_nothing_moved(world: World) -> None:
 def test_the_offset_in_a_shared_batch_is_that_of_the_clients_first_record(world: World) -> None:
     home = key_at(3)
     world.slow = True
-    replies = [world.produce(n, {("flights", 3): batch([(home, b"1"), (home, b"2")])}) for n in range(4)]
+    replies = [world.produce(1, {("flights", 3): batch([(home, b"1"), (home, b"2")])}) for _ in range(4)]
     world.release()
     world.release()
     assert [reply.produced["flights", 3].base_offset for reply in replies] == [0, 2, 4, 6]
@@ -281,7 +281,7 @@ def test_in_a_shared_batch_that_is_refused_only_the_culprit_fails(world: World) 
     world.slow = True
     sizes = [10, 10, 700, 10]
     replies = [
-        world.produce(n, {("flights", 3): batch([(home, b"%d" % n + bytes(size))])}) for n, size in enumerate(sizes)
+        world.produce(1, {("flights", 3): batch([(home, b"%d" % n + bytes(size))])}) for n, size in enumerate(sizes)
     ]
     for _ in range(8):
         world.release()

@@ -5,7 +5,7 @@ purpose (`tests.sim.mutations`), ``python -m tests.sim mutations`` tries all of 
 ``--broker`` all of this is about brokerlite on a model disk (`tests.sim.broker`), not about the client against a model
 cluster; with ``--transactions`` about the client's transactions (`tests.sim.transfers`), with ``--onlookers`` about
 those that read them committed (`tests.sim.onlookers`), with ``--transforms`` about consume, transform, produce
-(`tests.sim.transforms`).
+(`tests.sim.transforms`), with ``--proxy`` about clients of the proxy (`tests.sim.proxy`).
 """
 
 import argparse
@@ -23,6 +23,8 @@ from tests.sim import transaction_mutations as of_transactions
 from tests.sim import transform_mutations as of_transforms
 from tests.sim.broker import mutations as of_broker
 from tests.sim.broker import world
+from tests.sim.proxy import mutations as of_proxy
+from tests.sim.proxy import world as proxied
 
 
 class World(NamedTuple):
@@ -41,6 +43,7 @@ WORLDS = {
     "broker": World(world.play, of_broker, "play brokerlite on a model disk"),
     "transactions": World(transfers.play, of_transactions, "play the client's transactions"),
     "onlookers": World(onlookers.play, onlookers, "play readers of committed records beside them"),
+    "proxy": World(proxied.play, of_proxy, "play clients of the proxy"),
     "transforms": World(transforms.play, of_transforms, "play consume, transform, produce"),
 }
 

@@ -1,0 +1,355 @@
+"""What one producer id sends to one partition of upstream: numbered without a gap, stored once, in order.
+
+A broker compares nothing but producer id, epoch, first and last sequence. So the worst that can happen is a false
+duplicate: other records under a sequence that is stored already, acknowledged and never stored.
+
+Rules:
+- A sequence that may have been sent is never given to other records in its epoch. Where a batch is refused, what
+  follows it is numbered anew in the next epoch, from 0 on, once nothing is in flight.
+- At most five batches are unsettled, because a broker remembers five. What comes beyond waits, and shares batches with
+  what waits there.
+- Until upstream has stored something in an epoch its batches travel one by one: a broker without state for a producer
+  takes any sequence, and so a second batch in place of a first that was lost. The same after every error, and after a
+  long rest.
+- A batch whose outcome is unknown is sent again, the same bytes under the same sequence: upstream stores it once. If
+  it is refused then for its sequence, or not taken within the time that there is, nobody can ever know.
+- The epoch is the proxy's own. A client that raises its epoch in one partition may still repeat an old batch in
+  another, and both may go to the same partition here.
+
+Source: ProducerStateManager.java, ProducerAppendInfo.java (NUM_BATCHES_TO_RETAIN = 5).
+"""
+
+from collections import deque
+from collections.abc import Iterable, Iterator
+from itertools import islice
+
+from ottla.errors import (
+    BY_CODE,
+    CorruptMessage,
+    DuplicateSequenceNumber,
+    InvalidProducerEpoch,
+    InvalidProducerIdMapping,
+    InvalidRecord,
+    InvalidTimestamp,
+    LeaderNotAvailable,
+    MessageTooLarge,
+    NotEnoughReplicas,
+    OutOfOrderSequenceNumber,
+    ProducerFenced,
+    RecordListTooLarge,
+    RequestTimedOut,
+    UnknownProducerId,
+    UnknownServerError,
+    UnknownTopicOrPartition,
+    UnsupportedCompressionType,
+    broker_error,
+)
+from ottla.proxy.batches import Batch, Part, Result, built
+
+UNSETTLED = 5
+"""Batches that may be; a broker remembers as many."""
+LAST_EPOCH = 2**15 - 1
+_SEQUENCES = 2**31
+
+STORED = frozenset({0, DuplicateSequenceNumber.code})
+SEQUENCE_LOST = frozenset(
+    each.code
+    for each in (
+        OutOfOrderSequenceNumber,
+        UnknownProducerId,
+        InvalidProducerEpoch,
+        ProducerFenced,
+        InvalidProducerIdMapping,
+    )
+)
+"""Upstream's idea of the producer differs from the proxy's."""
+SURELY_NOT_STORED = frozenset(each.code for each in (UnknownTopicOrPartition, NotEnoughReplicas, CorruptMessage))
+"""Retriable errors that say that nothing was stored. Others, NOT_LEADER_OR_FOLLOWER too, can come after the append."""
+TOO_LARGE = frozenset(each.code for each in (MessageTooLarge, RecordListTooLarge))
+OF_THE_CONTENT = TOO_LARGE | {each.code for each in (InvalidTimestamp, InvalidRecord, UnsupportedCompressionType)}
+"""Refusals that the same bytes would have met on every earlier attempt too."""
+WITHDRAWN = Result(OutOfOrderSequenceNumber.code, message="a batch before it failed")
+
+Settled = list[tuple[Part, Result]]
+
+
+class Stream:
+    """The batches of one producer id for one partition.
+
+    Attributes:
+        sent: numbered and not settled, in the order of their sequences; some may not have been sent yet.
+        waiting: not numbered yet.
+        in_flight: how many of ``sent`` wait for an answer.
+        broken: an attempt has failed: nothing is sent before `mend`.
+        patient: the failure may pass, so that it is better to wait a while before that.
+        failures: attempts that failed since something was stored, and ``last_error`` why the last one did.
+        sent_at: when a batch was sent last.
+    """
+
+    __slots__ = (
+        "_known",
+        "_last_offset",
+        "_next_sequence",
+        "broken",
+        "epoch",
+        "failures",
+        "in_flight",
+        "last_error",
+        "partition",
+        "patient",
+        "sent",
+        "sent_at",
+        "topic",
+        "waiting",
+    )
+
+    def __init__(self, topic: str, partition: int, epoch: int = 0) -> None:
+        self.topic, self.partition = topic, partition
+        self.sent: deque[Batch] = deque()
+        self.waiting: deque[Part] = deque()
+        self.in_flight = 0
+        self.broken = self.patient = False
+        self.failures = 0
+        self.last_error = LeaderNotAvailable.code
+        self.sent_at = 0.0
+        self._last_offset = -1
+        """Of the last batch that was stored: another that is new lies behind it."""
+        self._begin(epoch)
+
+    def _begin(self, epoch: int) -> None:
+        self.epoch, self._next_sequence, self._known = epoch, 0, False
+
+    @property
+    def idle(self) -> bool:
+        return not self.sent and not self.waiting
+
+    @property
+    def oldest(self) -> Part | None:
+        """What has waited longest for its end."""
+        return next((each.parts[0] for each in self.sent if each.parts and not each.stored), None) or next(
+            iter(self.waiting), None
+        )
+
+    @property
+    def exhausted(self) -> bool:
+        """There is no other epoch."""
+        return self.epoch > LAST_EPOCH
+
+    # -- out
+
+    def may_send(self) -> bool:
+        """Whether `next` would give a batch."""
+        if self.broken or (self.in_flight and not self._known):
+            return False
+        for batch in self.sent:
+            if batch.refused:
+                return False
+            if not batch.stored and not batch.in_flight:
+                return True
+        return bool(self.waiting) and len(self.sent) < UNSETTLED
+
+    def next(self, producer_id: int, limit: int) -> Batch:
+        """The batch that goes now, which `may_send` has allowed.
+
+        Args:
+            limit: bytes before compression up to which parts share a batch.
+        """
+        batch = next((each for each in self.sent if not each.stored and not each.in_flight), None)
+        if batch is None:
+            batch = self._numbered(producer_id, limit)
+        batch.in_flight = True
+        batch.tries += 1
+        self.in_flight += 1
+        return batch
+
+    def _numbered(self, producer_id: int, limit: int) -> Batch:
+        parts = self._fitting(limit)
+        count, data = built(parts, producer_id, self.epoch, self._next_sequence)
+        return self.number(count, data)
+
+    def _fitting(self, limit: int) -> list[Part]:
+        """The parts that may share the next batch."""
+        first = self.waiting[0]
+        parts, size = [first], first.size
+        if not first.alone:
+            for part in islice(self.waiting, 1, None):
+                size += part.size
+                if part.alone or part.compression != first.compression or size > limit:
+                    break
+                parts.append(part)
+        return parts
+
+    def number(self, count: int, data: bytes) -> Batch:
+        """Give the next sequence to the first ``count`` parts that wait."""
+        batch = Batch([self.waiting.popleft() for _ in range(count)], data, self._next_sequence)
+        self._next_sequence = (self._next_sequence + batch.count) % _SEQUENCES
+        self.sent.append(batch)
+        return batch
+
+    # -- answers
+
+    def unanswered(self, batch: Batch) -> None:
+        """No answer will come for what is in flight."""
+        if not batch.over:
+            self._landed(batch)
+            self._failed(batch, RequestTimedOut.code, uncertain=True)
+
+    def answered(self, batch: Batch, code: int, base_offset: int, message: str | None) -> Settled:
+        """Upstream has answered for a batch that is in flight; which parts are settled."""
+        if batch.over:
+            return []
+        self._landed(batch)
+        if code in STORED:
+            return self._stored(batch, base_offset if code == 0 else -1)
+        if code in SEQUENCE_LOST:
+            return self._sequence_lost(batch, code)
+        if code == UnknownServerError.code or BY_CODE.get(code, UnknownServerError).retriable:
+            self._failed(batch, code, uncertain=code not in SURELY_NOT_STORED)
+            return []
+        if batch.uncertain and code not in OF_THE_CONTENT:
+            return self.give_up(Result(code, message=message, doubtful=True))
+        return self._refused(batch, code, message)
+
+    def _landed(self, batch: Batch) -> None:
+        batch.in_flight = False
+        self.in_flight -= 1
+
+    def _failed(self, batch: Batch, code: int, *, uncertain: bool) -> None:
+        batch.uncertain = batch.uncertain or uncertain
+        self.broken = self.patient = True
+        self.last_error = code
+
+    def _stored(self, batch: Batch, offset: int) -> Settled:
+        if batch.tries == 1 and 0 <= offset <= self._last_offset:
+            # It was taken for one that is stored already: acknowledged, and not stored.
+            return self.give_up(Result(UnknownServerError.code, message=_FALSE_DUPLICATE, doubtful=True), batch)
+        self._last_offset = max(self._last_offset, offset)
+        self._known = True
+        self.failures, self.last_error = 0, LeaderNotAvailable.code
+        return self._keep(batch, offset)
+
+    def _keep(self, batch: Batch, offset: int) -> Settled:
+        """Upstream has a batch."""
+        batch.stored = True
+        settled: Settled = []
+        for part in batch.parts:
+            settled.append((part, Result(0, offset)))
+            offset += len(part.records) if offset >= 0 else 0
+        while self.sent and self.sent[0].stored:
+            self.sent.popleft()
+        return settled
+
+    def _sequence_lost(self, batch: Batch, code: int) -> Settled:
+        unsettled = [each for each in self.sent if not each.stored]
+        if batch is not unsettled[0]:  # it was refused for the one before it
+            self.broken = True
+            return []
+        if any(each.stored for each in self.sent):  # which upstream took behind this one
+            return self._keep(batch, -1)
+        if batch.uncertain:
+            message = f"{broker_error(code).name}: upstream no longer knows whether it stored this batch"
+            return self.give_up(Result(code, message=message, doubtful=True))
+        batch.refused = True
+        self._failed(batch, code, uncertain=False)
+        return []
+
+    def _refused(self, batch: Batch, code: int, message: str | None) -> Settled:
+        """For what is in it, so that it is stored under no sequence."""
+        batch.refused = True
+        self.broken = True
+        parts, batch.parts = batch.parts, []
+        if len(parts) > 1:  # one of them is to blame
+            batch.parts = parts
+            for part in parts:
+                part.alone = True
+        elif code in TOO_LARGE and len(parts[0].records) > 1:  # it has grown, or upstream's limit is another
+            parts[0].sender.parted()
+            batch.parts = [*parts[0].halves()]
+        else:
+            return [(parts[0], Result(code, message=message))]
+        return []
+
+    def rested(self) -> None:
+        """Nothing was sent for so long that upstream may have forgotten the producer."""
+        self._known = False
+
+    # -- another epoch
+
+    @property
+    def needs_mending(self) -> bool:
+        """`mend` has to be called before anything is sent; it can be once nothing is in flight."""
+        return self.broken or bool(self.sent and self.sent[0].refused)
+
+    def mend(self) -> Settled:
+        """Go on after a failure; nothing is in flight. Which parts are withdrawn."""
+        self.broken = self.patient = self._known = False
+        return self.start_over() if self.sent and self.sent[0].refused else []
+
+    def expire(self, result: Result) -> Settled:
+        """What has waited longest comes to no end in time; nothing is in flight, or ``result`` is doubtful."""
+        batch = next((each for each in self.sent if each.parts and not each.stored), None)
+        if batch is None:
+            return [(self.waiting.popleft(), result)]
+        if result.doubtful:
+            return self.give_up(result)
+        parts, batch.parts = batch.parts, []
+        batch.refused = self.broken = True
+        return [(part, result) for part in parts]
+
+    @property
+    def doubtful(self) -> bool:
+        """What has waited longest may be stored."""
+        batch = next((each for each in self.sent if each.parts and not each.stored), None)
+        return batch is not None and (batch.uncertain or batch.in_flight)
+
+    def start_over(self) -> Settled:
+        """Have what is not settled numbered anew, in another epoch; nothing is in flight."""
+        parts = [part for batch in self.sent if not batch.stored for part in batch.parts]
+        self.sent.clear()
+        self.waiting.extendleft(reversed(parts))
+        self._begin(self.epoch + 1)
+        return self.withdraw()
+
+    def withdraw(self) -> Settled:
+        """Take back what waits of clients' batches that are not to be stored any more."""
+        if not any(part.sender.refused for part in self.waiting):
+            return []
+        parts, self.waiting = self.waiting, deque(part for part in self.waiting if not part.sender.refused)
+        return [(part, WITHDRAWN) for part in parts if part.sender.refused]
+
+    def give_up(self, result: Result, batch: Batch | None = None) -> Settled:
+        """The first batch, or ``batch``, comes to no other end than ``result``; those behind it that may be stored
+        have none either."""
+        given_up: Settled = []
+        kept: list[Part] = []
+        for each in self.sent:
+            each.over = True
+            if each.stored:
+                continue
+            gone = each is batch or (batch is None and not given_up and not kept) or each.uncertain or each.in_flight
+            if gone:
+                given_up += [(part, result) for part in each.parts]
+            else:
+                kept += each.parts
+        self.sent.clear()
+        self.in_flight = 0
+        self.waiting.extendleft(reversed(kept))
+        self.broken = self.patient = False
+        self.failures, self.last_error = 0, LeaderNotAvailable.code
+        self._begin(self.epoch + 1)
+        return given_up
+
+    def renewed(self, epoch: int) -> None:
+        """Another producer id, with which it begins anew; nothing is in flight or numbered."""
+        assert not self.sent, "what is numbered belongs to a producer id"
+        self._begin(epoch)
+
+
+_FALSE_DUPLICATE = "upstream took new records for others that it had stored already"
+
+
+def first_parts(streams: Iterable[Stream]) -> Iterator[tuple[Stream, Part]]:
+    """Of each stream that has any, what has waited longest."""
+    for stream in streams:
+        if part := stream.oldest:
+            yield stream, part

@@ -1,0 +1,318 @@
+"""A producer that does as Java's: what it sends, and what it does about errors, by its own rules.
+
+Rules of an idempotent one (Sender.java, TransactionManager.java, Kafka 4.3):
+- At most five requests of a connection are unanswered. A batch has its sequence when it is sent first, and keeps it.
+- An error that may pass, or a lost connection, has the batch sent again; where batches of its partition are sent again,
+  they go one by one, the one with the lowest sequence first.
+- OUT_OF_ORDER_SEQUENCE_NUMBER of a batch that is next has it fail; of another one, or of one that was numbered anew, it
+  is sent again.
+- When a batch has failed, the epoch rises, and all that is unanswered of its partition is numbered anew from 0 on.
+- MESSAGE_TOO_LARGE of a batch of several records splits it; the parts have new sequences, from that of the batch on.
+- PRODUCER_FENCED is the end.
+"""
+
+from collections import defaultdict, deque
+from dataclasses import dataclass, field
+from functools import partial
+from random import Random
+from zlib import crc32
+
+from ottla.codec import frames
+from ottla.codec.apis.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+from ottla.codec.apis.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
+from ottla.codec.apis.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
+from ottla.codec.records import BatchBuilder
+from ottla.errors import (
+    BY_CODE,
+    DuplicateSequenceNumber,
+    MessageTooLarge,
+    OutOfOrderSequenceNumber,
+    ProducerFenced,
+    UnknownServerError,
+    broker_error,
+)
+from ottla.sdk.events import Close, Connect, Connected, Event, Lost, Received, Send
+from tests.sim.clock import Clock
+from tests.sim.history import History
+from tests.sim.network import PORT, Network
+from tests.sim.process import SimulatedProcess
+from tests.sim.proxy.ledger import Ledger, Sent
+
+PRODUCE, METADATA, INIT = 9, 9, 4
+"""The versions that it speaks."""
+IN_FLIGHT = 5
+BACKOFF = 0.1
+PATIENCE = 30.0
+"""Seconds for an answer."""
+
+Place = tuple[str, int]
+
+
+@dataclass(eq=False)
+class _Batch:
+    place: Place
+    records: list[Sent]
+    sequence: int = -1
+    epoch: int = -1
+    attempts: int = 0
+    renumbered: bool = False
+    in_flight: bool = False
+    not_before: float = 0.0
+
+    def data(self, producer_id: int) -> bytes:
+        builder = BatchBuilder()
+        for sent in self.records:
+            builder.append(1_700_000_000_000 + sent.number, sent.key, sent.value)
+        return builder.build(producer_id=producer_id, producer_epoch=self.epoch, base_sequence=self.sequence)
+
+
+@dataclass(eq=False)
+class _Partition:
+    """Batches that have a sequence, in its order, and those that have none yet."""
+
+    numbered: list[_Batch] = field(default_factory=list)
+    fresh: deque[_Batch] = field(default_factory=deque)
+    next_sequence: int = 0
+    acknowledged: int = -1
+    """The last sequence that was."""
+    epoch: int = 0
+
+
+class _Wire:
+    def __init__(self, number: int, node: int) -> None:
+        self.key = (node, f"java {number}")
+        self.node = node
+        self.ready = False
+        self.reader = frames.FrameReader()
+        self.unanswered: deque[tuple[int, str, list[_Batch], float]] = deque()
+
+
+class JavaLike(SimulatedProcess):
+    """Sends ``count`` records within about ``seconds``, to partitions by its own partitioner."""
+
+    def __init__(
+        self,
+        name: str,
+        clock: Clock,
+        network: Network,
+        history: History,
+        ledger: Ledger,
+        chance: Random,
+        topics: dict[str, int],
+        nodes: int,
+        count: int,
+        seconds: float,
+        keys: int,
+    ) -> None:
+        super().__init__(name, clock, network, history)
+        self.ledger, self.chance, self.topics, self.nodes = ledger, chance, topics, nodes
+        self.count, self.pause, self.keys = count, seconds / count, keys
+        self.batch_size = chance.choice((1, 3, 10))
+        self.producer_id = -1
+        self.epoch = 0
+        self.done = False
+        self._number = 0
+        self._leaders: dict[Place, int] = {}
+        self._partitions: defaultdict[Place, _Partition] = defaultdict(_Partition)
+        self._wires: dict[int, _Wire] = {}
+        self._wire_numbers = 0
+        self._correlation = 0
+        self._asked = -10.0
+        self._tick()
+        self._produce()
+
+    # -- what it sends
+
+    def _produce(self) -> None:
+        if self.held(self._produce) or self.done:
+            return
+        for _ in range(min(self.chance.choice((1, 3, 10, 30)), self.count - self._number)):
+            self._number += 1
+            topic = self.chance.choice(list(self.topics))
+            key = b"k%d" % self.chance.randrange(self.keys) if self.chance.random() < 0.95 else None
+            place = topic, crc32(key or b"%d" % self.chance.randrange(99)) % self.topics[topic]
+            value = b"%s-%d" % (self.name.encode(), self._number)
+            sent = self.ledger.add(Sent(value, key, *place, self.name, self._number, once=True))
+            fresh = self._partitions[place].fresh
+            if not fresh or len(fresh[-1].records) >= self.batch_size:
+                fresh.append(_Batch(place, []))
+            fresh[-1].records.append(sent)
+        if self._number < self.count:
+            self.clock.later(self.chance.uniform(0.0, 20 * self.pause), self._produce)
+        self._go()
+
+    def _tick(self) -> None:
+        """Look again after a while, as for what waits."""
+        if self.done or not self.alive:
+            return
+        if not self.frozen:
+            for wire in list(self._wires.values()):
+                if wire.unanswered and self.clock.now > wire.unanswered[0][3]:
+                    self.network.close(self, Close(wire.key))
+                    self._broken(wire)
+            self._go()
+        self.clock.later(0.05, self._tick)
+
+    def _go(self) -> None:
+        if not self.alive or self.done:
+            return
+        if self.producer_id < 0 or any(self.topics[t] > sum(t == n for n, _ in self._leaders) for t in self.topics):
+            self._begin()
+            return
+        for place, partition in self._partitions.items():
+            self._drain(place, partition)
+        self.done = self._number == self.count and not any(
+            each.numbered or each.fresh for each in self._partitions.values()
+        )
+        if self.done:
+            self._gone()
+
+    def _begin(self) -> None:
+        wire = self._wire(1 + self._correlation % self.nodes)
+        if not wire.ready or wire.unanswered:
+            return
+        if not self._leaders:
+            self._ask_metadata(wire)
+        else:
+            request = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=1000)
+            self._send(wire, request, INIT, "init", [])
+
+    def _ask_metadata(self, wire: _Wire) -> None:
+        self._asked = self.clock.now
+        topics = tuple(MetadataRequestTopic(name=name) for name in self.topics)
+        self._send(wire, MetadataRequest(topics=topics), METADATA, "metadata", [])
+
+    def _refresh(self) -> None:
+        wire = next((each for each in self._wires.values() if each.ready and len(each.unanswered) < IN_FLIGHT), None)
+        if wire is not None and self.clock.now > self._asked + BACKOFF:
+            self._ask_metadata(wire)
+
+    def _drain(self, place: Place, partition: _Partition) -> None:
+        wire = self._wire(self._leaders[place]) if self._leaders.get(place, -1) > 0 else None
+        if wire is None:
+            self._refresh()
+        while wire is not None and wire.ready and len(wire.unanswered) < IN_FLIGHT:
+            waiting = [each for each in partition.numbered if not each.in_flight]
+            if waiting:
+                batch = waiting[0]
+                if batch is not partition.numbered[0] or self.clock.now < batch.not_before:
+                    return  # those that are sent again go one by one
+            elif not partition.fresh:
+                return
+            else:
+                batch = partition.fresh.popleft()
+                if partition.epoch != self.epoch and not partition.numbered:
+                    partition.epoch, partition.next_sequence, partition.acknowledged = self.epoch, 0, -1
+                batch.sequence, batch.epoch = partition.next_sequence, partition.epoch
+                partition.next_sequence += len(batch.records)
+                partition.numbered.append(batch)
+            batch.in_flight, batch.attempts = True, batch.attempts + 1
+            data = PartitionProduceData(index=place[1], records=batch.data(self.producer_id))
+            topic = TopicProduceData(name=place[0], partition_data=(data,))
+            self._send(wire, ProduceRequest(acks=-1, timeout_ms=1000, topic_data=(topic,)), PRODUCE, "produce", [batch])
+
+    # -- wires
+
+    def _wire(self, node: int) -> _Wire:
+        if node not in self._wires:
+            self._wire_numbers += 1
+            wire = self._wires[node] = _Wire(self._wire_numbers, node)
+            self.network.connect(self, Connect(wire.key, f"n{node}", PORT + node))
+        return self._wires[node]
+
+    def _send(self, wire: _Wire, request: object, version: int, what: str, batches: list[_Batch]) -> None:
+        self._correlation += 1
+        wire.unanswered.append((self._correlation, what, batches, self.clock.now + PATIENCE))
+        data = frames.build_request(request, version, self._correlation, self.name)
+        self.network.send(self, Send(wire.key, (data,)))
+
+    def hear(self, event: Event) -> None:
+        if self.held(partial(self.hear, event)):
+            return
+        wire = next((each for each in self._wires.values() if each.key == getattr(event, "key", None)), None)
+        if wire is None:
+            return
+        match event:
+            case Connected():
+                wire.ready = True
+            case Lost():
+                self._broken(wire)
+            case Received(_, data):
+                for frame in wire.reader.feed(data):
+                    self._answered(wire, frame)
+        self._go()
+
+    def _broken(self, wire: _Wire) -> None:
+        del self._wires[wire.node]
+        self._correlation += 1  # the next one is another node
+        for _, _, batches, _ in wire.unanswered:
+            for batch in batches:
+                self._again(batch)
+        self._refresh()
+
+    def _answered(self, wire: _Wire, frame: bytes) -> None:
+        _, what, batches, _ = wire.unanswered.popleft()
+        if what == "metadata":
+            _, metadata = frames.parse_response(MetadataResponse, METADATA, frame)
+            for topic in metadata.topics:
+                for each in topic.partitions:
+                    self._leaders[topic.name or "", each.partition_index] = each.leader_id
+        elif what == "init":
+            _, answer = frames.parse_response(InitProducerIdResponse, INIT, frame)
+            if not answer.error_code and self.producer_id < 0:
+                self.producer_id, self.epoch = answer.producer_id, answer.producer_epoch
+        else:
+            _, produced = frames.parse_response(ProduceResponse, PRODUCE, frame)
+            code = produced.responses[0].partition_responses[0].error_code
+            for batch in batches:
+                self._judge(batch, code)
+
+    # -- outcomes
+
+    def _judge(self, batch: _Batch, code: int) -> None:
+        partition = self._partitions[batch.place]
+        if code in (0, DuplicateSequenceNumber.code):
+            for sent in batch.records:
+                sent.acknowledged = True
+            partition.acknowledged = max(partition.acknowledged, batch.sequence + len(batch.records) - 1)
+            partition.numbered.remove(batch)
+        elif code == ProducerFenced.code:
+            self.ledger.fenced[self.name] += 1
+            for each in self._partitions.values():
+                each.numbered.clear()
+                each.fresh.clear()
+            self._number = self.count
+        elif code == OutOfOrderSequenceNumber.code and (
+            batch.renumbered or batch.sequence != partition.acknowledged + 1
+        ):
+            self._again(batch)
+        elif code == MessageTooLarge.code and len(batch.records) > 1:
+            self._split(batch, partition)
+        elif code != UnknownServerError.code and BY_CODE.get(code, UnknownServerError).retriable:
+            self._again(batch)
+            self._refresh()
+        else:
+            self._failed(batch, partition, code)
+
+    def _again(self, batch: _Batch) -> None:
+        batch.in_flight = False
+        batch.not_before = self.clock.now + BACKOFF
+
+    def _split(self, batch: _Batch, partition: _Partition) -> None:
+        """In two; the sequences of both together are those of the batch."""
+        half = len(batch.records) // 2
+        first, second = _Batch(batch.place, batch.records[:half]), _Batch(batch.place, batch.records[half:])
+        first.sequence, second.sequence = batch.sequence, batch.sequence + half
+        first.epoch = second.epoch = batch.epoch
+        at = partition.numbered.index(batch)
+        partition.numbered[at : at + 1] = [first, second]
+
+    def _failed(self, batch: _Batch, partition: _Partition, code: int) -> None:
+        for sent in batch.records:
+            sent.error = str(broker_error(code, ""))
+        partition.numbered.remove(batch)
+        self.epoch += 1
+        partition.epoch, partition.next_sequence, partition.acknowledged = self.epoch, 0, -1
+        for each in partition.numbered:
+            each.epoch, each.sequence, each.renumbered = self.epoch, partition.next_sequence, True
+            partition.next_sequence += len(each.records)

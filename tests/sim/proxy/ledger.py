@@ -1,0 +1,100 @@
+"""What clients of the proxy have sent and were told, and what must be left of it in the cluster's logs."""
+
+from collections import Counter, defaultdict
+from dataclasses import dataclass, field
+
+from ottla.codec.partitioners import murmur2_partition
+from ottla.codec.records import parse_batch
+from tests.sim.cluster import ModelCluster
+from tests.sim.data import Place
+from tests.sim.users import Violation
+
+LOST = "an acknowledged record is in no log"
+TWICE = "a record of an idempotent producer is stored twice"
+MISPLACED = "a record is not in the partition of its key"
+ORDER = "records of a key are stored in another order than they were sent"
+FALSE = "a record is stored that was refused for good"
+FENCED = "a producer is fenced"
+UNKNOWN = "a record is stored that nobody sent"
+
+
+@dataclass(slots=True, eq=False)
+class Sent:
+    """A record.
+
+    Attributes:
+        number: counts what its producer sends.
+        once: its producer is idempotent.
+        acknowledged: its producer was told that it is stored.
+        error: or why it is not.
+    """
+
+    value: bytes
+    key: bytes | None
+    topic: str
+    partition: int
+    producer: str
+    number: int
+    once: bool
+    acknowledged: bool = False
+    error: str = ""
+
+
+@dataclass(slots=True)
+class Ledger:
+    cluster: ModelCluster
+    rewritten: dict[str, int]
+    """Topic -> how many partitions its keys go to."""
+    sent: dict[bytes, Sent] = field(default_factory=dict)
+    fenced: Counter[str] = field(default_factory=Counter)
+    """Producers that were told so."""
+
+    def add(self, sent: Sent) -> Sent:
+        self.sent[sent.value] = sent
+        return sent
+
+    def check(self, *, fences: bool) -> None:
+        """Whether the logs are as they must be.
+
+        Args:
+            fences: the proxy may fence producers.
+
+        Raises:
+            Violation: they are not.
+        """
+        if self.fenced and not fences:
+            raise Violation(FENCED, ", ".join(self.fenced))
+        places: dict[bytes, list[tuple[Place, int]]] = defaultdict(list)
+        order: dict[tuple[str, bytes | None, Place], int] = {}
+        for place, log in self.cluster.logs.items():
+            for stored in log.batches:
+                if stored.end > log.high_watermark or stored.commits is not None:
+                    continue
+                for record in parse_batch(stored.data).records():
+                    value = bytes(record.value or b"")
+                    sent = self.sent.get(value)
+                    where = f"{value.decode()} in {place[0]}-{place[1]} at {record.offset}"
+                    if sent is None:
+                        if place[0] in self.rewritten:
+                            raise Violation(UNKNOWN, where)
+                        continue
+                    self._check_place(sent, place, where)
+                    places[value].append((place, record.offset))
+                    if not sent.once:
+                        continue
+                    if len(places[value]) > 1:
+                        raise Violation(TWICE, f"{where}, and at {places[value][0]}")
+                    of = sent.producer, sent.key, place
+                    if order.get(of, -1) > sent.number:
+                        raise Violation(ORDER, f"{where} behind number {order[of]}")
+                    order[of] = sent.number
+        for sent in self.sent.values():
+            if sent.acknowledged and sent.value not in places:
+                raise Violation(LOST, f"{sent.value.decode()} of {sent.producer}")
+
+    def _check_place(self, sent: Sent, place: Place, where: str) -> None:
+        wanted = sent.partition
+        if sent.topic in self.rewritten and sent.key is not None:
+            wanted = murmur2_partition(sent.key, self.rewritten[sent.topic])
+        if place != (sent.topic, wanted):
+            raise Violation(MISPLACED, f"{where}, sent to {sent.topic}-{sent.partition}")

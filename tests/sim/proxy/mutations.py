@@ -1,0 +1,174 @@
+"""The proxy, broken on purpose; see `tests.sim.mutations`. Most leave out one of its rules about sequences."""
+
+from collections import deque
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from typing import Any
+
+from ottla.errors import NotLeaderOrFollower
+from ottla.proxy import streams
+from ottla.proxy.batches import Batch, Part
+from ottla.proxy.produce import ClientBatch, Rewriter
+from ottla.proxy.producers import Outcome, Window
+from ottla.proxy.streams import Stream
+from tests.sim.mutations import Change, changed
+
+MUTATIONS: dict[str, Callable[[], AbstractContextManager[None]]] = {}
+"""By their names, which say what the proxy does wrong."""
+WITHIN = 300
+"""Seeds, within which each is caught."""
+SEEDS: dict[str, list[int]] = {}
+"""By the same names, those to be tried."""
+
+
+def _mutation(name: str, *changes: tuple[Any, str, Change], seed: int | None = None) -> None:
+    """Args: seed: one that catches it, and is tried first."""
+    MUTATIONS[name] = lambda: changed(*changes)
+    SEEDS[name] = [*([seed] if seed is not None else []), *range(WITHIN)]
+
+
+# -- what goes upstream ------------------------------------------------------------------------------------------------
+
+
+def _numbered_from_the_refused_on(start_over: Any) -> Any:
+    def broken(self: Stream) -> Any:
+        epoch, first = self.epoch, next(each.sequence for each in self.sent if not each.stored)
+        withdrawn = start_over(self)
+        self.epoch, self._next_sequence, self._known = epoch, first, True
+        return withdrawn
+
+    return broken
+
+
+def _goes_on_behind_the_refused(start_over: Any) -> Any:
+    def broken(self: Stream) -> Any:
+        epoch, following = self.epoch, self._next_sequence
+        withdrawn = start_over(self)
+        self.epoch, self._next_sequence = epoch, following
+        return withdrawn
+
+    return broken
+
+
+def _known_from_the_start(begin: Any) -> Any:
+    def broken(self: Stream, epoch: int) -> None:
+        begin(self, epoch)
+        self._known = True
+
+    return broken
+
+
+def _nothing(original: Any) -> Any:
+    return lambda *given, **named: None
+
+
+def _certain(failed: Any) -> Any:
+    def broken(self: Stream, batch: Batch, code: int, *, uncertain: bool) -> None:
+        failed(self, batch, code, uncertain=False)
+
+    return broken
+
+
+def _numbered_anew_each_time(mend: Any) -> Any:
+    def broken(self: Stream) -> Any:
+        settled = mend(self)
+        return settled + self.start_over()
+
+    return broken
+
+
+def _not_withdrawn(withdraw: Any) -> Any:
+    return lambda self: []
+
+
+def _swapped(halves: Any) -> Any:
+    def broken(self: Part) -> tuple[Part, Part]:
+        first, second = halves(self)
+        return second, first
+
+    return broken
+
+
+_mutation("what follows a refused batch gets its sequence", (Stream, "start_over", _numbered_from_the_refused_on))
+_mutation("what follows a refused batch leaves a gap", (Stream, "start_over", _goes_on_behind_the_refused))
+_mutation("six batches are unsettled", (streams, "UNSETTLED", lambda _: 6))
+_mutation("the first batch of an epoch does not travel alone", (Stream, "_begin", _known_from_the_start))
+_mutation("a long rest changes nothing", (Stream, "rested", _nothing))
+_mutation("what may be stored counts as not stored", (Stream, "_failed", _certain))
+_mutation("what is sent again is numbered anew", (Stream, "mend", _numbered_anew_each_time))
+_mutation(
+    "NOT_LEADER_OR_FOLLOWER says that nothing is stored",
+    (streams, "SURELY_NOT_STORED", lambda codes: codes | {NotLeaderOrFollower.code}),
+)
+_mutation("the halves of a part change places", (Part, "halves", _swapped))
+_mutation("what follows a refused batch of its key is not withdrawn", (Stream, "withdraw", _not_withdrawn))
+
+
+# -- what clients are told ---------------------------------------------------------------------------------------------
+
+
+def _alone(failed: Any) -> Any:
+    def broken(self: Window[Any], batch: Any) -> list[Any]:
+        batch.refused = True
+        return [batch]
+
+    return broken
+
+
+def _not_known(stored_already: Any) -> Any:
+    return lambda self, fingerprints: set()
+
+
+def _forgotten(judged: Any) -> Any:
+    def broken(self: Window[Any], batch: Any) -> Outcome:
+        outcome: Outcome = judged(self, batch)
+        self._done = deque(maxlen=5)
+        return outcome
+
+    return broken
+
+
+def _whatever_the_epoch(due: Any) -> Any:
+    def broken(self: Window[Any]) -> Any:
+        return next((batch for batch in self.under_way if not batch.begun and not batch.refused), None)
+
+    return broken
+
+
+def _told_at_once(over: Any) -> Any:
+    def broken(self: Window[Any]) -> Any:
+        for batch in self.under_way:
+            if batch.begun and batch.open_parts == 0:
+                self.under_way.remove(batch)
+                return batch
+        return None
+
+    return broken
+
+
+def _with_the_first_part(settled: Any) -> Any:
+    def broken(self: ClientBatch, part: Any, result: Any, now: float) -> None:
+        if self.window is None or result.error_code:
+            settled(self, part, result, now)
+        elif self.open_parts > 0:
+            self.open_parts = 1
+            settled(self, part, result, now)
+
+    return broken
+
+
+def _success_all_the_same(fail: Any) -> Any:
+    def broken(self: Rewriter, batch: ClientBatch, result: Any, now: float) -> None:
+        if batch.window is None or result.doubtful:
+            fail(self, batch, result, now)
+
+    return broken
+
+
+_mutation("what follows a refused batch is told as stored", (Window, "failed", _alone))
+_mutation("records that are stored of a refused batch are not known", (Window, "stored_already", _not_known))
+_mutation("a retry of what is stored is not known", (Window, "judged", _forgotten))
+_mutation("another epoch does not wait for the one before", (Window, "due", _whatever_the_epoch))
+_mutation("batches are told of as they come", (Window, "over", _told_at_once))
+_mutation("a batch is told as stored with its first part", (ClientBatch, "settled", _with_the_first_part))
+_mutation("a refusal is told as a success", (Rewriter, "_fail", _success_all_the_same))

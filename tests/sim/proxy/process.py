@@ -1,0 +1,201 @@
+"""The proxy's process: the real `ProxyCore` between two simulated networks.
+
+Towards clients it stands where the cluster stands otherwise (`Network.admit`), towards the cluster it is a client.
+"""
+
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+from random import Random
+from typing import Any
+
+from ottla.codec import frames
+from ottla.codec.apis import APIS
+from ottla.proxy import events as proxy
+from ottla.proxy.config import ProxyConfig
+from ottla.proxy.core import ProxyCore
+from ottla.sdk import events as sdk
+from tests.sim.clock import Clock
+from tests.sim.history import History
+from tests.sim.network import PORT, Link, Network, Reply
+from tests.sim.process import SimulatedProcess
+
+_SWEEP = 0.02
+"""Seconds between two looks for clients that have gone."""
+
+
+@dataclass(eq=False)
+class _Connection:
+    """A client's connection, as the listener sees it: answers leave in the order of the requests."""
+
+    number: int
+    link: Link
+    close: Callable[[str], None]
+    asked: deque[int] = field(default_factory=deque)
+    replies: dict[int, tuple[Reply, int, int]] = field(default_factory=dict)
+    """Ticket -> how to answer, the API's key, and its version."""
+    answers: dict[int, bytes] = field(default_factory=dict)
+
+    def flush(self) -> None:
+        while self.asked and self.asked[0] in self.answers:
+            ticket = self.asked.popleft()
+            data = self.answers.pop(ticket)
+            reply, key, version = self.replies.pop(ticket)
+            if not data:
+                reply(None)
+                continue
+            for told in (version, 0):  # the answer to a version of ApiVersions that is too new has version 0
+                try:
+                    answer = frames.parse_response(APIS[key].response, told, data[4:])[1]
+                except Exception:
+                    if told == 0:
+                        raise
+                    continue
+                reply((answer, told))
+                break
+
+
+class ProxyProcess(SimulatedProcess):
+    """
+    Args:
+        front: of its clients.
+        back: of the cluster.
+    """
+
+    def __init__(
+        self, clock: Clock, front: Network, back: Network, history: History, config: ProxyConfig, nodes: int, seed: int
+    ) -> None:
+        super().__init__("proxy", clock, back, history)
+        self.front, self.config, self.nodes, self.seed = front, config, nodes, seed
+        self.core: ProxyCore | None = None
+        self.restarts = 0
+        self.checks: list[Callable[[], None]] = []
+        """What is to hold whenever it comes to rest."""
+        self._connections: dict[Link, _Connection] = {}
+        self._numbers = 0
+        self._tickets = 0
+        self._alarm = -1.0
+        front.cluster = self
+        front.admit = self._admit
+        self._sweep()
+
+    # -- its life
+
+    def start(self) -> None:
+        """Run, from nothing."""
+        self.alive = True
+        self.restarts += 1
+        bootstrap = tuple((f"n{number}", PORT + number) for number in range(1, self.nodes + 1))
+        self.core = ProxyCore(self.config, bootstrap, Random(f"{self.seed} proxy {self.restarts}"))
+        self.step()
+
+    def kill(self) -> None:
+        self.history.add("!", self.name, "is killed")
+        self.core = None
+        self._gone()
+        for number in range(1, self.nodes + 1):
+            self.front.crash(number)
+        self._connections.clear()
+
+    def thaw(self) -> None:
+        """It was frozen, and goes on."""
+        for number in range(1, self.nodes + 1):
+            self.front.wake(number)
+
+    # -- as the cluster of its clients
+
+    def up(self, node: int) -> bool:
+        return self.alive and self.core is not None and node in self.core.cluster.ports
+
+    def awake(self, node: int) -> bool:
+        return self.alive and not self.frozen
+
+    def handle(self, node: int, client: str, version: int, message: Any, reply: Reply) -> None:
+        raise AssertionError("`_admit` sees to everything")
+
+    def _admit(self, link: Link, version: int, message: Any, reply: Reply, close: Callable[[str], None]) -> bool:
+        connection = self._connections.get(link)
+        if connection is None:
+            self._numbers += 1
+            connection = self._connections[link] = _Connection(self._numbers, link, close)
+        self._tickets += 1
+        key = next(key for key, api in APIS.items() if api.request is type(message))
+        connection.asked.append(self._tickets)
+        connection.replies[self._tickets] = reply, key, version
+        frame = frames.build_request(message, version, self._tickets, link.client.name)[4:]
+        link.serving = False  # several requests of a connection may be under way
+        self._tell(proxy.Requested(connection.number, link.node, self._tickets, frame))
+        return True
+
+    def _sweep(self) -> None:
+        """Notice which clients have gone, as far as everything that they sent has arrived."""
+        for link, connection in list(self._connections.items()):
+            if not link.open and not link.on_its_way and not link.queue and not self.frozen:
+                del self._connections[link]
+                self._tell(proxy.Left(connection.number))
+        self.clock.later(_SWEEP, self._sweep)
+
+    # -- as a client of the cluster
+
+    def hear(self, event: sdk.Event) -> None:
+        if self.held(partial(self.hear, event)):
+            return
+        match event:
+            case sdk.Connected((link, _)):
+                self._tell(proxy.Connected(link))
+            case sdk.Received((link, _), data):
+                self._tell(proxy.Received(link, data))
+            case sdk.Lost((link, _), why):
+                self._tell(proxy.Lost(link, str(why)))
+
+    def _tell(self, event: proxy.Event) -> None:
+        if self.core is not None:
+            self.core.handle(event, self.clock.now)
+            self.step()
+
+    def step(self) -> None:
+        core = self.core
+        if core is None or not self.alive or self.frozen:
+            return
+        while actions := core.poll(self.clock.now):
+            for action in actions:
+                self._carry_out(action)
+        if self.core is not core:
+            return
+        for check in self.checks:
+            check()
+        due = core.deadline
+        if due is not None:
+            self._alarm = max(due, self.clock.now)
+            self.clock.at(self._alarm, partial(self._ring, self._alarm))
+
+    def _ring(self, when: float) -> None:
+        if not self.held(partial(self._ring, when)) and when == self._alarm:
+            self.step()
+
+    def _carry_out(self, action: proxy.Action) -> None:
+        assert self.core is not None
+        match action:
+            case proxy.Answer(client, ticket, data):
+                for connection in self._connections.values():
+                    if connection.number == client:
+                        connection.answers[ticket] = data
+                        connection.flush()
+                        break
+            case proxy.CloseClient(client, why):
+                for connection in list(self._connections.values()):
+                    if connection.number == client:
+                        connection.close(why)
+            case proxy.Connect(link, (host, port), _):
+                self.network.connect(self, sdk.Connect((link, "proxy"), host, port))
+            case proxy.Send(link, data):
+                self.network.send(self, sdk.Send((link, "proxy"), (data,)))
+            case proxy.Disconnect(link):
+                self.network.close(self, sdk.Close((link, "proxy")))
+            case proxy.Listen(node):
+                self.clock.later(0.001, partial(self._listen, self.core, node))
+
+    def _listen(self, core: ProxyCore, node: int) -> None:
+        if self.core is core:
+            self._tell(proxy.Listening(node, PORT + node))

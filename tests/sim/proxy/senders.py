@@ -1,0 +1,87 @@
+"""Users of the real client who produce through the proxy."""
+
+from contextlib import suppress
+from dataclasses import dataclass, field
+from random import Random
+from zlib import crc32
+
+from ottla.errors import OttlaError, ProducerFenced
+from ottla.sdk.produce.core import ProducerCore
+from ottla.sdk.produce.options import ProducerOptions
+from ottla.sdk.produce.records import PendingRecord
+from ottla.sdk.steps import Steps
+from tests.sim.proxy.ledger import Ledger, Sent
+from tests.sim.users import Process, Script
+
+
+@dataclass(slots=True, eq=False)
+class Sending:
+    """Somebody who sends ``count`` records within about ``seconds``, and awaits each.
+
+    Attributes:
+        keys: how many there are; the client's partitioner hashes them otherwise than the proxy's.
+        done: everything has an outcome.
+    """
+
+    process: Process
+    ledger: Ledger
+    options: ProducerOptions
+    chance: Random
+    topics: dict[str, int]
+    count: int
+    seconds: float
+    keys: int
+    within: float
+    """Seconds in which every record comes to an end."""
+    idempotent: bool
+    done: bool = False
+    open: int = 0
+    errors: list[str] = field(default_factory=list)
+    _number: int = 0
+
+    def script(self) -> Script:
+        process, chance = self.process, self.chance
+        yield from process.connect()
+        machine = process.do(lambda: ProducerCore(process.core, self.options, chance))
+        pause = self.seconds / self.count
+        while self._number < self.count:
+            burst = min(chance.choice((1, 1, 3, 10, 40)), self.count - self._number)
+            for _ in range(burst):
+                sent, record = self._record()
+                self.open += 1
+                process.run(self._awaiting(sent, machine.send(record)), self._ended)
+            yield chance.uniform(0.0, 20 * pause)
+        while self.open:
+            yield 0.05
+        with suppress(OttlaError):  # what failed before
+            yield from process.perform(machine.leave(None), "the end of a producer")
+        process.close()
+        self.done = True
+
+    def _ended(self) -> None:
+        self.open -= 1
+
+    def _awaiting(self, sent: Sent, steps: "Steps[object]") -> Script:
+        try:
+            yield from self.process.perform(steps, f"the receipt of {sent.value.decode()}", within=self.within)
+        except ProducerFenced as error:
+            self.ledger.fenced[sent.producer] += 1
+            sent.error = str(error)
+        except OttlaError as error:
+            sent.error = str(error) or type(error).__name__
+        else:
+            sent.acknowledged = True
+        if sent.error:
+            self.errors.append(sent.error)
+
+    def _record(self) -> tuple[Sent, PendingRecord]:
+        self._number += 1
+        name = self.process.name
+        topic = self.chance.choice(list(self.topics))
+        key = b"k%d" % self.chance.randrange(self.keys) if self.chance.random() < 0.95 else None
+        partition = crc32(key or b"%d" % self.chance.randrange(99)) % self.topics[topic]
+        value = b"%s-%d" % (name.encode(), self._number)
+        sent = Sent(value, key, topic, partition, name, self._number, self.idempotent)
+        self.ledger.add(sent)
+        timestamp = 1_700_000_000_000 + self._number
+        return sent, PendingRecord(topic, value, key, partition, (), timestamp, None)

@@ -1,0 +1,341 @@
+"""One run: clients of several kinds produce through the real proxy to a model cluster, and much goes wrong.
+
+Promises:
+- What a client was told is stored, is; once, if it is idempotent; in the partition of its key; the records of a key in
+  their order.
+- No producer is fenced.
+- Every call ends in time, and in the end the proxy holds nothing.
+- Upstream at most five batches of a producer to a partition are unsettled, and the first of an epoch travels alone.
+"""
+
+import traceback
+from collections import defaultdict
+from collections.abc import Callable
+from contextlib import nullcontext
+from functools import partial
+from random import Random
+from typing import Any
+
+from ottla.codec.apis.produce import ProduceRequest, ProduceResponse
+from ottla.codec.records import RecordBatch, parse_batch
+from ottla.errors import DuplicateSequenceNumber, InvalidRecord, TopicAuthorizationFailed
+from ottla.proxy import delivery
+from ottla.proxy.batches import Part
+from ottla.proxy.config import ProxyConfig, parse_rule
+from ottla.proxy.producers import Window
+from ottla.proxy.streams import Stream
+from ottla.sdk.options import Options
+from ottla.sdk.produce.options import ProducerOptions
+from tests.sim.clock import Clock
+from tests.sim.cluster import ModelCluster
+from tests.sim.data import Place
+from tests.sim.faults import FAULTS, Fault
+from tests.sim.history import History
+from tests.sim.mutations import Change, changed
+from tests.sim.network import Link, Network
+from tests.sim.proxy.foreign import JavaLike
+from tests.sim.proxy.ledger import Ledger
+from tests.sim.proxy.mutations import MUTATIONS
+from tests.sim.proxy.process import ProxyProcess
+from tests.sim.proxy.senders import Sending
+from tests.sim.run import Result, logged_to
+from tests.sim.users import Process, Violation
+
+KINDS = ("cut", "move", "crash", "sleep", "cut off", "silence", "slow", "swallow", "refuse", "step down", "expire")
+"""Of the cluster's faults, those that are tried."""
+OWN = ("cut clients", "restart", "freeze", "refuse records", "freeze a client")
+"""What else goes wrong."""
+REST = 0.2
+"""Seconds after which leaders may forget a producer."""
+LIMIT = 200.0
+"""Seconds after the last fault in which everything has to be done."""
+LOOK = 0.25
+CROWD = "more than five batches are unsettled"
+TOGETHER = "the first batch of an epoch does not travel alone"
+LEFT = "the proxy holds something in the end"
+
+
+class Simulation:
+    def __init__(self, seed: int, *, told: bool = False) -> None:
+        self.seed, self.chance = seed, Random(seed)
+        self.clock = Clock()
+        self.history = History(self.clock, told)
+        chance = self.chance
+        self.seconds = chance.choice((2.0, 4.0, 8.0))
+        nodes = chance.choice((1, 2, 3))
+        self.rewritten = {"a": chance.choice((3, 6, 12))}
+        self.topics = {**self.rewritten, "plain": 2}
+        self.release = release = chance.choice(("2.1", "2.8", "3.9", "4.3", "4.3"))
+        self.network = Network(self.clock, Random(seed + 1), self.history)
+        self.front = Network(self.clock, Random(seed + 2), self.history)
+        self.cluster = ModelCluster(
+            self.clock, Random(seed + 3), self.network, self.history, self.topics, nodes, release
+        )
+        self.network.cluster, self.network.features = self.cluster, self.cluster.data.features
+        self.front.features = self.cluster.data.features
+        self.cluster.data.max_message_bytes = chance.choice((500, 2000, 2**20))
+        self.ledger = Ledger(self.cluster, self.rewritten)
+        self.upstream = Upstream(self.clock, self.cluster)
+        self.network.sent, self.network.delivered = self.upstream.sent, self.upstream.delivered
+        config = ProxyConfig(
+            upstream="n1:9092",
+            listen="proxy:9092",
+            topics=(parse_rule("a=rewrite"),),
+            connect_timeout=chance.choice((1.0, 10.0)),
+            request_timeout=chance.choice((2.0, 10.0)),
+            delivery_timeout=chance.choice((1.0, 3.0)) if (gives_up := chance.random() < 0.3) else 10_000.0,
+            max_batch=chance.choice((300, 1000, 2**19)),
+        )
+        self.proxy = ProxyProcess(self.clock, self.front, self.network, self.history, config, nodes, seed)
+        self.processes: dict[str, Any] = {"proxy": self.proxy}
+        self.sending: list[Sending | JavaLike] = []
+        self.options = Options(delivery_timeout=10_000.0, request_timeout=chance.choice((5.0, 30.0)))
+        self.faults = self._drawn()
+        self.fences = gives_up or any(fault.kind == "restart" for fault in self.faults)
+        """The proxy may fence producers: it does not know them any more, or it may have to give up in doubt."""
+
+    def _drawn(self) -> list[Fault]:
+        chance = self.chance
+        kinds = [*KINDS, *OWN, "refuse records", "refuse records"]
+        if chance.random() < 0.7:
+            kinds.remove("restart")
+        return sorted(
+            (
+                Fault(chance.uniform(0.0, self.seconds), chance.choice(kinds), chance.choice((0.1, 0.5, 1.0, 2.0, 4.0)))
+                for _ in range(chance.randint(3, 9))
+            ),
+            key=lambda each: each.at,
+        )
+
+    # -- what faults ask
+
+    def say(self, mark: str, who: str, text: str) -> None:
+        self.history.add(mark, who, text)
+
+    def spare(self, fit: Any) -> int | None:
+        """A node that may fail."""
+        healthy = [each.number for each in self.cluster.nodes.values() if each.healthy and fit(each)]
+        return self.chance.choice(healthy) if healthy else None
+
+    def may_expire(self, place: Place, producer_id: int) -> bool:
+        """Whether a leader may forget a producer: where nothing that it has sent may come again, and it has rested."""
+        if place[0] not in self.rewritten or self.cluster.data.strict:
+            # The proxy does not see to other topics. An old leader says that it knows nobody, which may also be since
+            # what was stored is deleted: nobody can know then.
+            return False
+        upstream = self.upstream
+        rested = self.clock.now > upstream.settled[producer_id, place] + REST
+        return rested and not self.network.left_behind() and not upstream.unsettled[producer_id, place]
+
+    def expire(self, place: Place, producer_id: int) -> None:
+        del self.cluster.logs[place].producers[producer_id]
+        self.upstream.forget(place, producer_id)
+
+    @property
+    def producers(self) -> list[Any]:
+        return []
+
+    # -- people
+
+    def _people(self) -> None:
+        chance = self.chance
+        for index in range(chance.choice((1, 2, 3))):
+            name, own = f"p{index}", Random(f"{self.seed} p{index}")
+            keys, count = chance.choice((1, 5, 20)), 150
+            idempotent = index == 0 or own.random() < 0.6
+            if own.random() < 0.5 and idempotent:
+                nodes = len(self.cluster.nodes)
+                java = JavaLike(
+                    name, self.clock, self.front, self.history, self.ledger, own, self.rewritten, nodes, count,
+                    self.seconds, keys,
+                )  # fmt: skip
+                self.processes[name] = java
+                self.sending.append(java)
+                continue
+            options = ProducerOptions(
+                idempotent=idempotent,
+                linger=own.choice((0.0, 0.005)),
+                batch_size=own.choice((150, 400, 2000)),
+                partitioner="crc32",
+            )
+            process = Process(
+                name,
+                self.clock,
+                self.front,
+                self.history,
+                self.options,
+                len(self.cluster.nodes),
+                Random(f"{name} {self.seed}"),
+            )
+            self.processes[name] = process
+            sending = Sending(
+                process, self.ledger, options, own, self.topics, count, self.seconds, keys, 10_000.0, idempotent
+            )
+            self.sending.append(sending)
+            process.run(sending.script())
+
+    # -- the run
+
+    def run(self) -> Result:
+        violation = None
+        with logged_to(None), changed((delivery, "LONG_REST", lambda _: REST), *self._counted()):
+            try:
+                self.proxy.start()
+                self._people()
+                for fault in self.faults:
+                    self.clock.at(fault.at, partial(self._strike, fault))
+                while not all(each.done for each in self.sending):
+                    if not self.clock.step():
+                        raise Violation("nothing will ever happen again", self._left())
+                    if self.clock.now > self.seconds + LIMIT:
+                        raise Violation("everything has to be done by now", self._left())
+                self._come_to_rest()
+                self.ledger.check(fences=self.fences)
+            except Violation as broken:
+                violation = broken
+            except Exception as error:  # whatever a machine raises is a finding
+                violation = Violation("a machine raises", "".join(traceback.format_exception(error)))
+        features = self.cluster.data.features
+        return Result(
+            self.seed,
+            violation,
+            self.history.lines,
+            self.clock.now,
+            len(self.ledger.sent),
+            self.network.requests,
+            features,
+        )
+
+    def _counted(self) -> list[tuple[Any, str, Change]]:
+        """Note how often the proxy does what it seldom does."""
+        features = self.cluster.data.features
+
+        def when(text: str, seen: Callable[[Any], object]) -> Change:
+            def change(original: Any) -> Any:
+                def noted(*given: Any, **named: Any) -> Any:
+                    result = original(*given, **named)
+                    features[text] += bool(seen(result))
+                    return result
+
+                return noted
+
+            return change
+
+        return [
+            (Stream, "start_over", when("what follows a refused batch is numbered anew", lambda _: True)),
+            (Stream, "give_up", when("nobody can know what became of a batch", bool)),
+            (Stream, "withdraw", when("records are withdrawn", bool)),
+            (Part, "halves", when("a part is sent in two", bool)),
+            (Window, "look_up", when("a batch comes again", lambda found: found is not None)),
+            (Window, "failed", when("a batch is refused with others behind it", lambda found: len(found) > 1)),
+            (Window, "stored_already", when("records that are stored already come again", bool)),
+        ]
+
+    def _come_to_rest(self) -> None:
+        until = self.clock.now + 30.0
+        while self.clock.now < until:
+            self.clock.step()
+        core = self.proxy.core
+        assert core is not None
+        if not core.idle or core.rewriter.buffered or core.rewriter.buffered_of:
+            raise Violation(LEFT, f"{core.rewriter.buffered} bytes, idle: {core.idle}")
+
+    def _left(self) -> str:
+        return f"{sum(not each.done for each in self.sending)} of {len(self.sending)} producers are not done"
+
+    def _strike(self, fault: Fault) -> None:
+        self.say("!", fault.kind, "")
+        match fault.kind:
+            case "cut clients":
+                links = list(self.front.links.values())
+                for link in self.chance.sample(links, min(len(links), self.chance.choice((1, 2, 8)))):
+                    self.front.cut(link, "the wire broke")
+            case "restart":
+                if self.proxy.alive:
+                    self.proxy.kill()
+                    self.clock.later(fault.seconds / 4, self.proxy.start)
+            case "freeze":
+                if self.proxy.alive:
+                    self.proxy.freeze(fault.seconds / 2)
+                    self.clock.at(self.proxy.thawed, self.proxy.thaw)
+            case "freeze a client":
+                self.processes[self.chance.choice([name for name in self.processes if name != "proxy"])].freeze(
+                    fault.seconds
+                )
+            case "refuse records":
+                error = self.chance.choice((TopicAuthorizationFailed, InvalidRecord))
+                places = [place for place in self.cluster.leaders if place[0] in self.topics]
+                # Where an attempt went unanswered that says nothing of the earlier one.
+                self.fences = self.fences or error is TopicAuthorizationFailed
+                for place in self.chance.sample(places, self.chance.randint(1, len(places))):
+                    self.cluster.data.refusals[place] = (error.code, False, self.clock.now + fault.seconds / 4)
+            case kind:
+                FAULTS[kind](self, fault)  # type: ignore[arg-type] # it has what these ask for
+        self.cluster.data.features[f"fault: {fault.kind}"] += 1
+
+
+class Upstream:
+    """Watches what the proxy sends under which producer id."""
+
+    def __init__(self, clock: Clock, cluster: ModelCluster) -> None:
+        self._clock, self._cluster = clock, cluster
+        self.settled: defaultdict[tuple[int, Place], float] = defaultdict(float)
+        """When something was."""
+        self.unsettled: defaultdict[tuple[int, Place], dict[tuple[int, int], Link]] = defaultdict(dict)
+        """(producer id, partition) -> (epoch, first sequence) of what has no answer yet that settles it."""
+        self._known: set[tuple[int, int, Place]] = set()
+        """(producer id, epoch, partition) of which something is stored."""
+
+    def forget(self, place: Place, producer_id: int) -> None:
+        self._known = {each for each in self._known if (each[0], each[2]) != (producer_id, place)}
+
+    def sent(self, link: Link, message: Any) -> None:
+        for place, batch in _batches(message):
+            producer = batch.producer_id, place
+            unsettled, key = self.unsettled[producer], (batch.producer_epoch, batch.base_sequence)
+            for old in [each for each in unsettled if each[0] < batch.producer_epoch]:
+                del unsettled[old]  # given up, or refused
+            others = [each for each, at in unsettled.items() if each != key and at.open]
+            if others and (batch.producer_id, batch.producer_epoch, place) not in self._known:
+                raise Violation(TOGETHER, f"{place[0]}-{place[1]}: {key} of {batch.producer_id} beside {others}")
+            unsettled[key] = link
+            if len(unsettled) > 5:
+                raise Violation(CROWD, f"{place[0]}-{place[1]}: {len(unsettled)} of {batch.producer_id}")
+
+    def delivered(self, link: Link, request: Any, answer: Any) -> None:
+        if not isinstance(answer, ProduceResponse):
+            return
+        codes = {
+            (self._cluster.ever_named(topic), each.index): each.error_code
+            for topic in answer.responses
+            for each in topic.partition_responses
+        }
+        for place, batch in _batches(request):
+            if codes.get(place) in (0, DuplicateSequenceNumber.code):
+                self.settled[batch.producer_id, place] = self._clock.now
+                self._known.add((batch.producer_id, batch.producer_epoch, place))
+                self.unsettled[batch.producer_id, place].pop((batch.producer_epoch, batch.base_sequence), None)
+
+
+def _batches(message: Any) -> list[tuple[Place, RecordBatch]]:
+    """What a request for the rewritten topic has under a producer id."""
+    if not isinstance(message, ProduceRequest):
+        return []
+    return [
+        ((topic.name, data.index), batch)
+        for topic in message.topic_data
+        if topic.name == "a"
+        for data in topic.partition_data
+        if (batch := parse_batch(data.records or b"")).producer_id >= 0
+    ]
+
+
+def play(seed: int, *, told: bool = False, broken: str | None = None) -> Result:
+    """Play one seed.
+
+    Args:
+        told: with its history.
+        broken: the name of a mutation of the proxy.
+    """
+    with MUTATIONS[broken]() if broken else nullcontext():
+        return Simulation(seed, told=told).run()

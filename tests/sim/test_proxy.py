@@ -1,0 +1,67 @@
+"""The proxy in the simulator: whatever breaks, what clients were told is so, once, and each key in its order."""
+
+from collections import Counter
+from collections.abc import Iterable
+
+import pytest
+
+from tests.sim.proxy.mutations import MUTATIONS, SEEDS
+from tests.sim.proxy.world import play
+from tests.sim.run import Result, catches, play_many
+
+QUICK = 40
+SLOW = 2000
+OFTEN = 100
+FEATURES = {
+    "a batch comes again",
+    "a batch is refused with others behind it",
+    "a leader appends and says that it leads no more",
+    "a producer's state expires",
+    "fault: crash",
+    "fault: cut",
+    "fault: cut clients",
+    "fault: cut off",
+    "fault: expire",
+    "fault: freeze",
+    "fault: freeze a client",
+    "fault: move",
+    "fault: refuse",
+    "fault: refuse records",
+    "fault: restart",
+    "fault: silence",
+    "fault: sleep",
+    "fault: slow",
+    "fault: step down",
+    "fault: swallow",
+    "nobody can know what became of a batch",
+    "records are withdrawn",
+    "records that are stored already come again",
+    "what follows a refused batch is numbered anew",
+}
+
+
+def broken(results: Iterable[Result]) -> list[str]:
+    return [f"python -m tests.sim --proxy {each.seed}   # {each.cause}" for each in results if each.violation]
+
+
+def test_what_clients_of_the_proxy_were_told_is_so() -> None:
+    assert not broken(play(seed) for seed in range(QUICK))
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_what_clients_of_the_proxy_were_told_is_so_in_two_thousand_worlds() -> None:
+    results = list(play_many(range(SLOW), play=play))
+    assert not broken(results)
+    often = sum((each.features for each in results), Counter[str]())
+    assert min(often[each] for each in FEATURES) >= OFTEN, often
+
+
+def test_a_seed_of_the_proxy_replays_exactly() -> None:
+    assert play(7, told=True).history == play(7, told=True).history
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mutation", MUTATIONS)
+def test_a_broken_proxy_is_found_out(mutation: str) -> None:
+    assert next(catches(mutation, SEEDS[mutation], play=play), None) is not None
