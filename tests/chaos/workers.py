@@ -201,7 +201,8 @@ class WorkerFaults:
 
     def usurp(self) -> None:
         """Start another program with the transactional id of one that runs, or is only stopped: the older one ends."""
-        name = self._any()
+        # One that has not begun yet may come after its successor, and fence that.
+        name = self._any("open")
         stopped = self._rng.random() < 0.5
         with self._log.note(f"usurp {self._role}", name) as injection:
             if stopped:
@@ -221,14 +222,17 @@ class WorkerFaults:
             self._workers.end([name])
             injection.more = "came and left"
 
-    def _any(self) -> str:
-        """One that runs; those that were fenced for the age of their transaction are replaced now."""
+    def _any(self, event: str = "") -> str:
+        """One that runs, and has written such an ``event``; those that were fenced for the age of their transaction are replaced now."""
         self._workers.look()
         heirs = {self._workers.setups[name].transactional_id for name in self._workers.running}
         for name in self._workers.fenced:
             if self._workers.setups[name].transactional_id not in heirs:
                 heirs.add(self._workers.setups[name].transactional_id)
                 self._workers.successor(name)
-        while not (names := self._workers.ready(self._role)):
+        while not (names := [each for each in self._workers.ready(self._role) if self._has_written(each, event)]):
             time.sleep(0.5)
         return self._rng.choice(names)
+
+    def _has_written(self, name: str, event: str) -> bool:
+        return not event or any(kind == event for kind, *_ in self._workers.events(name))
