@@ -223,7 +223,10 @@ class WorkerFaults:
             injection.more = "came and left"
 
     def _any(self, event: str = "") -> str:
-        """One that runs, and has written such an ``event``; those that were fenced for the age of their transaction are replaced now."""
+        """One that runs, and has written such an ``event``.
+
+        Those that were fenced for the age of their transaction are replaced now.
+        """
         self._workers.look()
         heirs = {self._workers.setups[name].transactional_id for name in self._workers.running}
         for name in self._workers.fenced:
