@@ -1,0 +1,183 @@
+"""What goes upstream for each producer: connections and numbers of its own, and what clients without an id are lent."""
+
+from collections import Counter
+from typing import Any
+
+import pytest
+
+from ottla.codec.apis.init_producer_id import InitProducerIdRequest
+from ottla.codec.records import parse_batch
+from ottla.errors import MessageTooLarge, NotEnoughReplicas, ProducerFenced, TopicAuthorizationFailed
+from ottla.proxy.delivery import IDLE_LANE
+from ottla.proxy.streams import LAST_EPOCH
+from tests.proxy.simulated import World, batch
+from tests.proxy.test_rewriting import key_at, pairs, world_of
+
+
+def numbers(world: World) -> list[tuple[int, int, int]]:
+    """Producer id, epoch and first sequence of every batch that came to a rewritten topic."""
+    return [
+        (found.producer_id, found.producer_epoch, found.base_sequence)
+        for _, request in world.upstream.produced
+        for topic in request.topic_data
+        for each in topic.partition_data
+        for found in [parse_batch(each.records or b"")]
+    ]
+
+
+def test_a_clients_own_producer_id_goes_upstream_with_numbers_for_each_destination() -> None:
+    world = world_of()
+    producer = world.producer_id(1)
+    for sequence in range(3):
+        data = batch([(key_at(sequence % 2), b"x")], producer, 0, sequence)
+        assert world.produce(1, {("flights", 5): data}).code == 0
+    assert numbers(world) == [(producer, 0, 0), (producer, 0, 0), (producer, 0, 1)]
+
+
+def test_a_partition_that_is_slow_delays_only_those_who_send_to_it() -> None:
+    world = world_of()
+    world.slow = True
+    first = world.produce(1, {("flights", 0): batch([(key_at(0), b"x")])})
+    world.slow = False
+    second = world.produce(2, {("flights", 1): batch([(key_at(1), b"x")])})
+    world.settle(1)
+    assert first.frame is None
+    assert second.code == 0
+
+
+def test_five_batches_of_an_idempotent_producer_do_not_wait_for_each_other() -> None:
+    world = world_of()
+    producer = world.producer_id(1)
+    assert world.produce(1, {("flights", 0): batch([(key_at(0), b"x")], producer, 0, 0)}).code == 0
+    world.slow = True
+    replies = [world.produce(1, {("flights", 0): batch([(key_at(0), b"x")], producer, 0, 1 + n)}) for n in range(5)]
+    assert len(numbers(world)) == 6
+    world.release()
+    assert [reply.code for reply in replies] == [0] * 5
+
+
+def test_a_sixth_batch_for_a_partition_waits() -> None:
+    world = world_of()
+    producer = world.producer_id(1)
+    world.produce(1, {("flights", 0): batch([(key_at(0), b"x")], producer, 0, 0)})
+    world.slow = True
+    for n in range(6):  # from two partitions, so that the client may have more than five in flight
+        place, sequence = divmod(n, 3)
+        data = batch([(key_at(0), b"x")], producer, 0, sequence + (1 if place == 0 else 0))
+        world.produce(1, {("flights", place): data})
+    assert len(numbers(world)) == 6
+    world.release()
+    assert len(numbers(world)) == 7
+
+
+def test_behind_a_refused_batch_the_numbers_begin_anew_in_another_epoch() -> None:
+    world = world_of()
+    producer = world.producer_id(1)
+    world.upstream.errors["flights", 0] += [TopicAuthorizationFailed.code]
+    assert world.produce(1, {("flights", 0): batch([(key_at(0), b"x")], producer, 0, 0)}).code == 29
+    assert world.produce(1, {("flights", 0): batch([(key_at(0), b"x")], producer, 0, 0)}).code == 0
+    assert numbers(world) == [(producer, 0, 0), (producer, 1, 0)]
+
+
+def test_what_is_too_large_for_upstream_goes_in_parts() -> None:
+    world = world_of()
+    world.upstream.max_batch = 300
+    assert world.produce(1, {("flights", 0): batch([(key_at(0), b"%d" % n + bytes(50)) for n in range(16)])}).code == 0
+    assert [int((value or b"").rstrip(b"\0")) for value in world.upstream.values("flights")] == list(range(16))
+
+
+def test_one_record_that_is_too_large_is_refused() -> None:
+    world = world_of()
+    world.upstream.max_batch = 300
+    data = batch([(key_at(0), b"a"), (key_at(0), bytes(400)), (key_at(0), b"b")])
+    assert world.produce(1, {("flights", 0): data}).code == MessageTooLarge.code
+
+
+# -- clients without a producer id
+
+
+def opened(world: World) -> list[Any]:
+    """Every InitProducerId that upstream gets from now on."""
+    asked: list[Any] = []
+    give = world.upstream._initproducerid
+
+    def noted(node: int, request: InitProducerIdRequest) -> Any:
+        asked.append(request)
+        return give(node, request)
+
+    world.upstream._initproducerid = noted  # type: ignore[method-assign]
+    return asked
+
+
+def test_each_client_without_a_producer_id_is_lent_one_for_itself() -> None:
+    world = world_of()
+    for client in (1, 2, 1, 2):
+        assert world.produce(client, {("flights", 0): batch([(key_at(0), b"x")])}).code == 0
+    assert len(Counter(producer_id for producer_id, _, _ in numbers(world))) == 2
+
+
+def test_a_lent_producer_id_is_lent_again_when_its_client_has_left() -> None:
+    world = world_of()
+    asked = opened(world)
+    for client in range(1, 6):
+        assert world.produce(client, {("flights", 0): batch([(key_at(0), b"x")])}).code == 0
+        world.leave(client)
+    assert len(asked) == 1
+    assert [sequence for _, _, sequence in numbers(world)] == [0, 1, 2, 3, 4]
+
+
+def test_a_lent_producer_id_is_not_lent_again_before_its_records_are_settled() -> None:
+    world = world_of()
+    asked = opened(world)
+    world.slow = True
+    world.produce(1, {("flights", 0): batch([(key_at(0), b"x")])})
+    world.leave(1)
+    world.produce(2, {("flights", 0): batch([(key_at(0), b"y")])})
+    world.slow = False
+    world.release()
+    world.settle(1)
+    assert len(asked) == 2
+    assert sorted(world.upstream.values("flights"), key=repr) == [b"x", b"y"]
+
+
+# -- bounds
+
+
+def test_only_those_are_held_for_whom_more_than_their_share_is_buffered() -> None:
+    world = world_of(max_buffered=60_000)
+    world.slow = True
+    world.produce(2, {("flights", 0): batch([(key_at(0), bytes(100))])})
+    while not world.held:
+        world.produce(1, {("flights", 0): batch([(key_at(0), bytes(6000))])})
+    assert world.held == {1}
+
+
+def test_a_connection_that_carries_nothing_for_a_minute_is_closed() -> None:
+    world = world_of()
+    before = len(world._links)
+    assert world.produce(1, {("flights", 0): batch(pairs())}).code == 0
+    assert len(world._links) == before + 1
+    world.settle(IDLE_LANE + 5)
+    assert len(world._links) == before
+    assert world.produce(1, {("flights", 0): batch(pairs())}).code == 0
+
+
+@pytest.mark.parametrize("own", [False, True])
+def test_after_the_last_epoch_a_producer_id_is_of_no_more_use(own: bool) -> None:
+    world = world_of()
+    identity = (-1, -1) if own else (world.producer_id(1), 0)
+
+    def produce(sequence: int) -> int:
+        data = batch([(key_at(0), b"x")], *identity, -1 if own else sequence)
+        return world.produce(1, {("flights", 0): data}).code
+
+    assert produce(0) == 0
+    (stream,) = (
+        world.core.delivery.lent(1) if own else world.core.rewriter.producers.known(identity[0])
+    ).streams.values()
+    stream.epoch = LAST_EPOCH
+    world.upstream.errors["flights", 0] += [TopicAuthorizationFailed.code]
+    assert produce(1) == TopicAuthorizationFailed.code
+    assert produce(1) == (NotEnoughReplicas.code if own else ProducerFenced.code)
+    if own:
+        assert produce(1) == 0
