@@ -29,8 +29,6 @@ from ottla.errors import (
     DuplicateSequenceNumber,
     InvalidProducerEpoch,
     InvalidProducerIdMapping,
-    InvalidRecord,
-    InvalidTimestamp,
     LeaderNotAvailable,
     MessageTooLarge,
     NotEnoughReplicas,
@@ -66,8 +64,9 @@ SEQUENCE_LOST = frozenset(
 SURELY_NOT_STORED = frozenset(each.code for each in (UnknownTopicOrPartition, NotEnoughReplicas, CorruptMessage))
 """Retriable errors that say that nothing was stored. Others, NOT_LEADER_OR_FOLLOWER too, can come after the append."""
 TOO_LARGE = frozenset(each.code for each in (MessageTooLarge, RecordListTooLarge))
-OF_THE_CONTENT = TOO_LARGE | {each.code for each in (InvalidTimestamp, InvalidRecord, UnsupportedCompressionType)}
-"""Refusals that the same bytes would have met on every earlier attempt too."""
+ANY_TIME = TOO_LARGE | {UnsupportedCompressionType.code}
+"""Refusals that the same bytes would have met on every earlier attempt too. Others may be new: a timestamp may have grown
+too old since, and a topic may be compacted by now and want keys."""
 WITHDRAWN = Result(OutOfOrderSequenceNumber.code, message="a batch before it failed")
 
 Settled = list[tuple[Part, Result]]
@@ -206,7 +205,7 @@ class Stream:
         if code == UnknownServerError.code or BY_CODE.get(code, UnknownServerError).retriable:
             self._failed(batch, code, uncertain=code not in SURELY_NOT_STORED)
             return []
-        if batch.uncertain and code not in OF_THE_CONTENT:
+        if batch.uncertain and code not in ANY_TIME:
             return self.give_up(Result(code, message=message, doubtful=True))
         return self._refused(batch, code, message)
 

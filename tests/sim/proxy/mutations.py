@@ -5,7 +5,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Any
 
-from ottla.errors import NotLeaderOrFollower
+from ottla.errors import InvalidRecord, NotLeaderOrFollower
 from ottla.proxy import streams
 from ottla.proxy.batches import Batch, Part
 from ottla.proxy.produce import ClientBatch, Rewriter
@@ -99,6 +99,11 @@ _mutation("what is sent again is numbered anew", (Stream, "mend", _numbered_anew
 _mutation(
     "NOT_LEADER_OR_FOLLOWER says that nothing is stored",
     (streams, "SURELY_NOT_STORED", lambda codes: codes | {NotLeaderOrFollower.code}),
+)
+_mutation(
+    "a refusal of the content says that nothing was stored before",
+    (streams, "ANY_TIME", lambda codes: codes | {InvalidRecord.code}),
+    seed=745,
 )
 _mutation("the halves of a part change places", (Part, "halves", _swapped), seed=59)
 _mutation("what follows a refused batch of its key is not withdrawn", (Stream, "withdraw", _not_withdrawn))

@@ -125,7 +125,19 @@ class Simulation:
             return False
         upstream = self.upstream
         rested = self.clock.now > upstream.settled[producer_id, place] + REST
-        return rested and not self.network.left_behind() and not upstream.unsettled[producer_id, place]
+        if (
+            not rested
+            or self.network.left_behind()
+            or upstream.unsettled[producer_id, place]
+            or self.proxy.core is None
+        ):
+            return False
+        # What was answered, and the proxy has not heard, it will send again.
+        busy = self.proxy.core.delivery._busy.items()
+        return not any(
+            each.sent and (each.topic, each.partition) == place and producer.producer_id == producer_id
+            for each, producer in busy
+        )
 
     def expire(self, place: Place, producer_id: int) -> None:
         del self.cluster.logs[place].producers[producer_id]
@@ -265,8 +277,7 @@ class Simulation:
             case "refuse records":
                 error = self.chance.choice((TopicAuthorizationFailed, InvalidRecord))
                 places = [place for place in self.cluster.leaders if place[0] in self.topics]
-                # Where an attempt went unanswered that says nothing of the earlier one.
-                self.fences = self.fences or error is TopicAuthorizationFailed
+                self.fences = True  # where an earlier attempt went unanswered, this says nothing of it
                 for place in self.chance.sample(places, self.chance.randint(1, len(places))):
                     self.cluster.data.refusals[place] = (error.code, False, self.clock.now + fault.seconds / 4)
             case kind:
