@@ -65,8 +65,8 @@ SURELY_NOT_STORED = frozenset(each.code for each in (UnknownTopicOrPartition, No
 """Retriable errors that say that nothing was stored. Others, NOT_LEADER_OR_FOLLOWER too, can come after the append."""
 TOO_LARGE = frozenset(each.code for each in (MessageTooLarge, RecordListTooLarge))
 ANY_TIME = TOO_LARGE | {UnsupportedCompressionType.code}
-"""Refusals that the same bytes would have met on every earlier attempt too. Others may be new: a timestamp may have grown
-too old since, and a topic may be compacted by now and want keys."""
+"""Refusals that the same bytes would have met on every earlier attempt too. Others may be new: a timestamp has grown
+too old since, or a topic is compacted by now, and wants keys."""
 WITHDRAWN = Result(OutOfOrderSequenceNumber.code, message="a batch before it failed")
 
 Settled = list[tuple[Part, Result]]
