@@ -275,9 +275,10 @@ class Delivery:
         while not stream.in_flight and (oldest := stream.oldest) and (gone or now >= oldest.since + limit):
             code = UnknownTopicOrPartition.code if gone else stream.last_error
             reason = "the topic has no such partition any more" if gone else f"tried for {limit:g} s"
-            said = "say whether it stored it" if stream.doubtful else "take it"
+            doubtful = stream.doubtful and not gone  # what was stored there is gone, too
+            said = "say whether it stored it" if doubtful else "take it"
             message = f"{broker_error(code).name}: upstream did not {said} ({reason})"
-            self._settle(stream.expire(Result(code, message=message, doubtful=stream.doubtful)), now)
+            self._settle(stream.expire(Result(code, message=message, doubtful=doubtful)), now)
 
     # -- the lanes
 

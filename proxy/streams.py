@@ -38,7 +38,6 @@ from ottla.errors import (
     RequestTimedOut,
     UnknownProducerId,
     UnknownServerError,
-    UnknownTopicOrPartition,
     UnsupportedCompressionType,
     broker_error,
 )
@@ -61,7 +60,7 @@ SEQUENCE_LOST = frozenset(
     )
 )
 """Upstream's idea of the producer differs from the proxy's."""
-SURELY_NOT_STORED = frozenset(each.code for each in (UnknownTopicOrPartition, NotEnoughReplicas, CorruptMessage))
+SURELY_NOT_STORED = frozenset(each.code for each in (NotEnoughReplicas, CorruptMessage))
 """Retriable errors that say that nothing was stored. Others, NOT_LEADER_OR_FOLLOWER too, can come after the append."""
 TOO_LARGE = frozenset(each.code for each in (MessageTooLarge, RecordListTooLarge))
 ANY_TIME = TOO_LARGE | {UnsupportedCompressionType.code}

@@ -7,11 +7,17 @@ import pytest
 
 from ottla.codec.apis.init_producer_id import InitProducerIdRequest
 from ottla.codec.records import parse_batch
-from ottla.errors import MessageTooLarge, NotEnoughReplicas, ProducerFenced, TopicAuthorizationFailed
+from ottla.errors import (
+    MessageTooLarge,
+    NotEnoughReplicas,
+    ProducerFenced,
+    TopicAuthorizationFailed,
+    UnknownTopicOrPartition,
+)
 from ottla.proxy.delivery import IDLE_LANE
 from ottla.proxy.streams import LAST_EPOCH
 from tests.proxy.simulated import World, batch
-from tests.proxy.test_rewriting import key_at, pairs, world_of
+from tests.proxy.test_rewriting import SIX, key_at, pairs, world_of
 
 
 def numbers(world: World) -> list[tuple[int, int, int]]:
@@ -91,6 +97,21 @@ def test_one_record_that_is_too_large_is_refused() -> None:
     world.upstream.max_batch = 300
     data = batch([(key_at(0), b"a"), (key_at(0), bytes(400)), (key_at(0), b"b")])
     assert world.produce(1, {("flights", 0): data}).code == MessageTooLarge.code
+
+
+def test_a_topic_that_is_deleted_fences_nobody() -> None:
+    world = world_of()
+    producer = world.producer_id(1)
+    world.upstream.leaders.clear()
+    identity = world.upstream.ids.pop("flights")
+    reply = world.produce(1, {("flights", 0): batch([(key_at(0), b"x")], producer, 0, 0)})
+    world.settle(30)
+    assert reply.code == UnknownTopicOrPartition.code
+    world.upstream.ids["flights"] = identity
+    world.upstream.leaders |= {("flights", index): 0 for index in range(SIX)}
+    world.core.control.want_topics("flights")
+    world.settle(1)
+    assert world.produce(1, {("flights", 0): batch([(key_at(0), b"x")], producer, 0, 0)}).code == 0
 
 
 # -- clients without a producer id
