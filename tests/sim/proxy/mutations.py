@@ -133,13 +133,6 @@ def _forgotten(judged: Any) -> Any:
     return broken
 
 
-def _whatever_the_epoch(due: Any) -> Any:
-    def broken(self: Window[Any]) -> Any:
-        return next((batch for batch in self.under_way if not batch.begun and not batch.refused), None)
-
-    return broken
-
-
 def _told_at_once(over: Any) -> Any:
     def broken(self: Window[Any]) -> Any:
         for batch in self.under_way:
@@ -173,7 +166,6 @@ def _success_all_the_same(fail: Any) -> Any:
 _mutation("what follows a refused batch is told as stored", (Window, "failed", _alone))
 _mutation("records that are stored of a refused batch are not known", (Window, "stored_already", _not_known))
 _mutation("a retry of what is stored is not known", (Window, "judged", _forgotten))
-_mutation("another epoch does not wait for the one before", (Window, "due", _whatever_the_epoch), seed=314)
 _mutation("batches are told of as they come", (Window, "over", _told_at_once), seed=74)
 _mutation("a batch is told as stored with its first part", (ClientBatch, "settled", _with_the_first_part))
 _mutation("a refusal is told as a success", (Rewriter, "_fail", _success_all_the_same))
