@@ -1,8 +1,8 @@
 """Requests to a coordinator, of a transactional id or a group, repeated until they are answered for good.
 
 Rules:
-- CONCURRENT_TRANSACTIONS only says that the markers of the transaction before are being written, which takes
-  milliseconds: the pauses begin short, and grow.
+- CONCURRENT_TRANSACTIONS only says that the markers of the transaction before are being written, which takes a
+  millisecond or ten: the next attempts come at once, then after pauses that begin short, and grow.
 - UNKNOWN_SERVER_ERROR says nothing of what has become of the request: it is repeated, as if it had not been answered.
   Kafka 4.3 answers so to the EndTxn of a producer that is being fenced by a newer one.
 - Other errors that may pass wait as all calls do, and have the coordinator looked for again where it may have moved.
@@ -17,6 +17,8 @@ from ottla.sdk.cluster.coordinators import Coordinators
 from ottla.sdk.connection.versions import Range
 from ottla.sdk.steps import Steps, settled
 
+_AT_ONCE = 3
+"""Attempts, each of which takes a while by itself, before the first pause: the next is often answered."""
 _SHORTEST_PAUSE = 0.001
 _LONGEST_PAUSE = 0.2
 """Seconds between two attempts while markers are being written."""
@@ -34,7 +36,7 @@ def ask_coordinator(
 
     ``task.repeated`` then says whether an earlier attempt may have been carried out, or may yet be.
     """
-    pause = _SHORTEST_PAUSE
+    early, pause = 0, _SHORTEST_PAUSE
     while True:
         error: OttlaError | None
         try:
@@ -50,6 +52,9 @@ def ask_coordinator(
         if isinstance(error, ConcurrentTransactions | UnknownServerError):
             task.repeated |= isinstance(error, UnknownServerError)
             task.trouble = str(error)
+            early += 1
+            if early < _AT_ONCE and isinstance(error, ConcurrentTransactions):
+                continue
             yield from task.rest(pause)
             pause = min(2 * pause, _LONGEST_PAUSE)
             continue

@@ -149,7 +149,7 @@ class ImplicitJoining:
             self._limit = None
 
     def _ask(self, task: Task[None]) -> Steps[None]:
-        if (early := self._markers.due - task.now) > 0:
+        if early := self._markers.early(task.now):
             yield from task.rest(early)
         request = DescribeTransactionsRequest(transactional_ids=(self._transactional_id,))
         pause, refused = _SHORTEST_PAUSE, False

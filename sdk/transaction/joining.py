@@ -112,8 +112,8 @@ class Joining:
     def _next(self, now: float) -> None:
         if self._task is not None or self._identity is None or not (self._partitions or self._groups):
             return
-        if not self._joined and now < (due := self._markers.due):
-            self._core.later(due, self._next)
+        if not self._joined and (early := self._markers.early(now)):
+            self._core.later(now + early, self._next)
             return
         if self._partitions:
             places = list(self._partitions)

@@ -1,7 +1,7 @@
 """When the markers of the transaction before are written: nothing joins the next one earlier.
 
 EndTxn is answered before that. How long it takes is for the cluster to say, a millisecond or ten, and each attempt that
-comes too early is one more request and a pause. So the first attempt waits for half of the time that it took after the
+comes too early is one more request. So the first attempt waits for half of the time that it took after the
 transaction before. Not for all of it: where nothing else goes on, a coordinator notices only with its next request that
 its followers have what it wrote, so that some attempt has to come early.
 """
@@ -9,6 +9,8 @@ its followers have what it wrote, so that some attempt has to come early.
 import math
 
 _PART = 0.5
+_SHORTEST = 0.001
+"""Seconds. Event loops wait for whole milliseconds, and an attempt that comes too early takes less than one."""
 _AT_MOST = 0.1
 """Seconds. What is seen later than that says nothing."""
 
@@ -34,10 +36,10 @@ class Markers:
         """It is answered, and the markers are being written."""
         self._ended_at, self.end_took = now, now - self._ending_at
 
-    @property
-    def due(self) -> float:
-        """When it is worth an attempt."""
-        return self._ended_at + self._expected * _PART
+    def early(self, now: float) -> float:
+        """Seconds until an attempt is worth it; 0 where it is worth it now, or so soon that nothing can wait for it."""
+        early = self._ended_at + self._expected * _PART - now
+        return early if early >= _SHORTEST else 0.0
 
     def written(self, now: float, *, refused: bool) -> None:
         """They are, as an attempt has just shown; ``refused``: one before it came too early."""
