@@ -79,6 +79,7 @@ class Batch:
 
     Attributes:
         tries: how often it was sent.
+        named: an attempt went to whatever topic has this name, not to the one of an id.
         uncertain: an attempt ended without an answer that says whether it was stored.
         stored: upstream has it.
         refused: upstream will not take it under this sequence.
@@ -89,6 +90,7 @@ class Batch:
         "count",
         "data",
         "in_flight",
+        "named",
         "over",
         "parts",
         "refused",
@@ -103,7 +105,7 @@ class Batch:
         self.data, self.sequence = data, sequence
         self.count = sum(len(part.records) for part in parts)
         self.tries = 0
-        self.in_flight = self.uncertain = self.stored = self.refused = self.over = False
+        self.in_flight = self.named = self.uncertain = self.stored = self.refused = self.over = False
 
 
 def built(parts: Sequence[Part], producer_id: int, epoch: int, sequence: int) -> tuple[int, bytes]:

@@ -30,6 +30,8 @@ class Topic:
     topic_id: "UUID"
     leaders: dict[int, int]
     """Partition -> node; `NO_LEADER` where there is none at the moment."""
+    whole: bool = False
+    """It has no id only if upstream gives it none."""
 
 
 class Cluster:
@@ -46,16 +48,20 @@ class Cluster:
         self.ports: dict[int, int] = {}
         """Node -> the port that clients are told for it."""
         self.topics: dict[str, Topic] = {}
-        self._missing: dict[str, float] = {}
-        """Topic -> since when upstream says that there is no such, of those that it had."""
+        self._missing: dict[str, tuple[float, float]] = {}
+        """Topic, of those that upstream had -> since when it says that there is no such, and when it said so last."""
         self.changes = 0
-        """Counts up whenever a leader has changed."""
+        """Counts up whenever a leader or a topic's id has changed."""
         self._actions = actions
         self._asked: dict[int, float] = {}
         """Node -> when its port may be asked for again."""
 
-    def learn(self, metadata: MetadataResponse, now: float) -> None:
-        """Take over what an answer says; ports for new nodes are asked for."""
+    def learn(self, metadata: MetadataResponse, now: float, *, newest: bool = False) -> None:
+        """Take over what an answer says; ports for new nodes are asked for.
+
+        Args:
+            newest: it has the newest version that upstream and the proxy know; others may leave out the topics' ids.
+        """
         for broker in sorted(metadata.brokers, key=lambda broker: broker.node_id):
             self.nodes[broker.node_id] = (broker.host, broker.port)
             if broker.node_id not in self.ports and now >= self._asked.get(broker.node_id, 0.0):
@@ -65,16 +71,23 @@ class Cluster:
             if topic.name is not None and topic.partitions:
                 known = self.topics.get(topic.name)
                 described = _described(topic, known.topic_id if known else NO_UUID)
-                self.changes += known is None or known.leaders != described.leaders
+                described.whole = newest or (known is not None and known.whole)
+                self.changes += known is None or known != described
                 self.topics[topic.name] = described
                 self._missing.pop(topic.name, None)
             elif topic.name in self.topics and topic.error_code == UnknownTopicOrPartition.code:
-                self._missing.setdefault(topic.name, now)
+                since, last = self._missing.get(topic.name, (now, now))
+                self._missing[topic.name] = since if now - last < _MISSING else now, now
 
     def listening(self, node: int, port: int | None) -> None:
         """A port was opened, or could not be."""
         if port is not None:
             self.ports[node] = port
+
+    def is_described(self, topic: str) -> bool:
+        """All is known that upstream has to say of a topic."""
+        known = self.topics.get(topic)
+        return known is not None and (known.whole or known.topic_id != NO_UUID)
 
     def leader(self, topic: str, partition: int) -> int:
         """The node that leads a partition, as far as known."""
@@ -84,11 +97,13 @@ class Cluster:
     def is_gone(self, topic: str, partition: int, now: float) -> bool:
         """The topic was deleted, or recreated with fewer partitions (they never become fewer otherwise).
 
-        A node that has just started may not know a topic, but not for long.
+        A node that has just started may not know a topic, but not for long; so upstream has to have said it for a
+        while.
         """
         known = self.topics.get(topic)
         fewer = known is not None and partition not in known.leaders
-        return fewer or now - self._missing.get(topic, now) >= _MISSING
+        since, last = self._missing.get(topic, (now, now))
+        return fewer or last - since >= _MISSING
 
     def point_here(self, metadata: MetadataResponse) -> None:
         """Replace the brokers' addresses by the proxy's; brokers without a port here are left out."""

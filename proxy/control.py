@@ -5,7 +5,6 @@ are asked until they are answered.
 """
 
 import logging
-from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import count
@@ -75,20 +74,24 @@ class Control:
         self._failures = 0
         self._metadata, self._identity = _Question(), _Question()
         self._topics: dict[str, None] = {}
-        self._nodes_wanted = True
-        self._identity_for: deque[Callable[[Identity, float], None]] = deque()
+        self._nodes_requested = True
+        self._identity_for: dict[object, Callable[[Identity, float], None]] = {}
 
-    def want_topics(self, *names: str) -> None:
+    def request_topics(self, *names: str) -> None:
         """Have the metadata of topics looked up soon."""
         self._topics |= dict.fromkeys(names)
 
-    def want_nodes(self) -> None:
+    def request_nodes(self) -> None:
         """Have the nodes looked up soon."""
-        self._nodes_wanted = True
+        self._nodes_requested = True
 
-    def want_identity(self, then: Callable[[Identity, float], None]) -> None:
-        """Have upstream hand out a producer id, for ``then`` alone."""
-        self._identity_for.append(then)
+    def request_identity(self, asker: object, then: Callable[[Identity, float], None]) -> None:
+        """Have upstream allocate a producer id, for ``asker`` alone."""
+        self._identity_for.setdefault(asker, then)
+
+    def withdraw_identity(self, asker: object) -> None:
+        """It is not needed any more."""
+        self._identity_for.pop(asker, None)
 
     @property
     def deadline(self) -> float | None:
@@ -99,7 +102,7 @@ class Control:
 
     def _questions(self) -> list[_Question]:
         """What there is to ask."""
-        wanted = [self._metadata] if self._nodes_wanted or self._topics else []
+        wanted = [self._metadata] if self._nodes_requested or self._topics else []
         return [*wanted, self._identity] if self._identity_for else wanted
 
     def pump(self, now: float) -> None:
@@ -132,7 +135,7 @@ class Control:
         names = list(self._topics)[:TOPICS_AT_ONCE]
         for name in names:
             del self._topics[name]
-        self._nodes_wanted = False
+        self._nodes_requested = False
         link.ask(
             MetadataRequest(
                 topics=tuple(MetadataRequestTopic(name=name) for name in names), allow_auto_topic_creation=False
@@ -141,7 +144,7 @@ class Control:
             self._metadata.version,
             deadline=deadline,
             answered=self._described,
-            failed=lambda error, now: self.want_topics(*names),
+            failed=lambda error, now: self.request_topics(*names),
         )
 
     def _ask_identity(self, link: Link, deadline: float) -> None:
@@ -160,7 +163,8 @@ class Control:
         self._failures = 0
         self._complaints.clear()
         self._refusals.clear()
-        self._cluster.learn(answer, now)
+        self._cluster.learn(answer, now, newest=True)
+        self._nodes_requested = not self._cluster.nodes  # a node that has just started may know nobody
         self._learned(answer, now)
 
     def _identified(self, answer: InitProducerIdResponse, now: float) -> None:
@@ -169,8 +173,9 @@ class Control:
             log.warning("no producer id for the proxy yet: %s", broker_error(answer.error_code))
             return
         self._identity.not_before = now
-        self._identity_for[0]((answer.producer_id, answer.producer_epoch), now)
-        self._identity_for.popleft()
+        if self._identity_for:  # it may have been withdrawn meanwhile
+            then = self._identity_for.pop(next(iter(self._identity_for)))
+            then((answer.producer_id, answer.producer_epoch), now)
 
     def _lost(self, error: OttlaError, now: float) -> None:
         assert self._link is not None, "a link that is lost was made"
@@ -186,7 +191,7 @@ class Control:
             log.warning("upstream does not answer: %s", error)
         self._metadata.under_way = self._identity.under_way = False
         self.answered = False
-        self._nodes_wanted = True
+        self._nodes_requested = True
 
     @property
     def refused(self) -> AuthenticationFailed | None:

@@ -167,7 +167,7 @@ class ProxyCore:
         self._after_opening.append(then)
 
     def ask_for_nodes(self) -> None:
-        self.control.want_nodes()
+        self.control.request_nodes()
 
     # -- inside
 
@@ -209,14 +209,19 @@ class ProxyCore:
 
     def _hold(self) -> None:
         """Keep what is buffered within its bound: those are not read for whom more than a fair share is held."""
-        full, room = self.config.max_buffered, self.config.max_buffered // 2
+        buffered, full = self.rewriter.buffered_of, self.config.max_buffered
+        if not self._held and self.rewriter.buffered <= full:
+            return
+        share = full // max(len(buffered), 1)
         if self.rewriter.buffered > full:
-            buffered = self.rewriter.buffered_of
-            share = full // len(buffered)
-            held = frozenset(client for client, size in buffered.items() if size >= share and client in self._sessions)
-            if fresh := held - self._held:
-                self.actions.append(HoldClients(fresh, True))
-            self._held = self._held | held
-        elif self._held and self.rewriter.buffered <= room:
-            self.actions.append(HoldClients(self._held, False))
-            self._held = frozenset()
+            greedy = frozenset(each for each, size in buffered.items() if size >= share and each in self._sessions)
+            self._set_held(greedy - self._held, True)
+        if self.rewriter.buffered <= full // 2:
+            self._set_held(self._held, False)
+        else:
+            self._set_held(frozenset(each for each in self._held if buffered[each] < share // 2), False)
+
+    def _set_held(self, clients: frozenset[int], held: bool) -> None:
+        if clients:
+            self.actions.append(HoldClients(clients, held))
+            self._held = self._held | clients if held else self._held - clients

@@ -1,12 +1,11 @@
 """The way of rewritten records to upstream's partitions: exactly once each, in order, or given back in time.
 
-Theory of operation: every producer has a `Stream` for each partition that it sends to, and a lane to each node: a
-connection of its own, because a broker serves the requests of a connection one by one. So a partition that is slow
-delays the producers that send to it, and nobody else.
+Theory of operation: every producer has a `Stream` for each partition that it sends to, and a connection of its own to
+each node, because a broker serves the requests of a connection one by one. So a partition that is slow delays the
+producers that send to it, and nobody else.
 
 Rules:
-- A client's producer id goes upstream. A client without one is lent a producer of the proxy's own, which is its alone
-  until it leaves and everything of it is settled.
+- A client's producer id goes upstream; a client without one is lent a producer (`ottla.proxy.lent`).
 - All is sent with ``acks=-1``.
 - Nothing waits for ever: whatever is older than `delivery_timeout` is given back, unless it is in flight, which
   `request_timeout` ends.
@@ -17,6 +16,7 @@ import logging
 from collections.abc import Callable, Iterable
 from functools import partial
 from itertools import count
+from uuid import UUID
 
 from ottla.codec.apis.produce import (
     PartitionProduceData,
@@ -25,6 +25,7 @@ from ottla.codec.apis.produce import (
     ProduceResponse,
     TopicProduceData,
 )
+from ottla.codec.wire import NO_UUID
 from ottla.errors import (
     NotEnoughReplicas,
     OttlaError,
@@ -37,19 +38,21 @@ from ottla.proxy.batches import Batch, Part, Result
 from ottla.proxy.cluster import NO_LEADER, Cluster
 from ottla.proxy.config import ProxyConfig
 from ottla.proxy.contained import as_ottla_error, contained
-from ottla.proxy.control import Control, Identity
+from ottla.proxy.control import Control
+from ottla.proxy.lent import Connection, Lent, Producer
 from ottla.proxy.link import Link, Links
 from ottla.proxy.streams import Settled, Stream, first_parts
 
 log = logging.getLogger("ottla.proxy")
 
-NEWEST_PRODUCE = 12
+NEWEST_PRODUCE, BY_ID = 13, 13
+"""Versions of Produce: the newest, and the first that names topics by their ids."""
 REQUEST_BYTES = 8 * 2**20
 """A request is not filled beyond this, a single batch apart."""
 REQUESTS = 5
-"""That a lane has in flight at most."""
+"""That a connection has in flight at most."""
 BACKOFF, LONGEST_BACKOFF = 0.05, 1.0
-IDLE_LANE = 60.0
+IDLE_CONNECTION = 60.0
 """Seconds after which a connection that carries nothing is closed."""
 LONG_REST = 600.0
 """Seconds after which upstream may have forgotten a producer (`producer.id.expiration.ms` is a day, as it comes)."""
@@ -59,55 +62,15 @@ _LOOK = 1.0
 Sent = list[tuple[Stream, Batch]]
 
 
-class Producer:
-    """One producer id upstream, and what is sent under it.
-
-    Attributes:
-        producer_id: ``None`` where it is the proxy's own, and there is none yet.
-        own: it is the proxy's, not a client's.
-    """
-
-    __slots__ = ("epoch", "lanes", "own", "producer_id", "streams")
-
-    def __init__(self, producer_id: int | None = None) -> None:
-        self.producer_id = producer_id
-        self.own = producer_id is None
-        self.epoch = 0
-        self.streams: dict[tuple[str, int], Stream] = {}
-        self.lanes: dict[int, _Lane] = {}
-
-    @property
-    def idle(self) -> bool:
-        return all(stream.idle for stream in self.streams.values())
-
-
-class _Lane:
-    """A producer's way to one node."""
-
-    __slots__ = ("failures", "idle_since", "in_flight", "link", "node", "not_before", "producer", "ready", "version")
-
-    def __init__(self, producer: Producer, node: int, now: float) -> None:
-        self.producer, self.node = producer, node
-        self.link: Link | None = None
-        self.version = 0
-        self.ready: dict[Stream, None] = {}
-        self.in_flight = 0
-        """Requests."""
-        self.not_before = 0.0
-        """Nothing goes before: the node was unreachable, or has asked for patience (a quota)."""
-        self.failures = 0
-        self.idle_since = now
-
-
 class Delivery:
-    """All producers and lanes."""
+    """All that is under way."""
 
     def __init__(self, links: Links, cluster: Cluster, control: Control, config: ProxyConfig) -> None:
         self._links, self._cluster, self._control, self._config = links, cluster, control, config
         self._busy: dict[Stream, Producer] = {}
         """Streams that have something to settle."""
-        self._lanes: dict[_Lane, None] = {}
-        self._pressing: dict[_Lane, None] = {}
+        self._connections: dict[Connection, None] = {}
+        self._pressing: dict[Connection, None] = {}
         """Those to look at in the next `pump`."""
         self._later: list[tuple[float, int, Callable[[float], None]]] = []
         self._next_look = 0.0
@@ -115,10 +78,7 @@ class Delivery:
         self._seen = 0
         """Of `Cluster.changes`."""
         self._numbers = count()
-        self._lent: dict[int, Producer] = {}
-        """Client -> the proxy's own producer that sends for it."""
-        self._free: list[Producer] = []
-        self._without_id: list[Producer] = []
+        self.lent = Lent(control, self._press_all)
 
     @property
     def idle(self) -> bool:
@@ -130,31 +90,17 @@ class Delivery:
         if self._pressing:
             return 0.0
         later = self._later[0][0] if self._later else None
-        if not self._lanes and not self._busy:
+        if not self._connections and not self._busy:
             return later
         return self._next_look if later is None else min(later, self._next_look)
 
     # -- producers
 
-    def lent(self, client: int) -> Producer:
-        """The producer of the proxy's own that sends what a client has given no producer id."""
-        if client not in self._lent:
-            idle = next((each for each in self._free if each.idle), None)
-            if idle is not None:
-                self._free.remove(idle)
-            self._lent[client] = idle or Producer()
-        return self._lent[client]
-
-    def left(self, client: int) -> None:
-        """The client has gone."""
-        if producer := self._lent.pop(client, None):
-            self._free.append(producer)
-
     def drop(self, producer: Producer) -> None:
         """Nothing more will be sent by a producer; what is under way still comes to its end."""
-        for lane in list(producer.lanes.values()):
-            if not lane.in_flight and not lane.ready:
-                self._close(lane)
+        for connection in list(producer.connections.values()):
+            if connection.idle:
+                self._close(connection)
 
     # -- in
 
@@ -162,7 +108,8 @@ class Delivery:
         """Deliver a part behind what the producer sends to its partition already; then tell its sender."""
         stream = producer.streams.get((topic, part.partition))
         if stream is None:
-            stream = producer.streams[topic, part.partition] = Stream(topic, part.partition, producer.epoch)
+            known = self._cluster.topics[topic].topic_id
+            stream = producer.streams[topic, part.partition] = Stream(topic, part.partition, producer.epoch, known)
         stream.waiting.append(part)
         self._busy[stream] = producer
         self._steer(producer, stream, now)
@@ -182,22 +129,23 @@ class Delivery:
         if now >= self._next_look:
             self._next_look = now + _LOOK
             self._look_for_the_expired(now)
+            self.lent.sweep()
             self._close_the_idle(now)
         if self._seen != self._cluster.changes:
             self._seen = self._cluster.changes
-            for lane in list(self._lanes):
-                ready, lane.ready = lane.ready, {}
-                for stream in ready:
-                    self._steer(lane.producer, stream, now)
+            for connection in self._connections:
+                connection.ready.clear()
+            for stream, producer in list(self._busy.items()):
+                self._steer(producer, stream, now)
         while self._pressing:
-            lane = next(iter(self._pressing))
-            del self._pressing[lane]
-            self._drive_contained(lane, now)
+            connection = next(iter(self._pressing))
+            del self._pressing[connection]
+            self._drive_contained(connection, now)
 
     # -- where a stream goes
 
     def _steer(self, producer: Producer, stream: Stream, now: float) -> None:
-        """To the lane of its leader, or to a later try."""
+        """To the connection to its leader, or to a later try."""
         try:
             self._steer_to_leader(producer, stream, now)
         except Exception:
@@ -205,19 +153,31 @@ class Delivery:
             self._try_later(producer, stream, now)
 
     def _steer_to_leader(self, producer: Producer, stream: Stream, now: float) -> None:
-        if not stream.may_send():
+        if not self._is_described(stream, now) or not stream.may_send():
+            self._rest_if_idle(producer, stream)
             return
         node = self._cluster.leader(stream.topic, stream.partition)
         if node == NO_LEADER or node not in self._cluster.nodes:
-            stream.broken = stream.patient = True
+            stream.pause()
             self._try_later(producer, stream, now)
             return
-        lane = producer.lanes.get(node)
-        if lane is None:
-            lane = producer.lanes[node] = _Lane(producer, node, now)
-            self._lanes[lane] = None
-        lane.ready[stream] = None
-        self._pressing[lane] = None
+        connection = producer.connections.get(node)
+        if connection is None:
+            connection = producer.connections[node] = Connection(producer, node, now)
+            self._connections[connection] = None
+        connection.ready[stream] = None
+        self._pressing[connection] = None
+
+    def _is_described(self, stream: Stream, now: float) -> bool:
+        """Whether nothing is left under way for another topic of the same name, which was deleted."""
+        known = self._cluster.topics.get(stream.topic)
+        if known is None or known.topic_id == stream.topic_id:
+            return True
+        if stream.in_flight:
+            stream.broken = True  # until that is answered
+            return False
+        self._settle(stream.described(known.topic_id), now)
+        return True
 
     def _go_on(self, producer: Producer, stream: Stream, now: float) -> None:
         """Something of a stream was answered, or has come to an end."""
@@ -226,14 +186,19 @@ class Delivery:
                 self._try_later(producer, stream, now)
                 return
             self._mend(producer, stream, now)
+        self._rest_if_idle(producer, stream)
+        if not stream.idle and not stream.needs_mending:
+            self._steer(producer, stream, now)
+
+    def _rest_if_idle(self, producer: Producer, stream: Stream) -> None:
         if stream.idle:
             self._busy.pop(stream, None)
-        elif not stream.needs_mending:
-            self._steer(producer, stream, now)
+            for connection in producer.connections.values():
+                connection.ready.pop(stream, None)
 
     def _try_later(self, producer: Producer, stream: Stream, now: float) -> None:
         stream.failures = min(stream.failures + 1, 10)
-        self._control.want_topics(stream.topic)
+        self._control.request_topics(stream.topic)
         pause = min(BACKOFF * 2 ** (stream.failures - 1), LONGEST_BACKOFF)
         self._call_later(now + pause, partial(self._try_again, producer, stream))
 
@@ -275,82 +240,104 @@ class Delivery:
         while not stream.in_flight and (oldest := stream.oldest) and (gone or now >= oldest.since + limit):
             code = UnknownTopicOrPartition.code if gone else stream.last_error
             reason = "the topic has no such partition any more" if gone else f"tried for {limit:g} s"
-            doubtful = stream.doubtful and not gone  # what was stored there is gone, too
+            doubtful = stream.uncertain and not gone  # what was stored there is gone, too
             said = "say whether it stored it" if doubtful else "take it"
             message = f"{broker_error(code).name}: upstream did not {said} ({reason})"
             self._settle(stream.expire(Result(code, message=message, doubtful=doubtful)), now)
 
-    # -- the lanes
+    # -- the connections to nodes
 
-    def _drive_contained(self, lane: _Lane, now: float) -> None:
+    def _drive_contained(self, connection: Connection, now: float) -> None:
         try:
-            self._drive(lane, now)
+            self._drive(connection, now)
         except Exception as bug:
-            log.exception("a bug in the proxy, please report it: the way to node %d", lane.node)
-            if lane.link is None:
-                self._lost(lane, as_ottla_error(bug), now)
+            log.exception("a bug in the proxy, please report it: records for node %d", connection.node)
+            if connection.link is None:
+                self._lost(connection, as_ottla_error(bug), now)
             else:
-                lane.link.end(as_ottla_error(bug), now)
+                connection.link.end(as_ottla_error(bug), now)
 
-    def _drive(self, lane: _Lane, now: float) -> None:
-        if not lane.ready or lane.in_flight >= REQUESTS:
+    def _drive(self, connection: Connection, now: float) -> None:
+        if not connection.ready or connection.in_flight >= REQUESTS:
             return
-        if now < lane.not_before:
-            self._call_later(lane.not_before, partial(self._press, lane))
+        if now < connection.not_before:
+            if not connection.waits:
+                connection.waits = True
+                self._call_later(connection.not_before, partial(self._press, connection))
             return
-        address = self._cluster.nodes[lane.node]
-        if lane.link is not None and lane.link.open and lane.link.address != address and not lane.in_flight:
-            lane.link.close()  # the node has moved
-            lane.link = None
-        if lane.link is None or not lane.link.open:
-            ready, lost = partial(self._ready, lane), partial(self._lost, lane)
-            lane.link = self._links.connect(address, now, ready=ready, lost=lost)
-        elif lane.link.ready and self._has_id(lane.producer):
-            while lane.ready and lane.in_flight < REQUESTS and self._send(lane, lane.link, now):
+        address = self._cluster.nodes[connection.node]
+        if (
+            connection.link is not None
+            and connection.link.open
+            and connection.link.address != address
+            and not connection.in_flight
+        ):
+            connection.link.close()  # the node has moved
+            connection.link = None
+        if connection.link is None or not connection.link.open:
+            ready, lost = partial(self._ready, connection), partial(self._lost, connection)
+            connection.link = self._links.connect(address, now, ready=ready, lost=lost)
+        elif connection.link.ready and self.lent.has_id(connection.producer):
+            while connection.ready and connection.in_flight < REQUESTS and self._send(connection, connection.link, now):
                 pass
 
-    def _press(self, lane: _Lane, now: float) -> None:
-        self._pressing[lane] = None
+    def _press(self, connection: Connection, now: float) -> None:
+        connection.waits = False
+        self._pressing[connection] = None
 
-    def _send(self, lane: _Lane, link: Link, now: float) -> bool:
+    def _press_all(self, producer: Producer) -> None:
+        self._pressing |= dict.fromkeys(producer.connections.values())
+
+    def _send(self, connection: Connection, link: Link, now: float) -> bool:
         """One request with a batch of each stream that is ready; whether there was any."""
         sent: Sent = []
         size = 0
-        by_topic: dict[str, list[PartitionProduceData]] = {}
-        for stream in list(lane.ready):
+        by_id = self._goes_by_id(connection)
+        topics: dict[str, list[PartitionProduceData]] = {}
+        ids: dict[str, UUID] = {}
+        for stream in list(connection.ready):
             if sent and size >= REQUEST_BYTES:
                 break
-            if (batch := self._next(lane, stream, now)) is None:
+            if (batch := self._next(connection, stream, by_id, now)) is None:
                 continue
             size += len(batch.data)
             sent.append((stream, batch))
             if not stream.may_send():
-                del lane.ready[stream]
-            by_topic.setdefault(stream.topic, []).append(
-                PartitionProduceData(index=stream.partition, records=batch.data)
-            )
+                del connection.ready[stream]
+            topics.setdefault(stream.topic, []).append(PartitionProduceData(index=stream.partition, records=batch.data))
+            ids[stream.topic] = stream.topic_id if by_id else NO_UUID
         if not sent:
             return False
-        lane.in_flight += 1
-        link.ask(
-            ProduceRequest(
-                acks=-1,
-                timeout_ms=int(self._config.request_timeout * 500),
-                topic_data=tuple(
-                    TopicProduceData(name=topic, partition_data=tuple(data)) for topic, data in by_topic.items()
+        connection.in_flight += 1
+        failed = partial(self._unanswered, connection, sent)
+        try:
+            link.ask(
+                ProduceRequest(
+                    acks=-1,
+                    timeout_ms=int(self._config.request_timeout * 500),
+                    topic_data=tuple(
+                        TopicProduceData(name=name, topic_id=ids[name], partition_data=tuple(data))
+                        for name, data in topics.items()
+                    ),
                 ),
-            ),
-            ProduceResponse,
-            lane.version,
-            deadline=now + self._config.request_timeout,
-            answered=partial(self._answered, lane, sent),
-            failed=partial(self._unanswered, lane, sent),
-        )
+                ProduceResponse,
+                connection.version if by_id else min(connection.version, BY_ID - 1),
+                deadline=now + self._config.request_timeout,
+                answered=partial(self._answered, connection, sent),
+                failed=failed,
+            )
+        except Exception as bug:
+            failed(as_ottla_error(bug), now)
+            raise
         return True
 
-    def _next(self, lane: _Lane, stream: Stream, now: float) -> Batch | None:
+    def _goes_by_id(self, connection: Connection) -> bool:
+        """Whether the next request names topics by their ids, so that it can only reach those."""
+        return connection.version >= BY_ID and all(stream.topic_id != NO_UUID for stream in connection.ready)
+
+    def _next(self, connection: Connection, stream: Stream, by_id: bool, now: float) -> Batch | None:
         """The batch of a stream that goes now; ``None`` if it has none, and is not ready any more."""
-        producer = lane.producer
+        producer = connection.producer
         try:
             if stream.exhausted:
                 self._give_back_the_rest(producer, stream, now)
@@ -358,55 +345,63 @@ class Delivery:
                 if not stream.in_flight and now >= stream.sent_at + LONG_REST:
                     stream.rested()
                 stream.sent_at = now
-                return stream.next(producer.producer_id, self._config.max_batch)
+                return stream.next(producer.producer_id, self._config.max_batch, by_id=by_id)
+            connection.ready.pop(stream, None)
         except Exception:
             log.exception("a bug in the proxy, please report it: a batch for %s-%d", stream.topic, stream.partition)
+            connection.ready.pop(stream, None)
             refusal = Result(UnknownServerError.code, message="the proxy cannot make a batch of these records")
             if stream.waiting:
                 self._settle([(stream.waiting.popleft(), refusal)], now)
-        lane.ready.pop(stream, None)
+            self._go_on(producer, stream, now)
         return None
 
-    def _ready(self, lane: _Lane, now: float) -> None:
-        assert lane.link is not None, "a link that is ready was made"
-        lane.version = lane.link.version(ProduceRequest, NEWEST_PRODUCE)
-        lane.failures = 0
-        self._pressing[lane] = None
+    def _ready(self, connection: Connection, now: float) -> None:
+        assert connection.link is not None, "a link that is ready was made"
+        connection.version = connection.link.version(ProduceRequest, NEWEST_PRODUCE)
+        connection.failures = 0
+        self._pressing[connection] = None
 
-    def _lost(self, lane: _Lane, error: OttlaError, now: float) -> None:
-        lane.link = None
-        lane.not_before = now + min(BACKOFF * 2**lane.failures, LONGEST_BACKOFF)
-        if lane.failures == 0 and lane.ready:
-            log.warning("records wait for a connection: %s", error, extra={"node": lane.node})
-        lane.failures = min(lane.failures + 1, 10)
-        ready, lane.ready = lane.ready, {}
+    def _lost(self, connection: Connection, error: OttlaError, now: float) -> None:
+        connection.link = None
+        connection.not_before = now + min(BACKOFF * 2**connection.failures, LONGEST_BACKOFF)
+        if connection.failures == 0 and connection.ready:
+            log.warning("records wait for a connection: %s", error, extra={"node": connection.node})
+        connection.failures = min(connection.failures + 1, 10)
+        ready, connection.ready = connection.ready, {}
         for stream in ready:  # the leader may be another by now
             if stream.may_send():
-                stream.broken = stream.patient = True
+                stream.pause()
                 if not stream.in_flight:
-                    self._try_later(lane.producer, stream, now)
+                    self._try_later(connection.producer, stream, now)
 
-    def _unanswered(self, lane: _Lane, sent: Sent, error: OttlaError, now: float) -> None:
-        lane.in_flight -= 1
-        log.warning("no answer for records, so they are sent again: %s", error, extra={"node": lane.node})
+    def _unanswered(self, connection: Connection, sent: Sent, error: OttlaError, now: float) -> None:
+        connection.in_flight -= 1
+        connection.idle_since = now
+        log.warning("no answer for records, so they are sent again: %s", error, extra={"node": connection.node})
         for stream, batch in sent:
             if batch.in_flight:  # not judged before this was raised
                 stream.unanswered(batch)
-                lane.ready.pop(stream, None)
-                self._go_on(lane.producer, stream, now)
+                connection.ready.pop(stream, None)
+                self._go_on(connection.producer, stream, now)
 
-    def _answered(self, lane: _Lane, sent: Sent, answer: ProduceResponse, now: float) -> None:
-        results = {(topic.name, each.index): each for topic in answer.responses for each in topic.partition_responses}
-        lane.not_before = max(lane.not_before, now + answer.throttle_time_ms / 1000)
+    def _answered(self, connection: Connection, sent: Sent, answer: ProduceResponse, now: float) -> None:
+        results = {
+            (topic.name or topic.topic_id, each.index): each
+            for topic in answer.responses
+            for each in topic.partition_responses
+        }
+        connection.not_before = max(connection.not_before, now + answer.throttle_time_ms / 1000)
         for stream, batch in sent:
-            result = results.get((stream.topic, stream.partition))
+            place = stream.partition
+            result = results.get((stream.topic, place)) or results.get((stream.topic_id, place))
             if result is None:
                 missing = UnknownServerError.code
                 result = PartitionProduceResponse(index=stream.partition, error_code=missing, base_offset=-1)
-            self._judge(lane.producer, stream, batch, result, now)
-        lane.in_flight -= 1
-        lane.idle_since = now
-        self._pressing[lane] = None
+            self._judge(connection.producer, stream, batch, result, now)
+        connection.in_flight -= 1
+        connection.idle_since = now
+        self._pressing[connection] = None
 
     # -- outcomes
 
@@ -423,27 +418,10 @@ class Delivery:
             with contained("records of a client are settled"):
                 part.sender.settled(part, result, now)
 
-    # -- producer ids
-
-    def _has_id(self, producer: Producer) -> bool:
-        """Whether there is a producer id; if there is none, one is asked for."""
-        if producer.producer_id is None and producer not in self._without_id:
-            self._control.want_identity(partial(self._take_id, producer))
-            self._without_id.append(producer)
-        return producer.producer_id is not None
-
-    def _take_id(self, producer: Producer, identity: Identity, now: float) -> None:
-        producer.producer_id, producer.epoch = identity
-        for stream in producer.streams.values():
-            stream.renewed(producer.epoch)
-        for lane in producer.lanes.values():
-            self._pressing[lane] = None
-        self._without_id.remove(producer)
-
     def _give_back_the_rest(self, producer: Producer, stream: Stream, now: float) -> None:
         """The stream has had every epoch that there is."""
         if producer.own:
-            self._lent = {client: each for client, each in self._lent.items() if each is not producer}
+            self.lent.use_up(producer)
             result = Result(NotEnoughReplicas.code, message="the proxy needs another producer id: send it again")
         else:
             why = "the producer id has had every epoch that there is: open a new producer"
@@ -455,12 +433,12 @@ class Delivery:
     # -- connections
 
     def _close_the_idle(self, now: float) -> None:
-        for lane in list(self._lanes):
-            if not lane.in_flight and not lane.ready and now >= lane.idle_since + IDLE_LANE:
-                self._close(lane)
+        for connection in list(self._connections):
+            if connection.idle and now >= connection.idle_since + IDLE_CONNECTION:
+                self._close(connection)
 
-    def _close(self, lane: _Lane) -> None:
-        if lane.link is not None:
-            lane.link.close()
-        del self._lanes[lane], lane.producer.lanes[lane.node]
-        self._pressing.pop(lane, None)
+    def _close(self, connection: Connection) -> None:
+        if connection.link is not None:
+            connection.link.close()
+        del self._connections[connection], connection.producer.connections[connection.node]
+        self._pressing.pop(connection, None)

@@ -37,7 +37,8 @@ from ottla.proxy.cluster import Cluster
 from ottla.proxy.config import ProxyConfig
 from ottla.proxy.contained import contained
 from ottla.proxy.control import Control
-from ottla.proxy.delivery import Delivery, Producer
+from ottla.proxy.delivery import Delivery
+from ottla.proxy.lent import Producer
 from ottla.proxy.producers import Numbered, Outcome, Producers, Window
 from ottla.proxy.routing import Routes, TopicRules, routes
 
@@ -99,7 +100,8 @@ class ClientBatch(Numbered):
     """Partition -> the records that go there; their offsets are their indexes in the batch."""
     left_out: set[int] = field(default_factory=set)
     """Indexes of records that were stored before."""
-    unstored: list[Part] = field(default_factory=list)
+    unstored: list[tuple[Part, bool]] = field(default_factory=list)
+    """Parts that are not stored, or (true) of which nobody can know."""
 
     def parted(self) -> None:
         self.open_parts += 1
@@ -107,17 +109,19 @@ class ClientBatch(Numbered):
     def settled(self, part: Part, result: Result, now: float) -> None:
         self.open_parts -= 1
         if result.error_code:
-            self.unstored.append(part)
+            self.unstored.append((part, result.doubtful))
             self.rewriter.failed(self, result, now)
         elif part.whole is not None:
             self.offset = result.offset
         if self.open_parts == 0:
             self.rewriter.finished(self, now)
 
-    def fingerprints(self) -> Iterable[tuple[int, bool]]:
-        lost = {each.offset for part in self.unstored for each in part.records}
+    def fingerprints(self) -> Iterable[tuple[int, bool | None]]:
+        unstored: dict[int, bool | None] = {
+            each.offset: None if doubtful else False for part, doubtful in self.unstored for each in part.records
+        }
         for index, fingerprint in enumerate(_fingerprints(self.records)):
-            yield fingerprint, self.begun and index not in lost
+            yield fingerprint, unstored.get(index, self.begun)
 
 
 @dataclass(slots=True)
@@ -171,7 +175,7 @@ class Rewriter:
             answered(Outcome(InvalidTopic.code, error_message="there can be no topic of this name"), now)
             return
         parked = _Parked(topic, partition, data or b"", transactional, client, answered, now + METADATA_WAIT)
-        if topic in self._cluster.topics and topic not in self._parked:
+        if self._cluster.is_described(topic) and topic not in self._parked:
             self._accept(parked, now)
             return
         try:
@@ -179,13 +183,13 @@ class Rewriter:
         except NotEnoughReplicas as error:
             answered(Outcome(error.code, error_message=error.detail), now)
             return
-        self._control.want_topics(topic)
+        self._control.request_topics(topic)
         self._parked.setdefault(topic, deque()).append(parked)
         self._count(client, len(parked.data))
 
     def left(self, client: int) -> None:
         """A client has gone; what it has sent goes its way."""
-        self._delivery.left(client)
+        self._delivery.lent.back(client)
 
     def _accept(self, offered: _Parked, now: float) -> None:
         topic, partition, answered = offered.topic, offered.partition, offered.answered
@@ -194,7 +198,7 @@ class Rewriter:
             ways = self._routes_of(topic)
             partitions = self._cluster.topics[topic].leaders
             if len(partitions) < ways.partitions:
-                self._control.want_topics(topic)  # it may have grown, or been made anew
+                self._control.request_topics(topic)  # it may have grown, or been made anew
                 raise PolicyViolation(
                     f"{topic} has {len(partitions)} partitions, and the proxy is to spread its keys over "
                     f"{ways.partitions}: give the topic that many, or state another number in the proxy's topic rule"
@@ -204,7 +208,7 @@ class Rewriter:
             producer: Producer
             window = None
             if batch.producer_id == NO_PRODUCER_ID:
-                producer = self._delivery.lent(offered.client)
+                producer = self._delivery.lent.to(offered.client)
             else:
                 producer = known = self.producers.known(batch.producer_id)
                 window = known.window(topic, partition)
@@ -280,7 +284,7 @@ class Rewriter:
         tally.records += batch.count
         tally.keyless += batch.records.keyless
         tally.misplaced += batch.count - len(parts.get(batch.partition, ()))
-        if batch.window is not None and batch.window.remembers_stored:
+        if batch.window is not None and batch.window.remembers:
             batch.left_out = batch.window.stored_already(_fingerprints(batch.records))
             if batch.left_out:
                 in_place = False
@@ -296,8 +300,18 @@ class Rewriter:
             self._deliver(batch, now)
 
     def _deliver(self, batch: ClientBatch, now: float) -> None:
+        try:
+            in_place = self._sort(batch)
+        except ProducerFenced as error:
+            self.failed(batch, Result(error.code, message=error.detail, doubtful=True), now)
+            self.finished(batch, now)
+            return
+        except Exception:
+            log.exception("a bug in the proxy, please report it: records for %s-%d", batch.topic, batch.partition)
+            self.failed(batch, Result(UnknownServerError.code, message=_BUG), now)
+            self.finished(batch, now)
+            return
         batch.begun = True
-        in_place = self._sort(batch)
         batch.open_parts = len(batch.parts)
         if not batch.parts:
             self.finished(batch, now)
@@ -326,13 +340,9 @@ class Rewriter:
         window = batch.window
         if window is None:
             batch.failure = batch.failure or result
-        elif not batch.refused:  # what follows may not be stored before it
-            batch.failure = result
-            for each in window.failed(batch):
-                self._delivery.withdraw(each.producer, each.topic, each.parts, now)
-        elif result.doubtful:
-            window.fence()
-            batch.failure = batch.failure and result
+            return
+        for each in window.failed(batch, result):  # what follows may not be stored before it
+            self._delivery.withdraw(each.producer, each.topic, each.parts, now)
 
     def finished(self, batch: ClientBatch, now: float) -> None:
         """Every part of a batch is settled."""
@@ -376,7 +386,7 @@ class Rewriter:
         for topic in metadata.topics:
             if topic.name in self._routes:
                 self._routes_of(topic.name)
-        for name in [name for name in self._parked if name in self._cluster.topics]:
+        for name in [name for name in self._parked if self._cluster.is_described(name)]:
             for each in self._parked.pop(name):
                 self._unpark(each, now)
 
@@ -390,7 +400,7 @@ class Rewriter:
                 each.answered(Outcome(UnknownTopicOrPartition.code, error_message=message), now)
             if not parked:
                 del self._parked[topic]
-        self._control.want_topics(*self._parked)
+        self._control.request_topics(*self._parked)
 
     @property
     def deadline(self) -> float | None:
@@ -415,7 +425,7 @@ class Rewriter:
             ways = self._routes[topic] = routes(rule, known.topic_id, count)
             log.info("partitions pinned", extra={"topic": topic, "partitions": ways.partitions})
             if known.topic_id == NO_UUID:  # told by a client's old version of Metadata
-                self._control.want_topics(topic)
+                self._control.request_topics(topic)
         if count != ways.partitions and (topic, count) not in self._alerted:
             self._alerted.add((topic, count))
             what = "its keys go to the pinned number of them" if count > ways.partitions else "its records are refused"
@@ -433,7 +443,7 @@ class Rewriter:
         known = self._cluster.topics.get(topic)
         rule = self._rules.of(topic)
         if known is None and _LEGAL_NAME.fullmatch(topic):
-            self._control.want_topics(topic)  # its first records pass uncounted
+            self._control.request_topics(topic)  # its first records pass uncounted
         if known is None or rule is None or not data:
             return
         try:

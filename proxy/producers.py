@@ -11,7 +11,8 @@ Rules:
   broker: OUT_OF_ORDER_SEQUENCE_NUMBER. What comes in its place waits until all of that is settled.
 - Of what was refused some records may be stored all the same. A client sends them again under other numbers, in other
   batches, in another epoch: so they are known by what is in them, until a batch comes that has none of the refused.
-- A batch whose outcome nobody can know fences its producer: a retry might duplicate it.
+- A batch whose outcome nobody can know fences its producer: a retry might duplicate it. In the next epoch that holds
+  for its records only.
 - The epoch is the window's, not the producer's: Java raises it by itself, partition by partition. A batch of another
   epoch waits until those of the one before are settled.
 
@@ -26,7 +27,7 @@ from typing import Generic, TypeVar
 
 from ottla.errors import InvalidProducerEpoch, OutOfOrderSequenceNumber, ProducerFenced
 from ottla.proxy.batches import Result
-from ottla.proxy.delivery import Producer
+from ottla.proxy.lent import Producer
 
 REMEMBERED_BATCHES = 5
 REMEMBERED_PRODUCERS = 100_000
@@ -70,6 +71,11 @@ class Numbered:
     refused: bool = False
 
     @property
+    def is_settled(self) -> bool:
+        """What became of it is known."""
+        return self.open_parts == 0 and (self.begun or self.refused)
+
+    @property
     def next_sequence(self) -> int:
         return (self.base_sequence + self.count) % _SEQUENCES
 
@@ -82,8 +88,8 @@ class Numbered:
         fenced = self.failure.doubtful and self.epoch >= 0
         return Outcome(ProducerFenced.code if fenced else self.failure.error_code, error_message=self.failure.message)
 
-    def fingerprints(self) -> Iterable[tuple[int, bool]]:
-        """Of each record the hash of what is in it, and whether it is stored."""
+    def fingerprints(self) -> Iterable[tuple[int, bool | None]]:
+        """Of each record the hash of what is in it, and whether it is stored; ``None`` where nobody can know."""
         return ()
 
 
@@ -91,23 +97,36 @@ class _Refused:
     """Records of refused batches, by the hash of what is in them."""
 
     def __init__(self) -> None:
-        self.stored: Counter[int] = Counter()
-        self.others: Counter[int] = Counter()
+        self._by: dict[bool | None, Counter[int]] = {True: Counter(), False: Counter(), None: Counter()}
+        """Those that are stored, that are not, and of which nobody knows."""
 
-    def add(self, fingerprints: Iterable[tuple[int, bool]]) -> None:
+    def add(self, fingerprints: Iterable[tuple[int, bool | None]]) -> None:
         for fingerprint, stored in fingerprints:
-            (self.stored if stored else self.others)[fingerprint] += 1
+            self._by[stored][fingerprint] += 1
+
+    @property
+    def matters(self) -> bool:
+        return bool(self._by[True] or self._by[None])
 
     def take(self, fingerprints: Iterable[int]) -> tuple[set[int], bool]:
-        """The indexes of those that are stored, which are forgotten, and whether any of the others is known."""
+        """The indexes of those that are stored, which are forgotten, and whether any of the others is known.
+
+        Raises:
+            ProducerFenced: of one nobody can know.
+        """
         found: set[int] = set()
         known = False
         for index, each in enumerate(fingerprints):
-            if _took(self.stored, each):
+            if each in self._by[None]:
+                raise ProducerFenced(_DOUBT)
+            if _took(self._by[True], each):
                 found.add(index)
             else:
-                known = _took(self.others, each) or known
+                known = _took(self._by[False], each) or known
         return found, known
+
+
+_DOUBT = "nobody can know whether an earlier batch of this producer was stored"
 
 
 def _took(counted: Counter[int], one: int) -> bool:
@@ -154,7 +173,7 @@ class Window(Generic[B]):
             if (batch.epoch, batch.base_sequence, batch.count) == (epoch, base_sequence, count):
                 return batch
         if self._fenced:
-            raise ProducerFenced("nobody can know whether an earlier batch of this producer was stored")
+            raise ProducerFenced(_DOUBT)
         for first, size, outcome in self._done:
             if (first, size) == (base_sequence, count):
                 return outcome
@@ -181,36 +200,31 @@ class Window(Generic[B]):
                 return batch
         return None
 
-    def failed(self, batch: B) -> list[B]:
-        """A batch that is under way has failed; it and those of its epoch behind it, which are refused with it."""
+    def failed(self, batch: B, result: Result) -> list[B]:
+        """A batch that is under way has failed, or some of it; those that are refused for that.
+
+        What is behind it in its epoch is refused with it.
+        """
+        if result.doubtful or not batch.refused:
+            batch.failure = result
+        if result.doubtful and batch.epoch == self._epoch:
+            self._fenced = True
         behind = False
-        with_it: list[B] = []
+        refused: list[B] = []
         for each in self.under_way:
             behind = behind or each is batch
             if behind and each.epoch == batch.epoch and not each.refused:
                 each.refused = True
-                with_it.append(each)
-        return with_it
+                refused.append(each)
+        return refused
 
     def over(self) -> B | None:
         """Take out the next batch of which the end is known, and that of all before it; `judged` has to follow."""
-        if (
-            self.under_way
-            and self.under_way[0].open_parts == 0
-            and (self.under_way[0].begun or self.under_way[0].refused)
-        ):
+        if self.under_way and self.under_way[0].is_settled:
             return self.under_way.popleft()
-        if not self.remembers_stored and not any(batch.refused for batch in self.under_way):
+        if not self.remembers and not any(batch.refused for batch in self.under_way):
             self._refused = None
         return None
-
-    def fence(self) -> None:
-        """Nobody knows any more what is stored."""
-        self._fenced = True
-
-    @staticmethod
-    def _settled(batch: B) -> bool:
-        return batch.open_parts == 0 and (batch.begun or batch.refused)
 
     def judged(self, batch: B) -> Outcome:
         """What the client is told of a batch that is over."""
@@ -224,7 +238,6 @@ class Window(Generic[B]):
         self._refused.add(batch.fingerprints())
         if batch.failure is not None and batch.epoch == self._epoch:
             self._next = batch.base_sequence
-            self._fenced = self._fenced or batch.failure.doubtful
         return outcome
 
     def abandon(self) -> list[B]:
@@ -234,12 +247,16 @@ class Window(Generic[B]):
         return under_way
 
     @property
-    def remembers_stored(self) -> bool:
-        """Records of refused batches are stored: what comes next may be among them."""
-        return self._refused is not None and bool(self._refused.stored)
+    def remembers(self) -> bool:
+        """Records of refused batches are stored, or may be: what comes next may be among them."""
+        return self._refused is not None and self._refused.matters
 
     def stored_already(self, fingerprints: Iterable[int]) -> set[int]:
-        """The indexes of those records of a new batch that are stored, since a batch with them was refused."""
+        """The indexes of those records of a new batch that are stored, since a batch with them was refused.
+
+        Raises:
+            ProducerFenced: of one nobody can know.
+        """
         if self._refused is None:
             return set()
         found, known = self._refused.take(fingerprints)

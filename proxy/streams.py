@@ -12,7 +12,11 @@ Rules:
   takes any sequence, and so a second batch in place of a first that was lost. The same after every error, and after a
   long rest.
 - A batch whose outcome is unknown is sent again, the same bytes under the same sequence: upstream stores it once. If
-  it is refused then for its sequence, or not taken within the time that there is, nobody can ever know.
+  it is refused then, whatever for, or not taken within the time that there is, nobody can ever know: also a limit of
+  upstream's may be another than it was for the first attempt.
+- Another topic of the same name knows nothing of what was sent to the one before it. What goes by the topic's id
+  (Produce 13) cannot have come to another one, so it goes there under the next epoch; of what goes by name nobody can
+  know.
 - The epoch is the proxy's own. A client that raises its epoch in one partition may still repeat an old batch in
   another, and both may go to the same partition here.
 
@@ -22,7 +26,9 @@ Source: ProducerStateManager.java, ProducerAppendInfo.java (NUM_BATCHES_TO_RETAI
 from collections import deque
 from collections.abc import Iterable, Iterator
 from itertools import islice
+from uuid import UUID
 
+from ottla.codec.wire import NO_UUID
 from ottla.errors import (
     BY_CODE,
     CorruptMessage,
@@ -38,7 +44,8 @@ from ottla.errors import (
     RequestTimedOut,
     UnknownProducerId,
     UnknownServerError,
-    UnsupportedCompressionType,
+    UnknownTopicId,
+    UnknownTopicOrPartition,
     broker_error,
 )
 from ottla.proxy.batches import Batch, Part, Result, built
@@ -60,12 +67,9 @@ SEQUENCE_LOST = frozenset(
     )
 )
 """Upstream's idea of the producer differs from the proxy's."""
-SURELY_NOT_STORED = frozenset(each.code for each in (NotEnoughReplicas, CorruptMessage))
+SURELY_NOT_STORED = frozenset(each.code for each in (NotEnoughReplicas, CorruptMessage, UnknownTopicId))
 """Retriable errors that say that nothing was stored. Others, NOT_LEADER_OR_FOLLOWER too, can come after the append."""
 TOO_LARGE = frozenset(each.code for each in (MessageTooLarge, RecordListTooLarge))
-ANY_TIME = TOO_LARGE | {UnsupportedCompressionType.code}
-"""Refusals that the same bytes would have met on every earlier attempt too. Others may be new: a timestamp has grown
-too old since, or a topic is compacted by now, and wants keys."""
 WITHDRAWN = Result(OutOfOrderSequenceNumber.code, message="a batch before it failed")
 
 Settled = list[tuple[Part, Result]]
@@ -75,6 +79,7 @@ class Stream:
     """The batches of one producer id for one partition.
 
     Attributes:
+        topic_id: `NO_UUID` while it is not known.
         sent: numbered and not settled, in the order of their sequences; some may not have been sent yet.
         waiting: not numbered yet.
         in_flight: how many of ``sent`` wait for an answer.
@@ -98,11 +103,12 @@ class Stream:
         "sent",
         "sent_at",
         "topic",
+        "topic_id",
         "waiting",
     )
 
-    def __init__(self, topic: str, partition: int, epoch: int = 0) -> None:
-        self.topic, self.partition = topic, partition
+    def __init__(self, topic: str, partition: int, epoch: int = 0, topic_id: UUID = NO_UUID) -> None:
+        self.topic, self.partition, self.topic_id = topic, partition, topic_id
         self.sent: deque[Batch] = deque()
         self.waiting: deque[Part] = deque()
         self.in_flight = 0
@@ -124,9 +130,18 @@ class Stream:
     @property
     def oldest(self) -> Part | None:
         """What has waited longest for its end."""
-        return next((each.parts[0] for each in self.sent if each.parts and not each.stored), None) or next(
-            iter(self.waiting), None
-        )
+        first = self._first_unsettled
+        return first.parts[0] if first else next(iter(self.waiting), None)
+
+    @property
+    def _first_unsettled(self) -> Batch | None:
+        return next((each for each in self.sent if each.parts and not each.stored), None)
+
+    @property
+    def uncertain(self) -> bool:
+        """What has waited longest may be stored."""
+        first = self._first_unsettled
+        return first is not None and (first.uncertain or first.in_flight)
 
     @property
     def exhausted(self) -> bool:
@@ -146,17 +161,19 @@ class Stream:
                 return True
         return bool(self.waiting) and len(self.sent) < UNSETTLED
 
-    def next(self, producer_id: int, limit: int) -> Batch:
+    def next(self, producer_id: int, limit: int, *, by_id: bool = False) -> Batch:
         """The batch that goes now, which `may_send` has allowed.
 
         Args:
             limit: bytes before compression up to which parts share a batch.
+            by_id: it goes to the topic of this id, and to no other of its name.
         """
         batch = next((each for each in self.sent if not each.stored and not each.in_flight), None)
         if batch is None:
             batch = self._numbered(producer_id, limit)
         batch.in_flight = True
         batch.tries += 1
+        batch.named = batch.named or not by_id
         self.in_flight += 1
         return batch
 
@@ -198,14 +215,14 @@ class Stream:
             return []
         self._landed(batch)
         if code in STORED:
-            return self._stored(batch, base_offset if code == 0 else -1)
+            return self._stored(batch, code, base_offset if code == 0 else -1)
         if code in SEQUENCE_LOST:
             return self._sequence_lost(batch, code)
         if code == UnknownServerError.code or BY_CODE.get(code, UnknownServerError).retriable:
             self._failed(batch, code, uncertain=code not in SURELY_NOT_STORED)
             return []
-        if batch.uncertain and code not in ANY_TIME:
-            return self.give_up(Result(code, message=message, doubtful=True))
+        if batch.uncertain:
+            return self._give_up(batch, Result(code, message=message, doubtful=True))
         return self._refused(batch, code, message)
 
     def _landed(self, batch: Batch) -> None:
@@ -214,13 +231,17 @@ class Stream:
 
     def _failed(self, batch: Batch, code: int, *, uncertain: bool) -> None:
         batch.uncertain = batch.uncertain or uncertain
-        self.broken = self.patient = True
         self.last_error = code
+        self.pause()
 
-    def _stored(self, batch: Batch, offset: int) -> Settled:
-        if batch.tries == 1 and 0 <= offset <= self._last_offset:
+    def pause(self) -> None:
+        """Nothing can be sent for a while."""
+        self.broken = self.patient = True
+
+    def _stored(self, batch: Batch, code: int, offset: int) -> Settled:
+        if batch.tries == 1 and (code == DuplicateSequenceNumber.code or 0 <= offset <= self._last_offset):
             # It was taken for one that is stored already: acknowledged, and not stored.
-            return self.give_up(Result(UnknownServerError.code, message=_FALSE_DUPLICATE, doubtful=True), batch)
+            return self._give_up(batch, Result(UnknownServerError.code, message=_FALSE_DUPLICATE, doubtful=True))
         self._last_offset = max(self._last_offset, offset)
         self._known = True
         self.failures, self.last_error = 0, LeaderNotAvailable.code
@@ -238,15 +259,12 @@ class Stream:
         return settled
 
     def _sequence_lost(self, batch: Batch, code: int) -> Settled:
-        unsettled = [each for each in self.sent if not each.stored]
-        if batch is not unsettled[0]:  # it was refused for the one before it
+        if batch is not next(each for each in self.sent if not each.stored):  # it was refused for the one before it
             self.broken = True
             return []
-        if any(each.stored for each in self.sent):  # which upstream took behind this one
-            return self._keep(batch, -1)
         if batch.uncertain:
             message = f"{broker_error(code).name}: upstream no longer knows whether it stored this batch"
-            return self.give_up(Result(code, message=message, doubtful=True))
+            return self._give_up(batch, Result(code, message=message, doubtful=True))
         batch.refused = True
         self._failed(batch, code, uncertain=False)
         return []
@@ -285,20 +303,14 @@ class Stream:
 
     def expire(self, result: Result) -> Settled:
         """What has waited longest comes to no end in time; nothing is in flight, or ``result`` is doubtful."""
-        batch = next((each for each in self.sent if each.parts and not each.stored), None)
+        batch = self._first_unsettled
         if batch is None:
             return [(self.waiting.popleft(), result)]
         if result.doubtful:
-            return self.give_up(result)
+            return self._give_up(batch, result)
         parts, batch.parts = batch.parts, []
         batch.refused = self.broken = True
         return [(part, result) for part in parts]
-
-    @property
-    def doubtful(self) -> bool:
-        """What has waited longest may be stored."""
-        batch = next((each for each in self.sent if each.parts and not each.stored), None)
-        return batch is not None and (batch.uncertain or batch.in_flight)
 
     def start_over(self) -> Settled:
         """Have what is not settled numbered anew, in another epoch; nothing is in flight."""
@@ -315,19 +327,16 @@ class Stream:
         parts, self.waiting = self.waiting, deque(part for part in self.waiting if not part.sender.refused)
         return [(part, WITHDRAWN) for part in parts if part.sender.refused]
 
-    def give_up(self, result: Result, batch: Batch | None = None) -> Settled:
-        """The first batch, or ``batch``, comes to no other end than ``result``; those behind it that may be stored
-        have none either."""
+    def _give_up(self, batch: Batch, result: Result) -> Settled:
+        """A batch comes to no other end than ``result``, nor do others that may be stored; the rest go in the next
+        epoch."""
         given_up: Settled = []
         kept: list[Part] = []
         for each in self.sent:
             each.over = True
-            if each.stored:
-                continue
-            gone = each is batch or (batch is None and not given_up and not kept) or each.uncertain or each.in_flight
-            if gone:
+            if each is batch or (not each.stored and (each.uncertain or each.in_flight)):
                 given_up += [(part, result) for part in each.parts]
-            else:
+            elif not each.stored:
                 kept += each.parts
         self.sent.clear()
         self.in_flight = 0
@@ -337,6 +346,17 @@ class Stream:
         self._begin(self.epoch + 1)
         return given_up
 
+    def described(self, topic_id: UUID) -> Settled:
+        """The topic has this id, and another one than before if it was recreated; then nothing may be in flight."""
+        old, self.topic_id = self.topic_id, topic_id
+        if NO_UUID in (old, topic_id) or old == topic_id:
+            return []
+        self._last_offset = -1
+        lost = next((each for each in self.sent if not each.stored and each.uncertain and each.named), None)
+        if lost is not None:
+            return self._give_up(lost, Result(UnknownTopicOrPartition.code, message=_RECREATED, doubtful=True))
+        return self.start_over()
+
     def renewed(self, epoch: int) -> None:
         """Another producer id, with which it begins anew; nothing is in flight or numbered."""
         assert not self.sent, "what is numbered belongs to a producer id"
@@ -344,6 +364,7 @@ class Stream:
 
 
 _FALSE_DUPLICATE = "upstream took new records for others that it had stored already"
+_RECREATED = "the topic was deleted and created again while these records were on their way"
 
 
 def first_parts(streams: Iterable[Stream]) -> Iterator[tuple[Stream, Part]]:

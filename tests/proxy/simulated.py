@@ -105,6 +105,8 @@ class Upstream:
         key, version = request.header.api_key, request.header.api_version
         how = ANSWERED
         if key == 0:
+            for topic in request.message.topic_data:
+                topic.name = topic.name or next((name for name, id in self.ids.items() if id == topic.topic_id), "")
             self.produced.append((node, request.message))
             how = self.fate(request.message)
             if how == CUT_BEFORE:
@@ -154,6 +156,7 @@ class Upstream:
             responses=tuple(
                 TopicProduceResponse(
                     name=topic.name,
+                    topic_id=topic.topic_id,
                     partition_responses=tuple(
                         self._store(node, topic.name, each.index, each.records or b"") for each in topic.partition_data
                     ),
@@ -168,6 +171,8 @@ class Upstream:
         code, offset = 0, -1
         if self.errors[place]:
             code = self.errors[place].popleft()
+        elif not topic:
+            code = 100
         elif self.leaders.get(place) != node:
             code = 6 if place in self.leaders else 3
         elif len(data) > self.max_batch:

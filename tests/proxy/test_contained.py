@@ -150,8 +150,8 @@ MACHINES = (
 CONTAINING: set[object] = {
     *(Session.close, Session.failed, Session.left, Session._contained),
     *(Link.end, Link.close, Links.find, Links.hang_up),
-    *(ClientBatch.settled, Rewriter.failed, Rewriter.finished, Rewriter._tell),
-    *(Delivery._steer, Delivery._try_later, Window.abandon, Window.over),
+    *(ClientBatch.settled, Rewriter.failed, Rewriter.finished, Rewriter._tell, Rewriter._unpark),
+    *(Delivery._steer, Delivery._try_later, Delivery._settle, Window.abandon, Window.over),
     Control._questions,  # `ProxyCore.deadline` reads it
 }
 """By these the rest is contained."""

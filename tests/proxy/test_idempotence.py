@@ -99,7 +99,7 @@ def test_a_restart_of_the_proxy_fences_and_never_doubles(world: World) -> None:
     data = batch(pairs(10), producer, 0, 0)
     assert world.produce(1, {("flights", 0): data}).code == 0
     world.restart()
-    world.core.control.want_topics("flights")
+    world.core.control.request_topics("flights")
     world.settle(1)
     assert world.produce(2, {("flights", 0): data}).code == 90
     assert numbered(world, 2, producer, 10) == 90
@@ -151,7 +151,7 @@ def test_what_follows_a_refused_batch_is_refused_like_a_gap(world: World) -> Non
     assert world.upstream.values("flights") == [b"0", b"1", b"2"]
 
 
-def test_an_unknown_outcome_fences_the_producer_until_its_next_epoch(world: World) -> None:
+def test_an_unknown_outcome_fences_the_producer_and_in_its_next_epoch_the_same_records(world: World) -> None:
     producer = world.producer_id(1)
     world.upstream.errors["flights", 1] += [7, 45]
     data = batch([(key_at(1), b"1")], producer, 0, 0)
@@ -159,7 +159,8 @@ def test_an_unknown_outcome_fences_the_producer_until_its_next_epoch(world: Worl
     world.settle(5)
     assert reply.code == 90
     assert world.produce(1, {("flights", 0): data}).code == 90
-    assert world.produce(1, {("flights", 0): batch([(key_at(1), b"1")], producer, 1, 0)}).code == 0
+    assert world.produce(1, {("flights", 0): batch([(key_at(1), b"1")], producer, 1, 0)}).code == 90
+    assert world.produce(1, {("flights", 0): batch([(key_at(1), b"2")], producer, 2, 0)}).code == 0
 
 
 def test_a_client_that_gives_up_and_retries_finds_its_batch_still_under_way() -> None:

@@ -7,7 +7,7 @@ import pytest
 
 from ottla.errors import InvalidProducerEpoch, MessageTooLarge, OutOfOrderSequenceNumber, ProducerFenced
 from ottla.proxy.batches import Result
-from ottla.proxy.delivery import Producer
+from ottla.proxy.lent import Producer
 from ottla.proxy.producers import GAP, REMEMBERED_PRODUCERS, Numbered, Outcome, Producers, Window
 
 TOO_LARGE = Result(MessageTooLarge.code)
@@ -43,8 +43,7 @@ def begin(window: Window[Batch], sequence: int, count: int = 1, epoch: int = 0) 
 def settle(window: Window[Batch], batch: Batch, failure: Result | None = None) -> None:
     batch.open_parts = 0
     if failure:
-        batch.failure = failure
-        window.failed(batch)
+        window.failed(batch, failure)
 
 
 def told(window: Window[Batch]) -> list[tuple[int, Outcome]]:
@@ -160,10 +159,10 @@ def refuse(window: Window[Batch], sequence: int, count: int, stored: set[int]) -
 
 def test_records_stored_of_a_refused_batch_are_known_in_whatever_batch_they_come_again(window: Window[Batch]) -> None:
     refuse(window, 0, 4, {1, 2})
-    assert window.remembers_stored
+    assert window.remembers
     assert window.stored_already([0, 1]) == {1}
     assert window.stored_already([2, 3]) == {0}
-    assert not window.remembers_stored
+    assert not window.remembers
     assert window.stored_already([0, 1, 2, 3]) == set()
 
 
@@ -192,7 +191,7 @@ def test_a_batch_of_other_records_ends_the_memory_of_those_that_were_refused(win
 
 def test_where_nothing_is_stored_nothing_is_remembered(window: Window[Batch]) -> None:
     refuse(window, 0, 4, set())
-    assert not window.remembers_stored
+    assert not window.remembers
     assert window._refused is None
 
 

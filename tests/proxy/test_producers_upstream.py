@@ -14,7 +14,7 @@ from ottla.errors import (
     TopicAuthorizationFailed,
     UnknownTopicOrPartition,
 )
-from ottla.proxy.delivery import IDLE_LANE
+from ottla.proxy.delivery import IDLE_CONNECTION
 from ottla.proxy.streams import LAST_EPOCH
 from tests.proxy.simulated import World, batch
 from tests.proxy.test_rewriting import SIX, key_at, pairs, world_of
@@ -109,7 +109,7 @@ def test_a_topic_that_is_deleted_fences_nobody() -> None:
     assert reply.code == UnknownTopicOrPartition.code
     world.upstream.ids["flights"] = identity
     world.upstream.leaders |= {("flights", index): 0 for index in range(SIX)}
-    world.core.control.want_topics("flights")
+    world.core.control.request_topics("flights")
     world.settle(1)
     assert world.produce(1, {("flights", 0): batch([(key_at(0), b"x")], producer, 0, 0)}).code == 0
 
@@ -178,7 +178,7 @@ def test_a_connection_that_carries_nothing_for_a_minute_is_closed() -> None:
     before = len(world._links)
     assert world.produce(1, {("flights", 0): batch(pairs())}).code == 0
     assert len(world._links) == before + 1
-    world.settle(IDLE_LANE + 5)
+    world.settle(IDLE_CONNECTION + 5)
     assert len(world._links) == before
     assert world.produce(1, {("flights", 0): batch(pairs())}).code == 0
 
@@ -194,7 +194,7 @@ def test_after_the_last_epoch_a_producer_id_is_of_no_more_use(own: bool) -> None
 
     assert produce(0) == 0
     (stream,) = (
-        world.core.delivery.lent(1) if own else world.core.rewriter.producers.known(identity[0])
+        world.core.delivery.lent.to(1) if own else world.core.rewriter.producers.known(identity[0])
     ).streams.values()
     stream.epoch = LAST_EPOCH
     world.upstream.errors["flights", 0] += [TopicAuthorizationFailed.code]

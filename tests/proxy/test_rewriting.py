@@ -1,6 +1,7 @@
 """Records of rewritten topics, from clients' batches to upstream's partitions and back to the answers."""
 
 from collections import defaultdict
+from uuid import UUID
 
 import pytest
 from crc32c import crc32c
@@ -261,7 +262,7 @@ def test_records_of_unknown_topics_are_bounded_too() -> None:
 def test_records_wait_for_a_topic_that_is_just_being_made() -> None:
     world = World(Upstream({"flights": 1}), "*=rewrite")
     replies = [world.produce(1, {("new", 0): batch([(b"k", b"%d" % n)])}) for n in range(3)]
-    world.upstream.ids["new"] = world.upstream.ids["flights"]
+    world.upstream.ids["new"] = UUID(int=99)
     world.upstream.leaders["new", 0] = 0
     world.settle(1)
     assert [reply.code for reply in replies] == [0, 0, 0]
@@ -382,7 +383,7 @@ def test_what_was_never_sent_is_not_told_as_stored() -> None:
     world = world_of(delivery_timeout=20)
     assert world.produce(1, {("flights", 1): batch([(key_at(1), b"stored")])}).code == 0
     world.upstream.leaders["flights", 1] = -1
-    world.core.control.want_topics("flights")
+    world.core.control.request_topics("flights")
     world.settle(1)
     reply = world.produce(1, {("flights", 1): batch([(key_at(1), b"never sent")])})
     world.settle(30)
@@ -510,7 +511,7 @@ def test_a_request_without_partitions_is_answered(world: World) -> None:
 def test_the_number_of_partitions_is_pinned(world: World, caplog: pytest.LogCaptureFixture) -> None:
     world.produce(1, {("flights", 3): batch(pairs())})
     world.upstream.leaders["flights", SIX] = 0
-    world.core.control.want_topics("flights")
+    world.core.control.request_topics("flights")
     world.settle(1)
     reply = world.produce(1, {("flights", 3): batch(pairs()), ("flights", SIX): batch(pairs())})
     assert {each.error_code for each in reply.produced.values()} == {0}
@@ -548,7 +549,7 @@ def test_a_topic_made_anew_is_pinned_anew(world: World) -> None:
     world.upstream.ids["flights"] = world.upstream.ids["plain"]
     del world.upstream.leaders["flights", 5]
     world.upstream.logs.clear()
-    world.core.control.want_topics("flights")
+    world.core.control.request_topics("flights")
     world.settle(1)
     world.produce(1, {("flights", 3): batch(pairs())})
     world.settle(1)

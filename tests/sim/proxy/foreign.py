@@ -1,7 +1,9 @@
 """A producer that does as Java's: what it sends, and what it does about errors, by its own rules.
 
 Rules of an idempotent one (Sender.java, TransactionManager.java, Kafka 4.3):
-- At most five requests of a connection are unanswered. A batch has its sequence when it is sent first, and keeps it.
+- At most five requests of a connection are unanswered, and five batches of a partition. (Of these Java has more where
+  a leader moves while the old one is silent, but then Kafka keeps no promise either.) A batch has its sequence when it
+  is sent first, and keeps it.
 - An error that may pass, or a lost connection, has the batch sent again; where batches of its partition are sent again,
   they go one by one, the one with the lowest sequence first.
 - OUT_OF_ORDER_SEQUENCE_NUMBER of a batch that is next has it fail; of another one, or of one that was numbered anew, it
@@ -197,7 +199,7 @@ class JavaLike(SimulatedProcess):
                 batch = waiting[0]
                 if batch is not partition.numbered[0] or self.clock.now < batch.not_before:
                     return  # those that are sent again go one by one
-            elif not partition.fresh:
+            elif not partition.fresh or len(partition.numbered) >= IN_FLIGHT:
                 return
             else:
                 batch = partition.fresh.popleft()

@@ -1,12 +1,13 @@
 """What clients of the proxy have sent and were told, and what must be left of it in the cluster's logs."""
 
-from collections import Counter, defaultdict
+from collections import Counter
 from dataclasses import dataclass, field
 
 from ottla.codec.partitioners import murmur2_partition
 from ottla.codec.records import parse_batch
 from tests.sim.cluster import ModelCluster
 from tests.sim.data import Place
+from tests.sim.log import PartitionLog
 from tests.sim.users import Violation
 
 LOST = "an acknowledged record is in no log"
@@ -53,44 +54,53 @@ class Ledger:
         self.sent[sent.value] = sent
         return sent
 
-    def check(self, *, fences: bool) -> None:
+    def check(self, *, fences: bool, by_id: bool) -> None:
         """Whether the logs are as they must be.
 
         Args:
             fences: the proxy may fence producers.
+            by_id: records go to a topic, not to whatever has its name.
 
         Raises:
             Violation: they are not.
         """
         if self.fenced and not fences:
             raise Violation(FENCED, ", ".join(self.fenced))
-        places: dict[bytes, list[tuple[Place, int]]] = defaultdict(list)
-        order: dict[tuple[str, bytes | None, Place], int] = {}
+        stored: set[bytes] = set()
         for place, log in self.cluster.logs.items():
-            for stored in log.batches:
-                if stored.end > log.high_watermark or stored.commits is not None:
-                    continue
-                for record in parse_batch(stored.data).records():
-                    value = bytes(record.value or b"")
-                    sent = self.sent.get(value)
-                    where = f"{value.decode()} in {place[0]}-{place[1]} at {record.offset}"
-                    if sent is None:
-                        if place[0] in self.rewritten:
-                            raise Violation(UNKNOWN, where)
-                        continue
-                    self._check_place(sent, place, where)
-                    places[value].append((place, record.offset))
-                    if not sent.once:
-                        continue
-                    if len(places[value]) > 1:
-                        raise Violation(TWICE, f"{where}, and at {places[value][0]}")
-                    of = sent.producer, sent.key, place
-                    if order.get(of, -1) > sent.number:
-                        raise Violation(ORDER, f"{where} behind number {order[of]}")
-                    order[of] = sent.number
+            former = self.cluster.buried.get(place, [])
+            for each in (*former, log):
+                stored |= self._check_log(place, each, ordered=by_id or not former)
         for sent in self.sent.values():
-            if sent.acknowledged and sent.value not in places:
+            if sent.acknowledged and sent.value not in stored:
                 raise Violation(LOST, f"{sent.value.decode()} of {sent.producer}")
+
+    def _check_log(self, place: Place, log: PartitionLog, *, ordered: bool) -> set[bytes]:
+        """The values in a log."""
+        values: dict[bytes, int] = {}
+        order: dict[tuple[str, bytes | None], int] = {}
+        for stored in log.batches:
+            if stored.end > log.high_watermark or stored.commits is not None:
+                continue
+            for record in parse_batch(stored.data).records():
+                value = bytes(record.value or b"")
+                sent = self.sent.get(value)
+                where = f"{value.decode()} in {place[0]}-{place[1]} at {record.offset}"
+                if sent is None:
+                    if place[0] in self.rewritten:
+                        raise Violation(UNKNOWN, where)
+                    continue
+                self._check_place(sent, place, where)
+                before = values.setdefault(value, record.offset)
+                if not sent.once:
+                    continue
+                if before != record.offset:
+                    raise Violation(TWICE, f"{where}, and at {before}")
+                of = sent.producer, sent.key
+                if ordered and order.get(of, -1) > sent.number:
+                    raise Violation(ORDER, f"{where} behind number {order[of]}")
+                order[of] = sent.number
+        return set(values)
 
     def _check_place(self, sent: Sent, place: Place, where: str) -> None:
         wanted = sent.partition

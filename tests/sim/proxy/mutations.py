@@ -4,8 +4,9 @@ from collections import deque
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Any
+from uuid import UUID
 
-from ottla.errors import InvalidRecord, NotLeaderOrFollower
+from ottla.errors import BY_CODE, NotLeaderOrFollower
 from ottla.proxy import streams
 from ottla.proxy.batches import Batch, Part
 from ottla.proxy.produce import ClientBatch, Rewriter
@@ -69,6 +70,22 @@ def _certain(failed: Any) -> Any:
     return broken
 
 
+def _certain_where_refused(answered: Any) -> Any:
+    def broken(self: Stream, batch: Batch, code: int, *rest: Any) -> Any:
+        batch.uncertain = batch.uncertain and (code == 0 or BY_CODE[code].retriable)
+        return answered(self, batch, code, *rest)
+
+    return broken
+
+
+def _the_same(described: Any) -> Any:
+    def broken(self: Stream, topic_id: UUID) -> Any:
+        self.topic_id = topic_id
+        return []
+
+    return broken
+
+
 def _numbered_anew_each_time(mend: Any) -> Any:
     def broken(self: Stream) -> Any:
         settled = mend(self)
@@ -102,9 +119,9 @@ _mutation(
 )
 _mutation(
     "a refusal of the content says that nothing was stored before",
-    (streams, "ANY_TIME", lambda codes: codes | {InvalidRecord.code}),
-    seed=745,
+    (Stream, "answered", _certain_where_refused),
 )
+_mutation("a topic that is created again is taken for the one before it", (Stream, "described", _the_same))
 _mutation("the halves of a part change places", (Part, "halves", _swapped), seed=59)
 _mutation("what follows a refused batch of its key is not withdrawn", (Stream, "withdraw", _not_withdrawn))
 
@@ -113,7 +130,7 @@ _mutation("what follows a refused batch of its key is not withdrawn", (Stream, "
 
 
 def _alone(failed: Any) -> Any:
-    def broken(self: Window[Any], batch: Any) -> list[Any]:
+    def broken(self: Window[Any], batch: Any, result: Any) -> list[Any]:
         batch.refused = True
         return [batch]
 

@@ -84,7 +84,7 @@ class ProxyProcess(SimulatedProcess):
 
     def start(self) -> None:
         """Run, from nothing."""
-        self.alive = True
+        self.alive, self.thawed = True, 0.0
         self.restarts += 1
         bootstrap = tuple((f"n{number}", PORT + number) for number in range(1, self.nodes + 1))
         self.core = ProxyCore(self.config, bootstrap, Random(f"{self.seed} proxy {self.restarts}"))

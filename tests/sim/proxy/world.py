@@ -43,10 +43,14 @@ from tests.sim.users import Process, Violation
 
 KINDS = ("cut", "move", "crash", "sleep", "cut off", "silence", "slow", "swallow", "refuse", "step down", "expire")
 """Of the cluster's faults, those that are tried."""
-OWN = ("cut clients", "restart", "freeze", "refuse records", "freeze a client")
+OWN = ("cut clients", "restart", "freeze", "refuse records", "freeze a client", "recreate", "another limit")
 """What else goes wrong."""
 REST = 0.2
 """Seconds after which leaders may forget a producer."""
+MOST = 2**20
+"""Bytes of a batch: more than any has."""
+BY_ID = "4.1"
+"""The first release that takes records by a topic's id."""
 LIMIT = 200.0
 """Seconds after the last fault in which everything has to be done."""
 LOOK = 0.25
@@ -73,7 +77,7 @@ class Simulation:
         )
         self.network.cluster, self.network.features = self.cluster, self.cluster.data.features
         self.front.features = self.cluster.data.features
-        self.cluster.data.max_message_bytes = chance.choice((500, 2000, 2**20))
+        self.cluster.data.max_message_bytes = chance.choice((500, 2000, MOST, MOST, MOST))
         self.ledger = Ledger(self.cluster, self.rewritten)
         self.upstream = Upstream(self.clock, self.cluster)
         self.network.sent, self.network.delivered = self.upstream.sent, self.upstream.delivered
@@ -91,14 +95,22 @@ class Simulation:
         self.sending: list[Sending | JavaLike] = []
         self.options = Options(delivery_timeout=10_000.0, request_timeout=chance.choice((5.0, 30.0)))
         self.faults = self._drawn()
-        self.fences = gives_up or any(fault.kind == "restart" for fault in self.faults)
+        kinds = {fault.kind for fault in self.faults}
+        self.fences = (
+            gives_up
+            or "restart" in kinds
+            or self.cluster.data.max_message_bytes < MOST
+            or "another limit" in kinds
+            or ("recreate" in kinds and release < BY_ID)
+        )
         """The proxy may fence producers: it does not know them any more, or it may have to give up in doubt."""
 
     def _drawn(self) -> list[Fault]:
         chance = self.chance
         kinds = [*KINDS, *OWN, "refuse records", "refuse records"]
-        if chance.random() < 0.7:
-            kinds.remove("restart")
+        for seldom in ("restart", "recreate", "another limit"):  # where it happens, producers may be fenced
+            if chance.random() < 0.7:
+                kinds.remove(seldom)
         return sorted(
             (
                 Fault(chance.uniform(0.0, self.seconds), chance.choice(kinds), chance.choice((0.1, 0.5, 1.0, 2.0, 4.0)))
@@ -202,7 +214,7 @@ class Simulation:
                     if self.clock.now > self.seconds + LIMIT:
                         raise Violation("everything has to be done by now", self._left())
                 self._come_to_rest()
-                self.ledger.check(fences=self.fences)
+                self.ledger.check(fences=self.fences, by_id=self.release >= BY_ID)
             except Violation as broken:
                 violation = broken
             except Exception as error:  # whatever a machine raises is a finding
@@ -235,7 +247,7 @@ class Simulation:
 
         return [
             (Stream, "start_over", when("what follows a refused batch is numbered anew", lambda _: True)),
-            (Stream, "give_up", when("nobody can know what became of a batch", bool)),
+            (Stream, "_give_up", when("nobody can know what became of a batch", bool)),
             (Stream, "withdraw", when("records are withdrawn", bool)),
             (Part, "halves", when("a part is sent in two", bool)),
             (Window, "look_up", when("a batch comes again", lambda found: found is not None)),
@@ -270,6 +282,11 @@ class Simulation:
                 if self.proxy.alive:
                     self.proxy.freeze(fault.seconds / 2)
                     self.clock.at(self.proxy.thawed, self.proxy.thaw)
+            case "recreate":
+                self._recreate("a", fault.seconds / 4)
+            case "another limit":
+                limits = {500, 2000, MOST} - {self.cluster.data.max_message_bytes}
+                self.cluster.data.max_message_bytes = self.chance.choice(sorted(limits))
             case "freeze a client":
                 self.processes[self.chance.choice([name for name in self.processes if name != "proxy"])].freeze(
                     fault.seconds
@@ -283,6 +300,11 @@ class Simulation:
             case kind:
                 FAULTS[kind](self, fault)  # type: ignore[arg-type] # it has what these ask for
         self.cluster.data.features[f"fault: {fault.kind}"] += 1
+
+    def _recreate(self, topic: str, pause: float) -> None:
+        if topic in self.cluster.ids:
+            self.cluster.delete(topic)
+            self.clock.later(pause if self.chance.random() < 0.7 else 0.0, partial(self.cluster.create, topic))
 
 
 class Upstream:
@@ -301,7 +323,7 @@ class Upstream:
         self._known = {each for each in self._known if (each[0], each[2]) != (producer_id, place)}
 
     def sent(self, link: Link, message: Any) -> None:
-        for place, batch in _batches(message):
+        for place, batch in self._batches(message):
             producer = batch.producer_id, place
             unsettled, key = self.unsettled[producer], (batch.producer_epoch, batch.base_sequence)
             for old in [each for each in unsettled if each[0] < batch.producer_epoch]:
@@ -321,24 +343,23 @@ class Upstream:
             for topic in answer.responses
             for each in topic.partition_responses
         }
-        for place, batch in _batches(request):
+        for place, batch in self._batches(request):
             if codes.get(place) in (0, DuplicateSequenceNumber.code):
                 self.settled[batch.producer_id, place] = self._clock.now
                 self._known.add((batch.producer_id, batch.producer_epoch, place))
                 self.unsettled[batch.producer_id, place].pop((batch.producer_epoch, batch.base_sequence), None)
 
-
-def _batches(message: Any) -> list[tuple[Place, RecordBatch]]:
-    """What a request for the rewritten topic has under a producer id."""
-    if not isinstance(message, ProduceRequest):
-        return []
-    return [
-        ((topic.name, data.index), batch)
-        for topic in message.topic_data
-        if topic.name == "a"
-        for data in topic.partition_data
-        if (batch := parse_batch(data.records or b"")).producer_id >= 0
-    ]
+    def _batches(self, message: Any) -> list[tuple[Place, RecordBatch]]:
+        """What a request for the rewritten topic has under a producer id."""
+        if not isinstance(message, ProduceRequest):
+            return []
+        return [
+            (("a", data.index), batch)
+            for topic in message.topic_data
+            if self._cluster.ever_named(topic) == "a"
+            for data in topic.partition_data
+            if (batch := parse_batch(data.records or b"")).producer_id >= 0
+        ]
 
 
 def play(seed: int, *, told: bool = False, broken: str | None = None) -> Result:

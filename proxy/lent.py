@@ -1,0 +1,134 @@
+"""Producers: those of clients, and those of the proxy's own that are lent to clients without a producer id.
+
+Rules:
+- A client without a producer id is lent a producer, which is its alone until it leaves and everything of it is settled.
+- One that has no id yet is not kept for others: ids are asked for only while somebody waits for one.
+"""
+
+from collections.abc import Callable
+from functools import partial
+
+from ottla.proxy.control import Control, Identity
+from ottla.proxy.link import Link
+from ottla.proxy.streams import Stream
+
+
+class Producer:
+    """One producer id upstream, and what is sent under it.
+
+    Attributes:
+        producer_id: ``None`` where it is the proxy's own, and there is none yet.
+        own: it is the proxy's, not a client's.
+        connections: by node.
+    """
+
+    __slots__ = ("connections", "epoch", "own", "producer_id", "streams")
+
+    def __init__(self, producer_id: int | None = None) -> None:
+        self.producer_id = producer_id
+        self.own = producer_id is None
+        self.epoch = 0
+        self.streams: dict[tuple[str, int], Stream] = {}
+        self.connections: dict[int, Connection] = {}
+
+    @property
+    def idle(self) -> bool:
+        return all(stream.idle for stream in self.streams.values())
+
+
+class Connection:
+    """A producer's way to one node.
+
+    Attributes:
+        link: ``None`` until something is to be sent, and after it was lost.
+        version: of Produce.
+        ready: streams that have something to send.
+        in_flight: requests.
+        not_before: nothing goes before: the node was unreachable, or has asked for patience (a quota).
+        waits: it will be looked at then.
+        failures: attempts to connect that failed since the last that did not.
+        idle_since: when it carried something last.
+    """
+
+    __slots__ = (
+        "failures",
+        "idle_since",
+        "in_flight",
+        "link",
+        "node",
+        "not_before",
+        "producer",
+        "ready",
+        "version",
+        "waits",
+    )
+
+    def __init__(self, producer: Producer, node: int, now: float) -> None:
+        self.producer, self.node = producer, node
+        self.link: Link | None = None
+        self.version = 0
+        self.ready: dict[Stream, None] = {}
+        self.in_flight = 0
+        self.not_before = 0.0
+        self.waits = False
+        self.failures = 0
+        self.idle_since = now
+
+    @property
+    def idle(self) -> bool:
+        return not self.in_flight and not self.ready
+
+
+class Lent:
+    """The proxy's own producers.
+
+    Args:
+        identified: called with one that has got its producer id.
+    """
+
+    def __init__(self, control: Control, identified: Callable[[Producer], None]) -> None:
+        self._control, self._identified = control, identified
+        self._of: dict[int, Producer] = {}
+        """Client -> the one that it has."""
+        self._free: list[Producer] = []
+        """Those that nobody has; something of them may still be under way."""
+
+    def to(self, client: int) -> Producer:
+        """The one that sends for a client."""
+        if client not in self._of:
+            idle = next((each for each in self._free if each.idle), None)
+            if idle is not None:
+                self._free.remove(idle)
+            self._of[client] = idle or Producer()
+        return self._of[client]
+
+    def back(self, client: int) -> None:
+        """The client has gone."""
+        if producer := self._of.pop(client, None):
+            self._free.append(producer)
+            self.sweep()
+
+    def use_up(self, producer: Producer) -> None:
+        """A producer has had every epoch: whoever has it gets another."""
+        self._of = {client: each for client, each in self._of.items() if each is not producer}
+        self._free = [each for each in self._free if each is not producer]
+
+    def sweep(self) -> None:
+        """Forget those for which no id has come, and nothing waits any more."""
+        gone = {each for each in self._free if each.producer_id is None and each.idle}
+        if gone:
+            self._free = [each for each in self._free if each not in gone]
+            for each in gone:
+                self._control.withdraw_identity(each)
+
+    def has_id(self, producer: Producer) -> bool:
+        """Whether there is a producer id; if there is none, one is requested."""
+        if producer.producer_id is None:
+            self._control.request_identity(producer, partial(self._identify, producer))
+        return producer.producer_id is not None
+
+    def _identify(self, producer: Producer, identity: Identity, now: float) -> None:
+        producer.producer_id, producer.epoch = identity
+        for stream in producer.streams.values():
+            stream.renewed(producer.epoch)
+        self._identified(producer)
