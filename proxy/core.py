@@ -49,6 +49,8 @@ from ottla.sdk.timers import Timers
 if TYPE_CHECKING:
     from random import Random  # a machine is given chance, it does not take any
 
+    from ottla.proxy.journal.journal import Journal
+
 log = logging.getLogger("ottla.proxy")
 
 _PAUSE_AFTER_BUG = 1.0
@@ -61,9 +63,16 @@ class ProxyCore:
     Args:
         bootstrap: addresses of upstream.
         rng: for pauses.
+        journal: what outlives the machine's end is written there; ``None``: nothing does.
     """
 
-    def __init__(self, config: ProxyConfig, bootstrap: tuple[Address, ...], rng: "Random") -> None:
+    def __init__(
+        self,
+        config: ProxyConfig,
+        bootstrap: tuple[Address, ...],
+        rng: "Random",
+        journal: "Journal | None" = None,
+    ) -> None:
         self.actions: list[Action] = []
         self.config = config
         self.rules = TopicRules(config.topics)
@@ -72,8 +81,9 @@ class ProxyCore:
         self.links = Links(self.actions, config.connect_timeout, config.tls, self._credentials)
         self.cluster = Cluster(self.actions, config.advertised[0])
         self.control = Control(self.links, self.cluster, bootstrap, config.request_timeout, self._learned)
-        self.delivery = Delivery(self.links, self.cluster, self.control, config)
-        self.rewriter = Rewriter(self.rules, self.cluster, self.control, self.delivery, config)
+        self.delivery = Delivery(self.links, self.cluster, self.control, config, journal)
+        self.rewriter = Rewriter(self.rules, self.cluster, self.control, self.delivery, config, journal)
+        self._journal = journal
         self._sessions: dict[int, Session] = {}
         self._opening: set[int] = set()
         self._after_opening: list[Callable[[], None]] = []
@@ -145,6 +155,8 @@ class ProxyCore:
         self._hold()
         actions = self.actions.copy()
         self.actions.clear()
+        if self._journal is not None and (stored := self._journal.take()):
+            actions.insert(0, stored)
         self._opening.update(action.node for action in actions if isinstance(action, Listen))
         return actions
 

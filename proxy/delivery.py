@@ -16,6 +16,7 @@ import logging
 from collections.abc import Callable, Iterable
 from functools import partial
 from itertools import count
+from typing import TYPE_CHECKING
 from uuid import UUID
 
 from ottla.codec.apis.produce import (
@@ -43,6 +44,9 @@ from ottla.proxy.lent import Connection, Lent, Producer
 from ottla.proxy.link import Link, Links
 from ottla.proxy.streams import Settled, Stream, first_parts
 
+if TYPE_CHECKING:
+    from ottla.proxy.journal.journal import Journal
+
 log = logging.getLogger("ottla.proxy")
 
 NEWEST_PRODUCE, BY_ID = 13, 13
@@ -65,7 +69,10 @@ Sent = list[tuple[Stream, Batch]]
 class Delivery:
     """All that is under way."""
 
-    def __init__(self, links: Links, cluster: Cluster, control: Control, config: ProxyConfig) -> None:
+    def __init__(
+        self, links: Links, cluster: Cluster, control: Control, config: ProxyConfig, journal: "Journal | None"
+    ) -> None:
+        self._journal = journal
         self._links, self._cluster, self._control, self._config = links, cluster, control, config
         self._busy: dict[Stream, Producer] = {}
         """Streams that have something to settle."""
@@ -111,14 +118,21 @@ class Delivery:
             known = self._cluster.topics[topic].topic_id
             stream = producer.streams[topic, part.partition] = Stream(topic, part.partition, producer.epoch, known)
         stream.waiting.append(part)
+        self._note(producer, stream)
         self._busy[stream] = producer
         self._steer(producer, stream, now)
+
+    def resume(self, producer: Producer, stream: Stream, now: float) -> None:
+        """Go on with what another process has left, once it is known where the partition's leader is."""
+        self._busy[stream] = producer
+        self._control.request_topics(stream.topic)
+        self._go_on(producer, stream, now)
 
     def withdraw(self, producer: Producer, topic: str, partitions: Iterable[int], now: float) -> None:
         """Take back what was not sent yet of clients' batches that are not to be stored any more."""
         for partition in partitions:
             if stream := producer.streams.get((topic, partition)):
-                self._settle(stream.withdraw(), now)
+                self._settle(producer, stream, stream.withdraw(), now)
                 self._go_on(producer, stream, now)
 
     def pump(self, now: float) -> None:
@@ -153,7 +167,7 @@ class Delivery:
             self._try_later(producer, stream, now)
 
     def _steer_to_leader(self, producer: Producer, stream: Stream, now: float) -> None:
-        if not self._is_described(stream, now) or not stream.may_send():
+        if not self._is_described(producer, stream, now) or not stream.may_send():
             self._rest_if_idle(producer, stream)
             return
         node = self._cluster.leader(stream.topic, stream.partition)
@@ -168,7 +182,7 @@ class Delivery:
         connection.ready[stream] = None
         self._pressing[connection] = None
 
-    def _is_described(self, stream: Stream, now: float) -> bool:
+    def _is_described(self, producer: Producer, stream: Stream, now: float) -> bool:
         """Whether nothing is left under way for another topic of the same name, which was deleted."""
         known = self._cluster.topics.get(stream.topic)
         if known is None or known.topic_id == stream.topic_id:
@@ -176,7 +190,7 @@ class Delivery:
         if stream.in_flight:
             stream.broken = True  # until that is answered
             return False
-        self._settle(stream.described(known.topic_id), now)
+        self._settle(producer, stream, stream.described(known.topic_id), now)
         return True
 
     def _go_on(self, producer: Producer, stream: Stream, now: float) -> None:
@@ -214,7 +228,7 @@ class Delivery:
 
     def _mend(self, producer: Producer, stream: Stream, now: float) -> None:
         epoch = stream.epoch
-        self._settle(stream.mend(), now)
+        self._settle(producer, stream, stream.mend(), now)
         if stream.epoch != epoch:
             log.info(
                 "a producer's records are numbered anew",
@@ -243,7 +257,8 @@ class Delivery:
             doubtful = stream.uncertain and not gone  # what was stored there is gone, too
             said = "say whether it stored it" if doubtful else "take it"
             message = f"{broker_error(code).name}: upstream did not {said} ({reason})"
-            self._settle(stream.expire(Result(code, message=message, doubtful=doubtful)), now)
+            given_back = stream.expire(Result(code, message=message, doubtful=doubtful))
+            self._settle(producer, stream, given_back, now)
 
     # -- the connections to nodes
 
@@ -345,6 +360,7 @@ class Delivery:
                 if not stream.in_flight and now >= stream.sent_at + LONG_REST:
                     stream.rested()
                 stream.sent_at = now
+                self._note(producer, stream)
                 return stream.next(producer.producer_id, self._config.max_batch, by_id=by_id)
             connection.ready.pop(stream, None)
         except Exception:
@@ -352,7 +368,7 @@ class Delivery:
             connection.ready.pop(stream, None)
             refusal = Result(UnknownServerError.code, message="the proxy cannot make a batch of these records")
             if stream.waiting:
-                self._settle([(stream.waiting.popleft(), refusal)], now)
+                self._settle(producer, stream, [(stream.waiting.popleft(), refusal)], now)
             self._go_on(producer, stream, now)
         return None
 
@@ -409,11 +425,19 @@ class Delivery:
         self, producer: Producer, stream: Stream, batch: Batch, answer: PartitionProduceResponse, now: float
     ) -> None:
         """Act on upstream's answer to a batch."""
-        self._settle(stream.answered(batch, answer.error_code, answer.base_offset, answer.error_message), now)
+        settled = stream.answered(batch, answer.error_code, answer.base_offset, answer.error_message)
+        self._settle(producer, stream, settled, now)
         self._go_on(producer, stream, now)
 
-    def _settle(self, settled: Settled, now: float) -> None:
-        """Tell clients what became of their records."""
+    def _note(self, producer: Producer, stream: Stream) -> None:
+        """A stream has changed."""
+        if self._journal is not None and not producer.own:
+            assert producer.producer_id is not None, "it is a client's"
+            self._journal.stream(producer.producer_id, stream)
+
+    def _settle(self, producer: Producer, stream: Stream, settled: Settled, now: float) -> None:
+        """A stream has changed: tell clients what became of their records."""
+        self._note(producer, stream)
         for part, result in settled:
             with contained("records of a client are settled"):
                 part.sender.settled(part, result, now)
@@ -427,7 +451,7 @@ class Delivery:
             why = "the producer id has had every epoch that there is: open a new producer"
             result = Result(ProducerFenced.code, message=why)
         while stream.waiting:
-            self._settle([(stream.waiting.popleft(), result)], now)
+            self._settle(producer, stream, [(stream.waiting.popleft(), result)], now)
         self._busy.pop(stream, None)
 
     # -- connections

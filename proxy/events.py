@@ -107,10 +107,25 @@ class Disconnect:
 
 
 @dataclass(frozen=True, slots=True)
+class Store:
+    """Append an entry to a segment of the journal, before anything else is done.
+
+    Attributes:
+        segment: its number; one that is not there yet begins with it.
+        data: the entry, framed.
+        obsolete: the segments before this one are of no use behind it.
+    """
+
+    segment: int
+    data: bytes
+    obsolete: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class Listen:
     """Open the port for a node of upstream."""
 
     node: int
 
 
-Action = Answer | CloseClient | HoldClients | Connect | Send | Disconnect | Listen | RunInThread
+Action = Answer | CloseClient | HoldClients | Store | Connect | Send | Disconnect | Listen | RunInThread

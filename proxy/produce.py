@@ -12,6 +12,9 @@ import re
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
+from hashlib import blake2b
+from itertools import count
+from typing import TYPE_CHECKING
 
 from ottla.codec.apis.metadata import MetadataResponse
 from ottla.codec.compression import Compression
@@ -38,9 +41,13 @@ from ottla.proxy.config import ProxyConfig
 from ottla.proxy.contained import contained
 from ottla.proxy.control import Control
 from ottla.proxy.delivery import Delivery
+from ottla.proxy.journal.notes import NotedBatch
 from ottla.proxy.lent import Producer
-from ottla.proxy.producers import Numbered, Outcome, Producers, Window
+from ottla.proxy.producers import KnownProducer, Numbered, Outcome, Producers, Window
 from ottla.proxy.routing import Routes, TopicRules, routes
+
+if TYPE_CHECKING:
+    from ottla.proxy.journal.journal import Journal
 
 log = logging.getLogger("ottla.proxy")
 
@@ -82,6 +89,8 @@ class ClientBatch(Numbered):
     """A client's batch under way. Its parts settle one by one (see `Result`)."""
 
     rewriter: "Rewriter"
+    number: int
+    """Counts up."""
     producer: Producer
     client: int
     topic: str
@@ -100,8 +109,19 @@ class ClientBatch(Numbered):
     """Partition -> the records that go there; their offsets are their indexes in the batch."""
     left_out: set[int] = field(default_factory=set)
     """Indexes of records that were stored before."""
+    in_place: bool = False
+    """All of its records go where its client put them."""
     unstored: list[tuple[Part, bool]] = field(default_factory=list)
     """Parts that are not stored, or (true) of which nobody can know."""
+
+    def sort(self) -> None:
+        """Sort the records by destination, but those that are left out."""
+        parts: dict[int, SomeRecords] = {**self.ways.split(self.records, self.partition)}
+        self.in_place = list(parts) == [self.partition] and not self.left_out
+        if self.left_out:
+            kept = {place: [each for each in part if each.offset not in self.left_out] for place, part in parts.items()}
+            parts = {place: part for place, part in kept.items() if part}
+        self.parts = parts
 
     def parted(self) -> None:
         self.open_parts += 1
@@ -141,9 +161,17 @@ class Rewriter:
     """Takes the records of rewritten topics, and counts those of observed ones."""
 
     def __init__(
-        self, rules: TopicRules, cluster: Cluster, control: Control, delivery: Delivery, config: ProxyConfig
+        self,
+        rules: TopicRules,
+        cluster: Cluster,
+        control: Control,
+        delivery: Delivery,
+        config: ProxyConfig,
+        journal: "Journal | None",
     ) -> None:
-        self.producers: Producers[ClientBatch] = Producers(delivery.drop)
+        self.producers: Producers[ClientBatch] = Producers(self._forget)
+        self._journal = journal
+        self._numbers = count(1)
         self.tallies: dict[str, Tally] = {}
         self.buffered = 0
         """Bytes of records on their way, about."""
@@ -157,6 +185,18 @@ class Rewriter:
         """Producers that the log has told of."""
         self._parked: dict[str, deque[_Parked]] = {}
         """By topic."""
+
+    def allocated(self, producer_id: int) -> None:
+        """Upstream gave a client this producer id."""
+        self.producers.allocated(producer_id)
+        if self._journal is not None:
+            self._journal.allocated(producer_id)
+
+    def _forget(self, producer: Producer) -> None:
+        assert producer.producer_id is not None, "it is a client's"
+        self._delivery.drop(producer)
+        if self._journal is not None:
+            self._journal.forgotten(producer.producer_id)
 
     # -- in
 
@@ -227,28 +267,90 @@ class Rewriter:
                 self._tell_of_fencing(batch.producer_id, topic, error)
             answered(Outcome(error.code, error_message=error.detail or None), now)
             return
-        client_batch = ClientBatch(
+        taken = self._client_batch(
+            batch, records, offered.client, producer, (topic, partition), window, ways, next(self._numbers)
+        )
+        taken.waiting.append(answered)
+        if window is None:
+            self._deliver(taken, now)
+            return
+        window.begin(taken)
+        if self._journal is not None:
+            self._journal.begun(taken)
+        self._note(taken)
+        self._deliver_due(window, now)
+
+    def _client_batch(
+        self,
+        batch: RecordBatch,
+        records: Records,
+        client: int,
+        producer: Producer,
+        place: tuple[str, int],
+        window: "Window[ClientBatch] | None",
+        ways: Routes,
+        number: int,
+    ) -> ClientBatch:
+        size = _size(batch, records)
+        self._count(client, size)
+        return ClientBatch(
             epoch=batch.producer_epoch,
             base_sequence=batch.base_sequence,
             count=batch.count,
             rewriter=self,
+            number=number,
             producer=producer,
-            client=offered.client,
-            topic=topic,
-            partition=partition,
+            client=client,
+            topic=place[0],
+            partition=place[1],
             batch=batch,
             records=records,
             ways=ways,
-            size=_size(batch, records),
+            size=size,
             window=window,
-            waiting=[answered],
+            waiting=[],
         )
-        self._count(client_batch.client, client_batch.size)
-        if window is None:
-            self._deliver(client_batch, now)
-        else:
-            window.begin(client_batch)
-            self._deliver_due(window, now)
+
+    def _note(self, batch: ClientBatch) -> None:
+        """Something has changed in the window of a batch."""
+        if self._journal is not None and batch.window is not None:
+            self._journal.window(batch)
+
+    # -- what another process has left
+
+    @property
+    def pins(self) -> dict[str, Routes]:
+        """Where the keys of topics go."""
+        return self._routes
+
+    def pin(self, topic: str, ways: Routes) -> None:
+        """Have the keys of a topic go where they went, unless its rule has changed."""
+        rule = self._rules.of(topic)
+        if rule is not None and rule.partitioner == ways.partitioner and rule.partitions in (None, ways.partitions):
+            self._routes[topic] = ways
+
+    def restored(
+        self,
+        producer: KnownProducer[ClientBatch],
+        place: tuple[str, int],
+        window: "Window[ClientBatch]",
+        noted: NotedBatch,
+        client: int,
+    ) -> ClientBatch:
+        """A batch that was under way.
+
+        Raises:
+            BrokerError: it is damaged.
+        """
+        batch = _checked(noted.data, False)
+        ways = Routes(noted.topic_id, noted.partitions, noted.partitioner)
+        self._numbers = count(max(next(self._numbers), noted.number + 1))
+        return self._client_batch(batch, _opened(batch), client, producer, place, window, ways, noted.number)
+
+    def resume(self, window: "Window[ClientBatch]", now: float) -> None:
+        """Go on with the batches of a window."""
+        self._tell_of_those_over(window, now)
+        self._deliver_due(window, now)
 
     def _count(self, client: int, size: int) -> None:
         """So many more bytes are held for a client."""
@@ -276,32 +378,24 @@ class Rewriter:
         if self.buffered > 2 * self._config.max_buffered:
             raise NotEnoughReplicas("the proxy's buffer is full, because upstream takes no records at the moment")
 
-    def _sort(self, batch: ClientBatch) -> bool:
-        """Sort the records by destination; whether all of them stay where the client put them."""
-        parts: dict[int, SomeRecords] = {**batch.ways.split(batch.records, batch.partition)}
-        in_place = list(parts) == [batch.partition]
+    def _sort(self, batch: ClientBatch) -> None:
+        """Sort its records by destination, but those that are stored since a batch with them was refused."""
+        if batch.window is not None and batch.window.remembers:
+            batch.left_out = batch.window.stored_already(_fingerprints(batch.records))
+        batch.sort()
         tally = self._tally(batch.topic)
         tally.records += batch.count
         tally.keyless += batch.records.keyless
-        tally.misplaced += batch.count - len(parts.get(batch.partition, ()))
-        if batch.window is not None and batch.window.remembers:
-            batch.left_out = batch.window.stored_already(_fingerprints(batch.records))
-            if batch.left_out:
-                in_place = False
-                kept = {
-                    place: [each for each in part if each.offset not in batch.left_out] for place, part in parts.items()
-                }
-                parts = {place: part for place, part in kept.items() if part}
-        batch.parts = parts
-        return in_place
+        tally.misplaced += batch.count - len(batch.left_out) - len(batch.parts.get(batch.partition, ()))
 
     def _deliver_due(self, window: "Window[ClientBatch]", now: float) -> None:
         while batch := window.due():
             self._deliver(batch, now)
 
     def _deliver(self, batch: ClientBatch, now: float) -> None:
+        self._note(batch)
         try:
-            in_place = self._sort(batch)
+            self._sort(batch)
         except ProducerFenced as error:
             self.failed(batch, Result(error.code, message=error.detail, doubtful=True), now)
             self.finished(batch, now)
@@ -318,7 +412,7 @@ class Rewriter:
             return
         each, compression = batch.size // max(batch.count, 1), Compression(batch.batch.compression)
         for destination, records in batch.parts.items():
-            size, whole = each * len(records), batch.batch if in_place else None
+            size, whole = each * len(records), batch.batch if batch.in_place else None
             part = Part(batch, destination, records, size, compression, now, whole)
             try:
                 self._delivery.put(batch.producer, batch.topic, part, now)
@@ -330,6 +424,7 @@ class Rewriter:
 
     def failed(self, batch: ClientBatch, result: Result, now: float) -> None:
         """A part of a batch is not stored, or in doubt."""
+        self._note(batch)
         try:
             self._fail(batch, result, now)
         except Exception:
@@ -350,16 +445,20 @@ class Rewriter:
         if window is None:
             self._tell(batch, batch.outcome(), now)
             return
+        self._note(batch)
+        self._tell_of_those_over(window, now)
+        self._deliver_due(window, now)
+
+    def _tell_of_those_over(self, window: "Window[ClientBatch]", now: float) -> None:
         while over := window.over():
             try:
                 outcome = window.judged(over)
             except Exception:
-                log.exception("a bug in the proxy, please report it: records for %s-%d", batch.topic, batch.partition)
+                log.exception("a bug in the proxy, please report it: records for %s-%d", over.topic, over.partition)
                 outcome = Outcome(UnknownServerError.code, error_message=_BUG)
                 for each in window.abandon():
                     self._tell(each, outcome, now)
             self._tell(over, outcome, now)
-        self._deliver_due(window, now)
 
     def _tell(self, batch: ClientBatch, outcome: Outcome, now: float) -> None:
         with contained("records are over"):
@@ -419,10 +518,14 @@ class Rewriter:
         count = len(known.leaders)
         if ways is not None and ways.topic_id == NO_UUID:
             ways = self._routes[topic] = replace(ways, topic_id=known.topic_id)  # it was learnt without its id
+            if self._journal is not None:
+                self._journal.pinned(topic, ways)
         if ways is None or ways.topic_id != known.topic_id:
             rule = self._rules.of(topic)
             assert rule is not None, "only topics with a rule come here"
             ways = self._routes[topic] = routes(rule, known.topic_id, count)
+            if self._journal is not None:
+                self._journal.pinned(topic, ways)
             log.info("partitions pinned", extra={"topic": topic, "partitions": ways.partitions})
             if known.topic_id == NO_UUID:  # told by a client's old version of Metadata
                 self._control.request_topics(topic)
@@ -512,5 +615,9 @@ def _size(batch: RecordBatch, records: Records) -> int:
 
 
 def _fingerprints(records: Records) -> Iterator[int]:
-    """Of each record the hash of all that is in it."""
-    return (hash((each.timestamp, each.key, each.value, each.headers)) for each in records)
+    """Of each record the hash of all that is in it, the same in every process."""
+    for each in records:
+        key, value = (None if part is None else bytes(part) for part in (each.key, each.value))
+        content = (each.timestamp, key, value, tuple(each.headers))
+        digest = blake2b(repr(content).encode(), digest_size=8).digest()
+        yield int.from_bytes(digest, "big", signed=True)

@@ -5,8 +5,8 @@ and answers a retry from memory. Here the records go elsewhere, so this memory i
 (producer id, topic, partition that the client chose).
 
 Rules:
-- Only producer ids that this proxy has handed on are known. Any other might have stored records through an earlier
-  life of the proxy, so it is fenced, even at sequence 0: a restart never duplicates.
+- Only producer ids that were allocated through this proxy are known. Any other might have stored records through an
+  earlier life of the proxy that left no journal, so it is fenced, even at sequence 0: a restart never duplicates.
 - Batches are told of in their order. What follows a refused batch in its epoch is refused too, as a gap, just as on a
   broker: OUT_OF_ORDER_SEQUENCE_NUMBER. What comes in its place waits until all of that is settled.
 - Of what was refused some records may be stored all the same. A client sends them again under other numbers, in other
@@ -21,7 +21,7 @@ Source: ProducerStateManager.java, ProducerAppendInfo.java (NUM_BATCHES_TO_RETAI
 """
 
 from collections import Counter, OrderedDict, deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
@@ -104,6 +104,9 @@ class _Refused:
         for fingerprint, stored in fingerprints:
             self._by[stored][fingerprint] += 1
 
+    def all(self) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
+        return tuple(self._by[True].elements()), tuple(self._by[False].elements()), tuple(self._by[None].elements())
+
     @property
     def matters(self) -> bool:
         return bool(self._by[True] or self._by[None])
@@ -143,17 +146,43 @@ class Window(Generic[B]):
 
     Attributes:
         under_way: in the order in which they came; none is told of before those ahead of it.
+        epoch: of the newest batch, and ``next_sequence`` what comes behind it.
+        done: first sequence, count and outcome of the last that were told of.
+        fenced: a retry might duplicate records.
     """
 
-    __slots__ = ("_done", "_epoch", "_fenced", "_next", "_refused", "under_way")
+    __slots__ = ("_refused", "done", "epoch", "fenced", "next_sequence", "under_way")
 
     def __init__(self) -> None:
         self.under_way: deque[B] = deque()
-        self._epoch = -1
-        self._next = 0
-        self._done: deque[tuple[int, int, Outcome]] = deque(maxlen=REMEMBERED_BATCHES)
+        self.epoch = -1
+        self.next_sequence = 0
+        self.done: deque[tuple[int, int, Outcome]] = deque(maxlen=REMEMBERED_BATCHES)
         self._refused: _Refused | None = None
-        self._fenced = False
+        self.fenced = False
+
+    @classmethod
+    def restored(
+        cls,
+        epoch: int,
+        next_sequence: int,
+        fenced: bool,
+        done: Iterable[tuple[int, int, Outcome]],
+        refused: tuple[Iterable[int], Iterable[int], Iterable[int]] | None,
+    ) -> "Window[B]":
+        """As another process has left it: with `refused_records`, if it remembered any."""
+        window = cls()
+        window.epoch, window.next_sequence, window.fenced = epoch, next_sequence, fenced
+        window.done.extend(done)
+        if refused is not None:
+            window._refused = _Refused()
+            for kind, fingerprints in zip((True, False, None), refused, strict=True):
+                window._refused.add((each, kind) for each in fingerprints)
+        return window
+
+    def refused_records(self) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
+        """Fingerprints of records of refused batches: that are stored, that are not, and of which nobody knows."""
+        return self._refused.all() if self._refused is not None else ((), (), ())
 
     def look_up(self, epoch: int, base_sequence: int, count: int) -> B | Outcome | None:
         """What is known of a batch: it is under way, it is done, or (``None``) it is new and next.
@@ -163,32 +192,32 @@ class Window(Generic[B]):
             OutOfOrderSequenceNumber: it is neither a retry nor next.
             ProducerFenced: a retry might duplicate records.
         """
-        if epoch < self._epoch:
-            raise InvalidProducerEpoch(f"epoch {epoch} has been followed by {self._epoch}")
-        if epoch > self._epoch:
+        if epoch < self.epoch:
+            raise InvalidProducerEpoch(f"epoch {epoch} has been followed by {self.epoch}")
+        if epoch > self.epoch:
             if base_sequence != 0:
                 raise OutOfOrderSequenceNumber(f"epoch {epoch} begins with sequence {base_sequence} instead of 0")
             return None
         for batch in self.under_way:
             if (batch.epoch, batch.base_sequence, batch.count) == (epoch, base_sequence, count):
                 return batch
-        if self._fenced:
+        if self.fenced:
             raise ProducerFenced(_DOUBT)
-        for first, size, outcome in self._done:
+        for first, size, outcome in self.done:
             if (first, size) == (base_sequence, count):
                 return outcome
-        if base_sequence != self._next:
-            raise OutOfOrderSequenceNumber(f"sequence {base_sequence} comes where {self._next} is next")
+        if base_sequence != self.next_sequence:
+            raise OutOfOrderSequenceNumber(f"sequence {base_sequence} comes where {self.next_sequence} is next")
         if any(batch.failure for batch in self.under_way if batch.epoch == epoch):  # it is not told of yet
             raise OutOfOrderSequenceNumber("a batch before it failed")
         return None
 
     def begin(self, batch: B) -> None:
         """Take on a batch that `look_up` found to be next; `due` says when it goes."""
-        if batch.epoch > self._epoch:
-            self._epoch, self._fenced = batch.epoch, False
-            self._done.clear()
-        self._next = batch.next_sequence
+        if batch.epoch > self.epoch:
+            self.epoch, self.fenced = batch.epoch, False
+            self.done.clear()
+        self.next_sequence = batch.next_sequence
         self.under_way.append(batch)
 
     def due(self) -> B | None:
@@ -207,8 +236,8 @@ class Window(Generic[B]):
         """
         if result.doubtful or not batch.refused:
             batch.failure = result
-        if result.doubtful and batch.epoch == self._epoch:
-            self._fenced = True
+        if result.doubtful and batch.epoch == self.epoch:
+            self.fenced = True
         behind = False
         refused: list[B] = []
         for each in self.under_way:
@@ -230,20 +259,20 @@ class Window(Generic[B]):
         """What the client is told of a batch that is over."""
         outcome = batch.outcome()
         if not batch.refused:
-            if batch.epoch == self._epoch:
-                self._done.append((batch.base_sequence, batch.count, outcome))
+            if batch.epoch == self.epoch:
+                self.done.append((batch.base_sequence, batch.count, outcome))
             return outcome
         if self._refused is None:
             self._refused = _Refused()
         self._refused.add(batch.fingerprints())
-        if batch.failure is not None and batch.epoch == self._epoch:
-            self._next = batch.base_sequence
+        if batch.failure is not None and batch.epoch == self.epoch:
+            self.next_sequence = batch.base_sequence
         return outcome
 
     def abandon(self) -> list[B]:
         """Nobody knows any more what is stored: fence the producer. Returns the batches that were under way."""
         under_way, self.under_way = list(self.under_way), deque()
-        self._fenced = True
+        self.fenced = True
         return under_way
 
     @property
@@ -282,7 +311,7 @@ class KnownProducer(Producer, Generic[B]):
 
 
 class Producers(Generic[B]):
-    """The producer ids that this proxy has handed on.
+    """The producer ids that were allocated through this proxy.
 
     Args:
         forgotten: called with one that is not remembered any more.
@@ -292,25 +321,32 @@ class Producers(Generic[B]):
         self._known: OrderedDict[int, KnownProducer[B]] = OrderedDict()
         self._forgotten = forgotten
 
-    def handed_on(self, producer_id: int) -> None:
+    def __contains__(self, producer_id: int) -> bool:
+        return producer_id in self._known
+
+    def __iter__(self) -> Iterator[KnownProducer[B]]:
+        """The longest unused first."""
+        return iter(self._known.values())
+
+    def allocated(self, producer_id: int) -> KnownProducer[B]:
         """Upstream gave a client this id, through this proxy."""
-        if producer_id not in self._known:
-            self._known[producer_id] = KnownProducer(producer_id)
+        producer = self._known.setdefault(producer_id, KnownProducer(producer_id))
         self._known.move_to_end(producer_id)
         while len(self._known) > REMEMBERED_PRODUCERS:
             self._forgotten(self._known.popitem(last=False)[1])
+        return producer
 
     def known(self, producer_id: int) -> KnownProducer[B]:
         """A producer by its id.
 
         Raises:
-            ProducerFenced: this proxy has not handed the id on.
+            ProducerFenced: the id was not allocated through this proxy.
         """
         producer = self._known.get(producer_id)
         if producer is None:
             raise ProducerFenced(
-                f"this proxy has not handed out producer id {producer_id} (was it restarted?), so it cannot tell new "
-                "records from stored ones: open a new producer"
+                f"producer id {producer_id} was not allocated through this proxy, or it has lost its state since, so "
+                "it cannot tell new records from stored ones: open a new producer"
             )
         self._known.move_to_end(producer_id)
         return producer

@@ -227,7 +227,7 @@ class Session:
     def _producer_id(self, ticket: int, version: int, frame: bytes, now: float) -> None:
         _, answer = parse_response(InitProducerIdResponse, version, frame)
         if answer.error_code == 0:
-            self._house.rewriter.producers.handed_on(answer.producer_id)
+            self._house.rewriter.allocated(answer.producer_id)
         self._pass_back(ticket, frame, now)
 
     # -- Produce

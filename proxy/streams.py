@@ -85,19 +85,21 @@ class Stream:
         in_flight: how many of ``sent`` wait for an answer.
         broken: an attempt has failed: nothing is sent before `mend`.
         patient: the failure may pass, so that it is better to wait a while before that.
+        next_sequence: of the next batch in ``epoch``.
+        last_offset: of the last batch that was stored: another that is new lies behind it.
         failures: attempts that failed since something was stored, and ``last_error`` why the last one did.
         sent_at: when a batch was sent last.
     """
 
     __slots__ = (
         "_known",
-        "_last_offset",
-        "_next_sequence",
         "broken",
         "epoch",
         "failures",
         "in_flight",
         "last_error",
+        "last_offset",
+        "next_sequence",
         "partition",
         "patient",
         "sent",
@@ -116,12 +118,11 @@ class Stream:
         self.failures = 0
         self.last_error = LeaderNotAvailable.code
         self.sent_at = 0.0
-        self._last_offset = -1
-        """Of the last batch that was stored: another that is new lies behind it."""
+        self.last_offset = -1
         self._begin(epoch)
 
     def _begin(self, epoch: int) -> None:
-        self.epoch, self._next_sequence, self._known = epoch, 0, False
+        self.epoch, self.next_sequence, self._known = epoch, 0, False
 
     @property
     def idle(self) -> bool:
@@ -179,7 +180,7 @@ class Stream:
 
     def _numbered(self, producer_id: int, limit: int) -> Batch:
         parts = self._fitting(limit)
-        count, data = built(parts, producer_id, self.epoch, self._next_sequence)
+        count, data = built(parts, producer_id, self.epoch, self.next_sequence)
         return self.number(count, data)
 
     def _fitting(self, limit: int) -> list[Part]:
@@ -196,8 +197,8 @@ class Stream:
 
     def number(self, count: int, data: bytes) -> Batch:
         """Give the next sequence to the first ``count`` parts that wait."""
-        batch = Batch([self.waiting.popleft() for _ in range(count)], data, self._next_sequence)
-        self._next_sequence = (self._next_sequence + batch.count) % _SEQUENCES
+        batch = Batch([self.waiting.popleft() for _ in range(count)], data, self.next_sequence)
+        self.next_sequence = (self.next_sequence + batch.count) % _SEQUENCES
         self.sent.append(batch)
         return batch
 
@@ -239,10 +240,10 @@ class Stream:
         self.broken = self.patient = True
 
     def _stored(self, batch: Batch, code: int, offset: int) -> Settled:
-        if batch.tries == 1 and (code == DuplicateSequenceNumber.code or 0 <= offset <= self._last_offset):
+        if batch.tries == 1 and (code == DuplicateSequenceNumber.code or 0 <= offset <= self.last_offset):
             # It was taken for one that is stored already: acknowledged, and not stored.
             return self._give_up(batch, Result(UnknownServerError.code, message=_FALSE_DUPLICATE, doubtful=True))
-        self._last_offset = max(self._last_offset, offset)
+        self.last_offset = max(self.last_offset, offset)
         self._known = True
         self.failures, self.last_error = 0, LeaderNotAvailable.code
         return self._keep(batch, offset)
@@ -351,11 +352,17 @@ class Stream:
         old, self.topic_id = self.topic_id, topic_id
         if NO_UUID in (old, topic_id) or old == topic_id:
             return []
-        self._last_offset = -1
+        self.last_offset = -1
         lost = next((each for each in self.sent if not each.stored and each.uncertain and each.named), None)
         if lost is not None:
             return self._give_up(lost, Result(UnknownTopicOrPartition.code, message=_RECREATED, doubtful=True))
         return self.start_over()
+
+    def resume(self, next_sequence: int, last_offset: int, sent: Iterable[Batch], waiting: Iterable[Part]) -> None:
+        """Go on where another process has stopped."""
+        self.next_sequence, self.last_offset = next_sequence, last_offset
+        self.sent.extend(sent)
+        self.waiting.extend(waiting)
 
     def renewed(self, epoch: int) -> None:
         """Another producer id, with which it begins anew; nothing is in flight or numbered."""

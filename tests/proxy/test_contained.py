@@ -150,7 +150,14 @@ MACHINES = (
 CONTAINING: set[object] = {
     *(Session.close, Session.failed, Session.left, Session._contained),
     *(Link.end, Link.close, Links.find, Links.hang_up),
-    *(ClientBatch.settled, Rewriter.failed, Rewriter.finished, Rewriter._tell, Rewriter._unpark),
+    *(
+        ClientBatch.settled,
+        Rewriter.failed,
+        Rewriter.finished,
+        Rewriter._tell,
+        Rewriter._unpark,
+        Rewriter._tell_of_those_over,
+    ),
     *(Delivery._steer, Delivery._try_later, Delivery._settle, Window.abandon, Window.over),
     Control._questions,  # `ProxyCore.deadline` reads it
 }

@@ -208,11 +208,11 @@ def producers() -> tuple[Producers[Numbered], list[Producer]]:
     return Producers(forgotten.append), forgotten
 
 
-def test_a_producer_id_that_was_not_handed_on_is_fenced() -> None:
+def test_a_producer_id_that_was_not_allocated_is_fenced() -> None:
     known, _ = producers()
     with pytest.raises(ProducerFenced, match="open a new producer"):
         known.known(7)
-    known.handed_on(7)
+    known.allocated(7)
     window = known.known(7).window("t", 0)
     assert known.known(7).window("t", 0) is window
     assert known.known(7).window("t", 1) is not window
@@ -221,9 +221,9 @@ def test_a_producer_id_that_was_not_handed_on_is_fenced() -> None:
 def test_the_longest_unused_producers_are_forgotten() -> None:
     known, forgotten = producers()
     for producer_id in range(REMEMBERED_PRODUCERS):
-        known.handed_on(producer_id)
+        known.allocated(producer_id)
     known.known(0)
-    known.handed_on(REMEMBERED_PRODUCERS)
+    known.allocated(REMEMBERED_PRODUCERS)
     known.known(0)
     with pytest.raises(ProducerFenced):
         known.known(1)

@@ -35,7 +35,7 @@ def _numbered_from_the_refused_on(start_over: Any) -> Any:
     def broken(self: Stream) -> Any:
         epoch, first = self.epoch, next(each.sequence for each in self.sent if not each.stored)
         withdrawn = start_over(self)
-        self.epoch, self._next_sequence, self._known = epoch, first, True
+        self.epoch, self.next_sequence, self._known = epoch, first, True
         return withdrawn
 
     return broken
@@ -43,9 +43,9 @@ def _numbered_from_the_refused_on(start_over: Any) -> Any:
 
 def _goes_on_behind_the_refused(start_over: Any) -> Any:
     def broken(self: Stream) -> Any:
-        epoch, following = self.epoch, self._next_sequence
+        epoch, following = self.epoch, self.next_sequence
         withdrawn = start_over(self)
-        self.epoch, self._next_sequence = epoch, following
+        self.epoch, self.next_sequence = epoch, following
         return withdrawn
 
     return broken
@@ -144,7 +144,7 @@ def _not_known(stored_already: Any) -> Any:
 def _forgotten(judged: Any) -> Any:
     def broken(self: Window[Any], batch: Any) -> Outcome:
         outcome: Outcome = judged(self, batch)
-        self._done = deque(maxlen=5)
+        self.done = deque(maxlen=5)
         return outcome
 
     return broken

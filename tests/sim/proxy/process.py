@@ -15,12 +15,16 @@ from ottla.codec.apis import APIS
 from ottla.proxy import events as proxy
 from ottla.proxy.config import ProxyConfig
 from ottla.proxy.core import ProxyCore
+from ottla.proxy.journal.journal import Journal
+from ottla.proxy.journal.restored import noted, restore
 from ottla.sdk import events as sdk
 from tests.sim.clock import Clock
 from tests.sim.history import History
 from tests.sim.network import PORT, Link, Network, Reply
 from tests.sim.process import SimulatedProcess
 
+SEGMENT = 4000
+"""Bytes, after which the journal is copied to another segment."""
 _SWEEP = 0.02
 """Seconds between two looks for clients that have gone."""
 
@@ -69,9 +73,13 @@ class ProxyProcess(SimulatedProcess):
         super().__init__("proxy", clock, back, history)
         self.front, self.config, self.nodes, self.seed = front, config, nodes, seed
         self.core: ProxyCore | None = None
+        self.stored: list[tuple[int, bytes]] | None = None
+        """Its journal, by segment; ``None``: it has none."""
+        self.dies_at: int | None = None
+        """It is killed when it has done so many more actions, between two of them."""
+        self.restart_after = 0.0
+        """Seconds from its end to its next start."""
         self.restarts = 0
-        self.checks: list[Callable[[], None]] = []
-        """What is to hold whenever it comes to rest."""
         self._connections: dict[Link, _Connection] = {}
         self._numbers = 0
         self._tickets = 0
@@ -87,16 +95,25 @@ class ProxyProcess(SimulatedProcess):
         self.alive, self.thawed = True, 0.0
         self.restarts += 1
         bootstrap = tuple((f"n{number}", PORT + number) for number in range(1, self.nodes + 1))
-        self.core = ProxyCore(self.config, bootstrap, Random(f"{self.seed} proxy {self.restarts}"))
+        chance = Random(f"{self.seed} proxy {self.restarts}")
+        if self.stored is None:
+            self.core = ProxyCore(self.config, bootstrap, chance)
+        else:
+            segment = 1 + max((number for number, _ in self.stored), default=0)
+            journal = Journal(segment, SEGMENT)
+            self.core = ProxyCore(self.config, bootstrap, chance, journal)
+            restore(self.core, noted(data[8:] for _, data in self.stored), self.clock.now)
+            journal.watch(self.core.rewriter.producers, self.core.rewriter.pins, copy=True)
         self.step()
 
     def kill(self) -> None:
         self.history.add("!", self.name, "is killed")
-        self.core = None
+        self.core, self.dies_at = None, None
         self._gone()
         for number in range(1, self.nodes + 1):
             self.front.crash(number)
         self._connections.clear()
+        self.clock.later(self.restart_after, self.start)
 
     def thaw(self) -> None:
         """It was frozen, and goes on."""
@@ -160,11 +177,14 @@ class ProxyProcess(SimulatedProcess):
             return
         while actions := core.poll(self.clock.now):
             for action in actions:
+                if self.dies_at is not None:
+                    self.dies_at -= 1
+                    if self.dies_at < 0:
+                        self.kill()
+                        return
                 self._carry_out(action)
         if self.core is not core:
             return
-        for check in self.checks:
-            check()
         due = core.deadline
         if due is not None:
             self._alarm = max(due, self.clock.now)
@@ -193,6 +213,10 @@ class ProxyProcess(SimulatedProcess):
                 self.network.send(self, sdk.Send((link, "proxy"), (data,)))
             case proxy.Disconnect(link):
                 self.network.close(self, sdk.Close((link, "proxy")))
+            case proxy.Store(segment, data, obsolete):
+                assert self.stored is not None
+                self.stored = [each for each in self.stored if each[0] >= obsolete]
+                self.stored.append((segment, data))
             case proxy.Listen(node):
                 self.clock.later(0.001, partial(self._listen, self.core, node))
 

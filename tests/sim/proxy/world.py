@@ -91,6 +91,8 @@ class Simulation:
             max_batch=chance.choice((300, 1000, 2**19)),
         )
         self.proxy = ProxyProcess(self.clock, self.front, self.network, self.history, config, nodes, seed)
+        if chance.random() < 0.7:
+            self.proxy.stored = []
         self.processes: dict[str, Any] = {"proxy": self.proxy}
         self.sending: list[Sending | JavaLike] = []
         self.options = Options(delivery_timeout=10_000.0, request_timeout=chance.choice((5.0, 30.0)))
@@ -98,7 +100,7 @@ class Simulation:
         kinds = {fault.kind for fault in self.faults}
         self.fences = (
             gives_up
-            or "restart" in kinds
+            or ("restart" in kinds and self.proxy.stored is None)
             or self.cluster.data.max_message_bytes < MOST
             or "another limit" in kinds
             or ("recreate" in kinds and release < BY_ID)
@@ -108,9 +110,10 @@ class Simulation:
     def _drawn(self) -> list[Fault]:
         chance = self.chance
         kinds = [*KINDS, *OWN, "refuse records", "refuse records"]
-        for seldom in ("restart", "recreate", "another limit"):  # where it happens, producers may be fenced
+        seldom = ["recreate", "another limit", *(["restart"] if self.proxy.stored is None else [])]
+        for each in seldom:  # where it happens, producers may be fenced
             if chance.random() < 0.7:
-                kinds.remove(seldom)
+                kinds.remove(each)
         return sorted(
             (
                 Fault(chance.uniform(0.0, self.seconds), chance.choice(kinds), chance.choice((0.1, 0.5, 1.0, 2.0, 4.0)))
@@ -276,8 +279,10 @@ class Simulation:
                     self.front.cut(link, "the wire broke")
             case "restart":
                 if self.proxy.alive:
-                    self.proxy.kill()
-                    self.clock.later(fault.seconds / 4, self.proxy.start)
+                    self.proxy.dies_at = self.chance.choice((0, 0, 1, 2, 5, 20))
+                    self.proxy.restart_after = fault.seconds / 4
+                    if not self.proxy.dies_at:
+                        self.proxy.kill()
             case "freeze":
                 if self.proxy.alive:
                     self.proxy.freeze(fault.seconds / 2)

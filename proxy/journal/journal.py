@@ -1,0 +1,254 @@
+"""The journal, as the machine writes it: at the end of each poll one entry with all that has changed.
+
+Rules:
+- An entry is stored before anything of its poll is sent or answered (`Store` is the first action). So whatever upstream
+  or a client has seen stands in the journal, and an entry that was cut off by the end of the process has no effects.
+- Only producer ids of clients stand in it. Records of clients without one are theirs to send again.
+- It is bounded: when a segment is full another begins, and every producer is copied to it, a few with each entry; then
+  the older segments go.
+"""
+
+from collections.abc import Iterator
+from itertools import count
+from typing import TYPE_CHECKING
+
+from crc32c import crc32c
+
+from ottla.codec.messages import build
+from ottla.proxy.events import Store
+from ottla.proxy.journal.notes import (
+    Entry,
+    NotedBatch,
+    NotedOutcome,
+    NotedPart,
+    NotedSent,
+    NotedStream,
+    NotedTopic,
+    NotedUnderWay,
+    NotedUnstored,
+    NotedWindow,
+)
+
+if TYPE_CHECKING:
+    from ottla.proxy.batches import Part
+    from ottla.proxy.produce import ClientBatch
+    from ottla.proxy.producers import KnownProducer, Producers, Window
+    from ottla.proxy.routing import Routes
+    from ottla.proxy.streams import Stream
+
+SEGMENT_BYTES = 64 * 2**20
+COPIED_AT_ONCE = 256 * 2**10
+"""Bytes, about, that are copied to the new segment with each entry."""
+
+Place = tuple[str, int]
+
+
+class Journal:
+    """What is to be written.
+
+    Args:
+        segment: the number of the first.
+    """
+
+    def __init__(self, segment: int = 1, segment_bytes: int = SEGMENT_BYTES) -> None:
+        self.numbers = count(1)
+        """For clients' batches."""
+        self._producers: list[int] = []
+        self._forgotten: list[int] = []
+        self._topics: dict[str, Routes] = {}
+        self._batches: list[NotedBatch] = []
+        self._windows: dict[tuple[int, Place], Window[ClientBatch]] = {}
+        self._streams: dict[tuple[int, Place], Stream] = {}
+        self._segment, self._size, self._limit, self._least = segment, 0, segment_bytes, segment_bytes
+        self._known: Producers[ClientBatch] | None = None
+        self._pins: dict[str, Routes] = {}
+        self._copying: Iterator[KnownProducer[ClientBatch]] | None = None
+
+    def watch(self, known: "Producers[ClientBatch]", pins: "dict[str, Routes]", *, copy: bool) -> None:
+        """What there is to copy to another segment; ``copy``: to the first, too."""
+        self._known, self._pins = known, pins
+        if copy:
+            self._begin_copying()
+
+    # -- what has changed
+
+    def allocated(self, producer_id: int) -> None:
+        self._producers.append(producer_id)
+
+    def forgotten(self, producer_id: int) -> None:
+        self._forgotten.append(producer_id)
+        for changed in (self._windows, self._streams):
+            for key in [key for key in changed if key[0] == producer_id]:
+                del changed[key]
+
+    def pinned(self, topic: str, routes: "Routes") -> None:
+        self._topics[topic] = routes
+
+    def begun(self, batch: "ClientBatch") -> None:
+        """A client's batch was taken on."""
+        self._batches.append(_batch(batch))
+
+    def window(self, batch: "ClientBatch") -> None:
+        """Something has changed in the window that a batch is in."""
+        assert batch.window is not None and batch.producer.producer_id is not None
+        self._windows[batch.producer.producer_id, (batch.topic, batch.partition)] = batch.window
+
+    def stream(self, producer_id: int, stream: "Stream") -> None:
+        self._streams[producer_id, (stream.topic, stream.partition)] = stream
+
+    # -- out
+
+    def take(self) -> Store | None:
+        """What is to be stored now."""
+        changed = self._producers or self._forgotten or self._topics or self._batches or self._windows or self._streams
+        if not changed and self._copying is None:
+            return None
+        copied = self._copying is not None and self._copy()
+        entry = Entry(
+            producers=tuple(self._producers),
+            forgotten=tuple(self._forgotten),
+            topics=tuple(_topic(name, routes) for name, routes in self._topics.items()),
+            batches=tuple(self._batches),
+            windows=tuple(_window(*key, window) for key, window in self._windows.items()),
+            streams=tuple(_stream(key[0], stream) for key, stream in self._streams.items()),
+        )
+        for each in (self._producers, self._forgotten, self._topics, self._batches, self._windows, self._streams):
+            each.clear()
+        data = framed(build(entry, 0))
+        stored = Store(self._segment, data, self._segment if copied else 0)
+        self._size += len(data)
+        if copied:
+            self._limit = max(self._least, 2 * self._size)
+            self._copying = None
+        elif self._copying is None and self._size >= self._limit:
+            self._segment += 1
+            self._begin_copying()
+        return stored
+
+    def _begin_copying(self) -> None:
+        assert self._known is not None
+        self._size = 0
+        self._topics |= self._pins
+        self._copying = iter(list(self._known))
+
+    def _copy(self) -> bool:
+        """Note some more producers, as if all of them had changed; whether these were the last."""
+        assert self._copying is not None
+        size = 0
+        for producer in self._copying:
+            size += self._copy_producer(producer)
+            if size >= COPIED_AT_ONCE:
+                return False
+        return True
+
+    def _copy_producer(self, producer: "KnownProducer[ClientBatch]") -> int:
+        assert producer.producer_id is not None
+        if self._known is None or producer.producer_id not in self._known:
+            return 0
+        self._producers.append(producer.producer_id)
+        size = 16
+        noted = {batch.number for batch in self._batches}
+        for place, window in producer.windows.items():
+            self._windows[producer.producer_id, place] = window
+            for batch in window.under_way:
+                if batch.number not in noted:
+                    self._batches.append(_batch(batch))
+                    size += len(batch.batch.data)
+            size += 100
+        for place, stream in producer.streams.items():
+            self._streams[producer.producer_id, place] = stream
+            size += 100
+        return size
+
+
+def framed(data: bytes) -> bytes:
+    """An entry with its length and its CRC-32C."""
+    return len(data).to_bytes(4, "big") + crc32c(data).to_bytes(4, "big") + data
+
+
+def _topic(name: str, routes: "Routes") -> NotedTopic:
+    return NotedTopic(name=name, topic_id=routes.topic_id, partitions=routes.partitions, partitioner=routes.partitioner)
+
+
+def _batch(batch: "ClientBatch") -> NotedBatch:
+    return NotedBatch(
+        number=batch.number,
+        topic_id=batch.ways.topic_id,
+        partitions=batch.ways.partitions,
+        partitioner=batch.ways.partitioner,
+        data=batch.batch.data,
+    )
+
+
+def _part(part: "Part") -> NotedPart:
+    sender: ClientBatch = part.sender  # type: ignore[assignment] # only those of clients with an id come here
+    return NotedPart(batch=sender.number, first=part.first, count=len(part.records), alone=part.alone)
+
+
+def _stream(producer_id: int, stream: "Stream") -> NotedStream:
+    return NotedStream(
+        producer_id=producer_id,
+        topic=stream.topic,
+        partition=stream.partition,
+        topic_id=stream.topic_id,
+        epoch=stream.epoch,
+        next_sequence=stream.next_sequence,
+        last_offset=stream.last_offset,
+        sent=tuple(
+            NotedSent(
+                sequence=batch.sequence,
+                stored=batch.stored,
+                refused=batch.refused,
+                named=batch.named,
+                parts=() if batch.stored else tuple(map(_part, batch.parts)),
+            )
+            for batch in stream.sent
+        ),
+        waiting=tuple(map(_part, stream.waiting)),
+    )
+
+
+def _window(producer_id: int, place: Place, window: "Window[ClientBatch]") -> NotedWindow:
+    stored, others, unknown = window.refused_records()
+    return NotedWindow(
+        producer_id=producer_id,
+        topic=place[0],
+        partition=place[1],
+        epoch=window.epoch,
+        next_sequence=window.next_sequence,
+        fenced=window.fenced,
+        done=tuple(
+            NotedOutcome(
+                sequence=sequence,
+                count=number,
+                error_code=outcome.error_code,
+                base_offset=outcome.base_offset,
+                message=outcome.error_message,
+            )
+            for sequence, number, outcome in window.done
+        ),
+        under_way=tuple(map(_under_way, window.under_way)),
+        remembers=window.remembers,
+        stored=stored,
+        others=others,
+        unknown=unknown,
+    )
+
+
+def _under_way(batch: "ClientBatch") -> NotedUnderWay:
+    failure = batch.failure
+    return NotedUnderWay(
+        batch=batch.number,
+        begun=batch.begun,
+        refused=batch.refused,
+        failed=failure is not None,
+        error_code=failure.error_code if failure else 0,
+        message=failure.message if failure else None,
+        unknown=failure is not None and failure.doubtful,
+        offset=batch.offset,
+        left_out=tuple(batch.left_out),
+        unstored=tuple(
+            NotedUnstored(partition=part.partition, first=part.first, count=len(part.records), unknown=unknown)
+            for part, unknown in batch.unstored
+        ),
+    )

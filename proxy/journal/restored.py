@@ -1,0 +1,182 @@
+"""A machine as the journal has left it.
+
+Rules:
+- Whatever is numbered and not settled may have been sent, so its outcome is unknown, and it is sent again, the same
+  records under the same sequence.
+- What no stream has any more of a client's batch is settled: stored, unless its window says otherwise.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from ottla.codec.compression import Compression
+from ottla.codec.messages import parse
+from ottla.errors import DecodeError
+from ottla.proxy.batches import Batch, Part, Result, built
+from ottla.proxy.journal.notes import (
+    Entry,
+    NotedBatch,
+    NotedPart,
+    NotedStream,
+    NotedTopic,
+    NotedUnderWay,
+    NotedWindow,
+)
+from ottla.proxy.producers import Outcome, Window
+from ottla.proxy.routing import Routes
+from ottla.proxy.streams import Stream
+
+if TYPE_CHECKING:
+    from ottla.proxy.core import ProxyCore
+    from ottla.proxy.produce import ClientBatch
+
+Place = tuple[str, int]
+
+NOBODY = -1
+"""The client of batches that came before the proxy was started; those who wait for them will ask again."""
+
+
+@dataclass
+class Noted:
+    """The newest of everything that stands in a journal."""
+
+    producers: dict[int, None] = field(default_factory=dict)
+    topics: dict[str, NotedTopic] = field(default_factory=dict)
+    batches: dict[int, NotedBatch] = field(default_factory=dict)
+    windows: dict[int, dict[Place, NotedWindow]] = field(default_factory=lambda: defaultdict(dict))
+    streams: dict[int, dict[Place, NotedStream]] = field(default_factory=lambda: defaultdict(dict))
+
+    def take(self, data: bytes) -> None:
+        """One more entry.
+
+        Raises:
+            DecodeError: it is none.
+        """
+        entry, end = parse(Entry, 0, data)
+        if end != len(data):
+            raise DecodeError(f"{len(data) - end} bytes too many in an entry of the journal")
+        for producer_id in entry.producers:
+            self.producers.pop(producer_id, None)
+            self.producers[producer_id] = None
+        for topic in entry.topics:
+            self.topics[topic.name] = topic
+        under_way = {each.batch for window in entry.windows for each in window.under_way}
+        self.batches |= {batch.number: batch for batch in entry.batches if batch.number in under_way}
+        for window in entry.windows:
+            windows = self.windows[window.producer_id]
+            before = windows.get((window.topic, window.partition))
+            windows[window.topic, window.partition] = window
+            if before is not None:
+                left = {each.batch for each in before.under_way} - {each.batch for each in window.under_way}
+                for number in left:
+                    self.batches.pop(number, None)
+        for stream in entry.streams:
+            self.streams[stream.producer_id][stream.topic, stream.partition] = stream
+        for producer_id in entry.forgotten:
+            for known in (self.producers, self.windows, self.streams):
+                known.pop(producer_id, None)
+
+    @property
+    def under_way(self) -> int:
+        """Clients' batches that are."""
+        return sum(len(window.under_way) for windows in self.windows.values() for window in windows.values())
+
+
+def noted(entries: Iterable[bytes]) -> Noted:
+    """What stands in a journal.
+
+    Raises:
+        DecodeError: it is damaged.
+    """
+    found = Noted()
+    for entry in entries:
+        found.take(entry)
+    return found
+
+
+def restore(core: "ProxyCore", found: Noted, now: float) -> None:
+    """Bring a new machine to where the journal has left another.
+
+    Raises:
+        DecodeError: the journal contradicts itself.
+    """
+    rewriter, delivery = core.rewriter, core.delivery
+    for name, topic in found.topics.items():
+        rewriter.pin(name, Routes(topic.topic_id, topic.partitions, topic.partitioner))
+    for producer_id in found.producers:
+        producer = rewriter.producers.allocated(producer_id)
+        batches: dict[int, ClientBatch] = {}
+        for place, window in found.windows.get(producer_id, {}).items():
+            own = producer.windows[place] = _window(window)
+            for under_way in window.under_way:
+                if under_way.batch not in found.batches:
+                    raise DecodeError(f"the journal lacks batch {under_way.batch} of producer {producer_id}")
+                restored = rewriter.restored(producer, place, own, found.batches[under_way.batch], NOBODY)
+                _mark(restored, under_way, now)
+                batches[restored.number] = restored
+                own.under_way.append(restored)
+        for place, each in found.streams.get(producer_id, {}).items():
+            producer.streams[place] = _stream(each, batches, now)
+        for stream in producer.streams.values():
+            if not stream.idle:
+                delivery.resume(producer, stream, now)
+        for restored_window in producer.windows.values():
+            rewriter.resume(restored_window, now)
+
+
+def _window(noted: NotedWindow) -> "Window[ClientBatch]":
+    return Window.restored(
+        noted.epoch,
+        noted.next_sequence,
+        noted.fenced,
+        [(each.sequence, each.count, Outcome(each.error_code, each.base_offset, each.message)) for each in noted.done],
+        (noted.stored, noted.others, noted.unknown) if noted.remembers else None,
+    )
+
+
+def _mark(batch: "ClientBatch", noted: NotedUnderWay, now: float) -> None:
+    batch.begun, batch.refused, batch.offset = noted.begun, noted.refused, noted.offset
+    if noted.failed:
+        batch.failure = Result(noted.error_code, message=noted.message, doubtful=noted.unknown)
+    batch.left_out = set(noted.left_out)
+    if batch.begun:
+        batch.sort()
+    for each in noted.unstored:
+        batch.unstored.append((_part(batch, each.partition, each.first, each.count, False, now), each.unknown))
+
+
+def _part(batch: "ClientBatch", partition: int, first: int, count: int, alone: bool, now: float) -> Part:
+    records = batch.parts[partition][first : first + count]
+    if len(records) != count:
+        raise DecodeError(f"the journal names {count} records of a batch that has {len(records)}")
+    whole = batch.batch if batch.in_place and count == batch.count else None
+    size = batch.size // max(batch.count, 1) * count
+    kind = Compression(batch.batch.compression)
+    return Part(batch, partition, records, size, kind, now, whole, first, alone)
+
+
+def _stream(noted: NotedStream, batches: "dict[int, ClientBatch]", now: float) -> Stream:
+    stream = Stream(noted.topic, noted.partition, noted.epoch, noted.topic_id)
+
+    def parts(of: Iterable[NotedPart]) -> list[Part]:
+        found = []
+        for each in of:
+            if each.batch not in batches:
+                raise DecodeError(f"the journal lacks batch {each.batch}")
+            part = _part(batches[each.batch], noted.partition, each.first, each.count, each.alone, now)
+            batches[each.batch].open_parts += 1
+            found.append(part)
+        return found
+
+    sent = []
+    for each in noted.sent:
+        own = parts(each.parts)
+        data = built(own, noted.producer_id, noted.epoch, each.sequence)[1] if own and not each.refused else b""
+        batch = Batch(own, data, each.sequence)
+        batch.stored, batch.refused, batch.named = each.stored, each.refused, each.named
+        batch.tries, batch.uncertain = 1, not each.refused
+        sent.append(batch)
+    stream.resume(noted.next_sequence, noted.last_offset, sent, parts(noted.waiting))
+    return stream
