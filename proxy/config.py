@@ -118,6 +118,9 @@ class ProxyConfig:
     ``None``: where the proxy listens."""
     topics: tuple[TopicRule, ...] = ()
     """The first that matches counts; topics without a rule pass untouched."""
+    state: str | None = None
+    """A directory for what outlives a restart, so that none fences a producer. ``None``: nothing does, and each fences
+    the idempotent producers of rewritten topics."""
     health: str | None = None
     """``host:port`` of ``/health`` and ``/ready``; ``None``: nowhere."""
     connect_timeout: float = 10.0

@@ -37,6 +37,7 @@ from ottla.proxy.events import (
     Received,
     Requested,
 )
+from ottla.proxy.journal.restored import restore
 from ottla.proxy.link import Link, Links
 from ottla.proxy.produce import Rewriter, Tally
 from ottla.proxy.routing import TopicRules
@@ -50,6 +51,7 @@ if TYPE_CHECKING:
     from random import Random  # a machine is given chance, it does not take any
 
     from ottla.proxy.journal.journal import Journal
+    from ottla.proxy.journal.restored import Noted
 
 log = logging.getLogger("ottla.proxy")
 
@@ -90,6 +92,16 @@ class ProxyCore:
         self._held: frozenset[int] = frozenset()
         self._not_before = 0.0
         """No deadline lies before: see `_PAUSE_AFTER_BUG`."""
+
+    def restore(self, found: "Noted", now: float) -> None:
+        """Go on where the machine before has stopped, of which ``found`` is left; to be called first, once.
+
+        Raises:
+            BrokerError, DecodeError: what is left contradicts itself; this machine is of no use.
+        """
+        assert self._journal is not None, "there is a journal to go on with"
+        restore(self, found, now)
+        self._journal.watch(self.rewriter.producers, self.rewriter.pins)
 
     @property
     def ready(self) -> bool:

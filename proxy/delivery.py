@@ -17,7 +17,6 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from itertools import count
 from typing import TYPE_CHECKING
-from uuid import UUID
 
 from ottla.codec.apis.produce import (
     PartitionProduceData,
@@ -45,6 +44,8 @@ from ottla.proxy.link import Link, Links
 from ottla.proxy.streams import Settled, Stream, first_parts
 
 if TYPE_CHECKING:
+    from uuid import UUID
+
     from ottla.proxy.journal.journal import Journal
 
 log = logging.getLogger("ottla.proxy")

@@ -17,13 +17,14 @@ import random
 import socket
 from collections.abc import Awaitable, Callable
 from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 import trio
 
 from ottla.codec.wire import Buffer
-from ottla.errors import ConfigurationError, OttlaError, RemoteProtocolError
-from ottla.proxy.config import EVERY_ADDRESS, ProxyConfig, split_address
+from ottla.errors import BrokerError, ConfigurationError, DecodeError, OttlaError, RemoteProtocolError
+from ottla.proxy.config import EVERY_ADDRESS, Mode, ProxyConfig, split_address
 from ottla.proxy.core import ProxyCore
 from ottla.proxy.events import (
     Action,
@@ -42,7 +43,11 @@ from ottla.proxy.events import (
     Received,
     Requested,
     Send,
+    Store,
 )
+from ottla.proxy.journal.files import StateDirectory
+from ottla.proxy.journal.journal import Journal
+from ottla.proxy.journal.restored import Noted
 from ottla.proxy.produce import Tally
 from ottla.sdk.discovery import resolve
 from ottla.sdk.events import RunInThread, TokenFetched
@@ -90,16 +95,41 @@ async def run_proxy(config: ProxyConfig, *, task_status: trio.TaskStatus[Running
     """Serve until `Running.drain` or cancellation.
 
     Raises:
-        ConfigurationError: an address cannot be listened on.
+        ConfigurationError: an address cannot be listened on, or the state cannot be kept.
         BrokerUnreachable: upstream did not answer within `connect_timeout`; says what was tried.
         AuthenticationFailed: upstream and the proxy do not trust each other; says why.
     """
     bootstrap = tuple(split_address(each) for each in await resolve(config.upstream, config.connect_timeout))
-    driver = _Driver(config, bootstrap)
-    async with trio.open_nursery() as nursery:
-        await driver.serve(nursery, task_status)
+    state = StateDirectory(Path(config.state)) if config.state else None
+    try:
+        driver = _Driver(config, bootstrap, state)
+        async with trio.open_nursery() as nursery:
+            await driver.serve(nursery, task_status)
+    finally:
+        if state is not None:
+            state.close()
     if driver.failure is not None:
         raise driver.failure
+
+
+def _core(config: ProxyConfig, bootstrap: tuple[Address, ...], state: StateDirectory | None) -> ProxyCore:
+    """A machine, as the state has it."""
+    if state is None:
+        if any(rule.mode is Mode.REWRITE for rule in config.topics):
+            log.warning("without a state a restart fences the idempotent producers of rewritten topics")
+        return ProxyCore(config, bootstrap, random.Random())
+    found, segment = state.recover()
+    core = ProxyCore(config, bootstrap, random.Random(), Journal(segment))
+    try:
+        core.restore(found, trio.current_time())
+    except (BrokerError, DecodeError) as error:
+        state.discard(error)
+        core = ProxyCore(config, bootstrap, random.Random(), Journal(segment))
+        core.restore(Noted(), trio.current_time())
+    else:
+        told = {"producers": len(found.producers), "batches": found.under_way}
+        log.info("the state is restored", extra=told)
+    return core
 
 
 class _Door:
@@ -121,9 +151,9 @@ class _Door:
 class _Driver:
     """Carries events to the core and its actions out."""
 
-    def __init__(self, config: ProxyConfig, bootstrap: tuple[Address, ...]) -> None:
-        self.config = config
-        self.core = ProxyCore(config, bootstrap, random.Random())
+    def __init__(self, config: ProxyConfig, bootstrap: tuple[Address, ...], state: StateDirectory | None) -> None:
+        self.config, self._state = config, state
+        self.core = _core(config, bootstrap, state)
         self.clients: dict[int, Connection] = {}
         self.failure: OttlaError | None = None
         self._listener = Listener(Limits(max_frame=config.max_request_bytes, max_connections=config.max_connections))
@@ -238,6 +268,9 @@ class _Driver:
                     self.hold(client, "records", held)
             case RunInThread(call):
                 self._nursery.start_soon(self._fetch, call)
+            case Store():
+                assert self._state is not None, "a machine without a journal stores nothing"
+                self._state.store(action)
             case Listen(node):
                 if self._first is None:
                     self._first = node  # the lowest comes first

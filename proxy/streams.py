@@ -26,7 +26,7 @@ Source: ProducerStateManager.java, ProducerAppendInfo.java (NUM_BATCHES_TO_RETAI
 from collections import deque
 from collections.abc import Iterable, Iterator
 from itertools import islice
-from uuid import UUID
+from typing import TYPE_CHECKING
 
 from ottla.codec.wire import NO_UUID
 from ottla.errors import (
@@ -49,6 +49,9 @@ from ottla.errors import (
     broker_error,
 )
 from ottla.proxy.batches import Batch, Part, Result, built
+
+if TYPE_CHECKING:
+    from uuid import UUID
 
 UNSETTLED = 5
 """Batches that may be; a broker remembers as many."""
@@ -109,7 +112,7 @@ class Stream:
         "waiting",
     )
 
-    def __init__(self, topic: str, partition: int, epoch: int = 0, topic_id: UUID = NO_UUID) -> None:
+    def __init__(self, topic: str, partition: int, epoch: int = 0, topic_id: "UUID" = NO_UUID) -> None:
         self.topic, self.partition, self.topic_id = topic, partition, topic_id
         self.sent: deque[Batch] = deque()
         self.waiting: deque[Part] = deque()
@@ -347,7 +350,7 @@ class Stream:
         self._begin(self.epoch + 1)
         return given_up
 
-    def described(self, topic_id: UUID) -> Settled:
+    def described(self, topic_id: "UUID") -> Settled:
         """The topic has this id, and another one than before if it was recreated; then nothing may be in flight."""
         old, self.topic_id = self.topic_id, topic_id
         if NO_UUID in (old, topic_id) or old == topic_id:

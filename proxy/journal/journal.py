@@ -64,11 +64,10 @@ class Journal:
         self._pins: dict[str, Routes] = {}
         self._copying: Iterator[KnownProducer[ClientBatch]] | None = None
 
-    def watch(self, known: "Producers[ClientBatch]", pins: "dict[str, Routes]", *, copy: bool) -> None:
-        """What there is to copy to another segment; ``copy``: to the first, too."""
+    def watch(self, known: "Producers[ClientBatch]", pins: "dict[str, Routes]") -> None:
+        """These are to be copied to each segment, the first one too."""
         self._known, self._pins = known, pins
-        if copy:
-            self._begin_copying()
+        self._begin_copying()
 
     # -- what has changed
 

@@ -1,11 +1,13 @@
 """All commands of `ottla`."""
 
+import inspect
+from collections.abc import Callable
 from typing import Annotated, Any
 
 import typer
 from typer.core import TyperGroup
 
-from ottla.cli import consume, demo, dump, exits, groups, offsets, perf, produce, servers, topics, transactions
+from ottla.cli import consume, demo, dump, exits, groups, journal, offsets, perf, produce, servers, topics, transactions
 
 
 class _Commands(TyperGroup):
@@ -19,6 +21,23 @@ class _Commands(TyperGroup):
             raise
 
 
+def _with_commands(server: Callable[..., None]) -> typer.Typer:
+    """`ottla proxy`, which runs the proxy if no command of its own follows."""
+
+    def run(ctx: typer.Context, **options: Any) -> None:
+        if ctx.invoked_subcommand is None:
+            server(**options)
+
+    context = inspect.Parameter("ctx", inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=typer.Context)
+    run.__signature__ = inspect.Signature([context, *inspect.signature(server).parameters.values()])  # type: ignore[attr-defined]
+    run.__annotations__ = {"ctx": typer.Context, **server.__annotations__}
+    run.__doc__ = server.__doc__
+    group = typer.Typer(invoke_without_command=True)
+    group.callback()(run)
+    group.command("journal", epilog=journal.EXAMPLE)(journal.journal)
+    return group
+
+
 app = typer.Typer(
     name="ottla",
     cls=_Commands,
@@ -30,7 +49,7 @@ app = typer.Typer(
     "too slow, 130 Ctrl-C, 143 SIGTERM (servers: 0).",
 )
 app.command("broker", epilog=servers.BROKER_EXAMPLE)(servers.broker)
-app.command("proxy", epilog=servers.PROXY_EXAMPLE)(servers.proxy)
+app.add_typer(_with_commands(servers.proxy), name="proxy", epilog=servers.PROXY_EXAMPLE)
 app.add_typer(topics.app, name="topics")
 app.add_typer(groups.app, name="groups")
 app.add_typer(transactions.app, name="transactions")

@@ -169,6 +169,13 @@ def proxy(
         ),
     ] = None,
     advertise: Annotated[str | None, typer.Option(metavar="HOST", help="The host that clients are told.")] = None,
+    state: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR",
+            help="Where it keeps what outlives a restart, so that no producer is fenced by one; see ottla journal.",
+        ),
+    ] = None,
     health: Health = None,
     announce: Announce = False,
     name: Name = None,
@@ -209,6 +216,7 @@ def proxy(
         "listen": listen,
         "first_node": first_node,
         "advertise": advertise,
+        "state": None if state is None else str(state),
         "health": health,
         "connect_timeout": connect_timeout,
         "request_timeout": request_timeout,

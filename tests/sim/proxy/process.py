@@ -16,7 +16,7 @@ from ottla.proxy import events as proxy
 from ottla.proxy.config import ProxyConfig
 from ottla.proxy.core import ProxyCore
 from ottla.proxy.journal.journal import Journal
-from ottla.proxy.journal.restored import noted, restore
+from ottla.proxy.journal.restored import noted
 from ottla.sdk import events as sdk
 from tests.sim.clock import Clock
 from tests.sim.history import History
@@ -77,6 +77,8 @@ class ProxyProcess(SimulatedProcess):
         """Its journal, by segment; ``None``: it has none."""
         self.dies_at: int | None = None
         """It is killed when it has done so many more actions, between two of them."""
+        self.restored = 0
+        """Batches that were under way at a restart."""
         self.restart_after = 0.0
         """Seconds from its end to its next start."""
         self.restarts = 0
@@ -102,8 +104,9 @@ class ProxyProcess(SimulatedProcess):
             segment = 1 + max((number for number, _ in self.stored), default=0)
             journal = Journal(segment, SEGMENT)
             self.core = ProxyCore(self.config, bootstrap, chance, journal)
-            restore(self.core, noted(data[8:] for _, data in self.stored), self.clock.now)
-            journal.watch(self.core.rewriter.producers, self.core.rewriter.pins, copy=True)
+            found = noted(data[8:] for _, data in self.stored)
+            self.restored += found.under_way
+            self.core.restore(found, self.clock.now)
         self.step()
 
     def kill(self) -> None:
@@ -149,7 +152,7 @@ class ProxyProcess(SimulatedProcess):
         """Notice which clients have gone, as far as everything that they sent has arrived."""
         for link, connection in list(self._connections.items()):
             if not link.open and not link.on_its_way and not link.queue and not self.frozen:
-                del self._connections[link]
+                self._connections.pop(link, None)
                 self._tell(proxy.Left(connection.number))
         self.clock.later(_SWEEP, self._sweep)
 

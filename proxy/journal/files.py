@@ -1,0 +1,207 @@
+"""The journal on the disk: a directory with numbered segments, for one process at a time.
+
+    ottla-proxy.lock      held while a proxy runs
+    00000017.journal      a line that says in which life of the machine it was begun, then entries
+
+Rules:
+- What is written outlives the process, however it ends, because it is in the memory of the system. It is not forced to
+  the disk, except at an orderly end: so a journal of an earlier life of the machine is worth nothing unless its last
+  segment ends with the mark of such an end.
+- An entry that is cut off at the end of the last segment was never acted upon. Damage anywhere else is damage: nothing
+  in the journal is believed then.
+- Where nothing can be believed, or written any more, the journal is removed: producers are fenced then when the proxy
+  starts again, and never guessed about.
+"""
+
+import fcntl
+import logging
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+from crc32c import crc32c
+
+from ottla.errors import ConfigurationError, DecodeError
+from ottla.proxy.events import Store
+from ottla.proxy.journal.restored import Noted
+
+log = logging.getLogger("ottla.proxy")
+
+FORMAT = "ottla proxy journal 1"
+_LOCK = "ottla-proxy.lock"
+_HEAD = 8
+_END = b"\0" * _HEAD
+"""The mark of an orderly end: an entry of no bytes."""
+
+
+def boot_id() -> str:
+    """Names this life of the machine; ``-`` where there is no such name, so that no other life is told from it."""
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    except OSError:
+        return "-"
+
+
+def segments(directory: Path) -> list[Path]:
+    """The segments in a directory, in their order."""
+    return sorted(directory.glob("[0-9]*.journal"))
+
+
+def read(directory: Path) -> Noted:
+    """What stands in the journal of a directory, which a running proxy may be writing to.
+
+    Raises:
+        DecodeError: it is damaged, or of an earlier life of the machine that did not end in order.
+    """
+    found, now, boot, ended = Noted(), boot_id(), "", True
+    paths = segments(directory)
+    for path in paths:
+        data = path.read_bytes()
+        line, begun, entries = data.partition(b"\n")
+        if not begun and path == paths[-1]:
+            break
+        told, _, life = line.decode("ascii", "replace").rpartition(" ")
+        if told != FORMAT:
+            raise DecodeError(f"{path.name} is no segment of this format")
+        if life != boot:
+            _check_end(boot, now, ended)
+            boot, ended = life, False
+        for entry in _entries(path.name, entries, last=path == paths[-1]):
+            ended = not entry
+            if entry:
+                found.take(entry)
+    _check_end(boot, now, ended)
+    return found
+
+
+def _check_end(boot: str, now: str, ended: bool) -> None:
+    if boot not in ("", now) and not ended:
+        raise DecodeError("the machine was started again since, and the proxy before had not ended in order")
+
+
+def _entries(name: str, data: bytes, *, last: bool) -> Iterator[bytes]:
+    at = 0
+    while at < len(data):
+        size, crc = int.from_bytes(data[at : at + 4], "big"), int.from_bytes(data[at + 4 : at + _HEAD], "big")
+        entry = data[at + _HEAD : at + _HEAD + size]
+        if len(data) - at < _HEAD or len(entry) < size:
+            if last:
+                return
+            raise DecodeError(f"{name} is cut off at byte {at}")
+        if size and crc32c(entry) != crc:
+            raise DecodeError(f"{name} is damaged at byte {at}")
+        yield entry
+        at += _HEAD + size
+
+
+class StateDirectory:
+    """A directory with a journal, for this process alone.
+
+    Args:
+        path: made if it is not there.
+
+    Raises:
+        ConfigurationError: it cannot be used, or another process does.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._segment: tuple[int, int] | None = None
+        """The number and the descriptor of the one that is written."""
+        try:
+            path.mkdir(parents=True, exist_ok=True)
+            self._lock = os.open(path / _LOCK, os.O_RDWR | os.O_CREAT, 0o600)
+        except OSError as error:
+            raise ConfigurationError(f"the state cannot be kept in {path}: {error.strerror}") from None
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            os.close(self._lock)
+            raise ConfigurationError(f"another proxy keeps its state in {path}: give each its own directory") from None
+        self.works = True
+        """False once something could not be written: from then on nothing is."""
+
+    def recover(self) -> tuple[Noted, int]:
+        """What the proxy before has left, and the number of the first segment to write.
+
+        What cannot be believed is removed, and the log says so.
+        """
+        paths = segments(self.path)
+        first = 1 + max((int(path.stem) for path in paths), default=0)
+        try:
+            return read(self.path), first
+        except (DecodeError, OSError) as error:
+            log.error("the journal cannot be used, so idempotent producers from before are fenced: %s", error)
+            self._remove()
+            return Noted(), first
+
+    def discard(self, why: object) -> None:
+        """What was read contradicts itself."""
+        log.error("the journal cannot be used, so idempotent producers from before are fenced: %s", why)
+        self._remove()
+
+    def store(self, action: Store) -> None:
+        """Append an entry. Where that fails the journal is given up, and the log says so."""
+        if not self.works:
+            return
+        try:
+            if self._segment is None or self._segment[0] != action.segment:
+                self._begin(action.segment)
+            assert self._segment is not None
+            _write(self._segment[1], action.data)
+            if action.obsolete:
+                for path in segments(self.path):
+                    if int(path.stem) < action.obsolete:
+                        path.unlink()
+        except OSError as error:
+            self.works = False
+            log.error(
+                "the journal cannot be written, so the next start fences idempotent producers: %s",
+                error.strerror,
+                extra={"state": str(self.path)},
+            )
+            self._remove()
+
+    def _begin(self, number: int) -> None:
+        if self._segment is not None:
+            os.close(self._segment[1])
+            self._segment = None
+        path = self.path / f"{number:08}.journal"
+        self._segment = number, os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND, 0o600)
+        _write(self._segment[1], f"{FORMAT} {boot_id()}\n".encode())
+
+    def _remove(self) -> None:
+        """Oldest last: what is left, if that fails, is no whole journal."""
+        for path in reversed(segments(self.path)):
+            try:
+                os.truncate(path, 0)  # also where the directory cannot be changed
+                path.unlink()
+            except OSError as error:
+                log.error("a segment of the journal cannot be removed: %s", error, extra={"state": str(path)})
+
+    def close(self) -> None:
+        """Let go of the directory. What is written is forced to the disk: it outlives the machine's end, too."""
+        if self._segment is not None:
+            try:
+                if self.works:
+                    _write(self._segment[1], _END)
+                    self._sync()
+            except OSError as error:
+                log.error("the journal may not outlive the machine: %s", error.strerror)
+            os.close(self._segment[1])
+            self._segment = None
+        os.close(self._lock)
+
+    def _sync(self) -> None:
+        for path in (*segments(self.path), self.path):
+            descriptor = os.open(path, os.O_RDONLY)
+            try:
+                os.fsync(descriptor)
+            finally:
+                os.close(descriptor)
+
+
+def _write(descriptor: int, data: bytes) -> None:
+    rest = memoryview(data)
+    while rest:
+        rest = rest[os.write(descriptor, rest) :]

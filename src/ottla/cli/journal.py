@@ -1,0 +1,64 @@
+"""`ottla proxy journal`: what a proxy would go on with if it were started again."""
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from ottla.cli import exits
+from ottla.cli.options import AsJson
+
+EXAMPLE = "Example: ottla proxy journal /var/lib/ottla-proxy"
+
+
+def journal(
+    directory: Annotated[
+        Path, typer.Argument(metavar="DIR", help="The directory of --state; the proxy may be running.")
+    ],
+    as_json: AsJson = False,
+) -> None:
+    """Show which producers a proxy remembers, and which of their batches are on their way."""
+    from ottla.errors import ConfigurationError, DecodeError
+    from ottla.proxy.journal.files import read, segments
+
+    with exits.reported():
+        if not segments(directory):
+            raise ConfigurationError(f"no proxy keeps its state in {directory}")
+        try:
+            found = read(directory)
+        except DecodeError as error:
+            raise ConfigurationError(f"the journal in {directory} cannot be used: {error}") from None
+    lines = []
+    for producer_id in found.producers:
+        windows = found.windows.get(producer_id, {})
+        streams = found.streams.get(producer_id, {})
+        for (topic, partition), window in sorted(windows.items()):
+            lines.append(
+                {
+                    "producer_id": producer_id,
+                    "topic": topic,
+                    "partition": partition,
+                    "epoch": window.epoch,
+                    "next_sequence": window.next_sequence,
+                    "under_way": len(window.under_way),
+                    "fenced": window.fenced,
+                    "sends_to": sorted(place[1] for place in streams if place[0] == topic),
+                }
+            )
+    if as_json:
+        for line in lines:
+            typer.echo(json.dumps(line))
+        return
+    size = sum(path.stat().st_size for path in segments(directory))
+    typer.echo(
+        f"{len(found.producers)} producers, {found.under_way} batches on their way, {size / 2**20:.1f} MiB on disk"
+    )
+    for name, topic in sorted(found.topics.items()):
+        typer.echo(f"  {name}: keys go to {topic.partitions} partitions by {topic.partitioner}")
+    for line in lines:
+        fenced = ", fenced" if line["fenced"] else ""
+        typer.echo(
+            f"  producer {line['producer_id']} to {line['topic']}-{line['partition']}: epoch {line['epoch']}, next "
+            f"sequence {line['next_sequence']}, {line['under_way']} batches on their way{fenced}"
+        )
