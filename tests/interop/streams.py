@@ -50,13 +50,16 @@ class Streamer(threading.Thread):
                 for _ in range(AT_ONCE):
                     if not self._room.acquire(timeout=1.0):
                         break  # the broker is away
-                    self._producer.send(Message(self.name, None, b"%d" % self.sent, partition=self.sent % PARTITIONS))
+                    self._producer.send(self.message(self.sent))
                     self.sent += 1
                 self._producer.flush()
             self.outcomes = self._producer.finish()
         except BaseException as error:
             self._steps.failed(error)
             raise
+
+    def message(self, number: int) -> Message:
+        return Message(self.name, None, b"%d" % number, partition=number % PARTITIONS)
 
     def check(self, read: Iterable[Received]) -> None:
         """Whether a reader of all partitions finds what must be there.

@@ -54,8 +54,8 @@ def journal(
     typer.echo(
         f"{len(found.producers)} producers, {found.under_way} batches on their way, {size / 2**20:.1f} MiB on disk"
     )
-    for name, topic in sorted(found.topics.items()):
-        typer.echo(f"  {name}: keys go to {topic.partitions} partitions by {topic.partitioner}")
+    for name, pinned in sorted(found.topics.items()):
+        typer.echo(f"  {name}: keys go to {pinned.partitions} partitions by {pinned.partitioner}")
     for line in lines:
         fenced = ", fenced" if line["fenced"] else ""
         typer.echo(
