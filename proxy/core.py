@@ -100,7 +100,7 @@ class ProxyCore:
             BrokerError, DecodeError: what is left contradicts itself; this machine is of no use.
         """
         assert self._journal is not None, "there is a journal to go on with"
-        restore(self, found, now)
+        restore(found, self.rewriter, self.delivery, now)
         self._journal.watch(self.rewriter.producers, self.rewriter.pins)
 
     @property

@@ -314,7 +314,7 @@ class Rewriter:
     def _note(self, batch: ClientBatch) -> None:
         """Something has changed in the window of a batch."""
         if self._journal is not None and batch.window is not None:
-            self._journal.window(batch)
+            self._journal.window(batch, batch.window)
 
     # -- what another process has left
 

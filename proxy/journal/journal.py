@@ -10,7 +10,7 @@ Rules:
 
 from collections.abc import Iterator
 from itertools import count
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Protocol
 
 from crc32c import crc32c
 
@@ -30,8 +30,9 @@ from ottla.proxy.journal.notes import (
 )
 
 if TYPE_CHECKING:
-    from ottla.proxy.batches import Part
-    from ottla.proxy.produce import ClientBatch
+    from ottla.codec.records import RecordBatch
+    from ottla.proxy.batches import Part, Result
+    from ottla.proxy.lent import Producer
     from ottla.proxy.producers import KnownProducer, Producers, Window
     from ottla.proxy.routing import Routes
     from ottla.proxy.streams import Stream
@@ -41,6 +42,23 @@ COPIED_AT_ONCE = 256 * 2**10
 """Bytes, about, that are copied to the new segment with each entry."""
 
 Place = tuple[str, int]
+
+
+class ClientBatch(Protocol):
+    """What stands in the journal of `ottla.proxy.produce.ClientBatch`."""
+
+    number: int
+    topic: str
+    partition: int
+    producer: "Producer"
+    batch: "RecordBatch"
+    ways: "Routes"
+    begun: bool
+    refused: bool
+    failure: "Result | None"
+    offset: int
+    left_out: set[int]
+    unstored: "list[tuple[Part, bool]]"
 
 
 class Journal:
@@ -57,14 +75,14 @@ class Journal:
         self._forgotten: list[int] = []
         self._topics: dict[str, Routes] = {}
         self._batches: list[NotedBatch] = []
-        self._windows: dict[tuple[int, Place], Window[ClientBatch]] = {}
+        self._windows: dict[tuple[int, Place], Window[Any]] = {}
         self._streams: dict[tuple[int, Place], Stream] = {}
         self._segment, self._size, self._limit, self._least = segment, 0, segment_bytes, segment_bytes
-        self._known: Producers[ClientBatch] | None = None
+        self._known: Producers[Any] | None = None
         self._pins: dict[str, Routes] = {}
-        self._copying: Iterator[KnownProducer[ClientBatch]] | None = None
+        self._copying: Iterator[KnownProducer[Any]] | None = None
 
-    def watch(self, known: "Producers[ClientBatch]", pins: "dict[str, Routes]") -> None:
+    def watch(self, known: "Producers[Any]", pins: "dict[str, Routes]") -> None:
         """These are to be copied to each segment, the first one too."""
         self._known, self._pins = known, pins
         self._begin_copying()
@@ -83,14 +101,14 @@ class Journal:
     def pinned(self, topic: str, routes: "Routes") -> None:
         self._topics[topic] = routes
 
-    def begun(self, batch: "ClientBatch") -> None:
+    def begun(self, batch: ClientBatch) -> None:
         """A client's batch was taken on."""
         self._batches.append(_batch(batch))
 
-    def window(self, batch: "ClientBatch") -> None:
+    def window(self, batch: ClientBatch, window: "Window[Any]") -> None:
         """Something has changed in the window that a batch is in."""
-        assert batch.window is not None and batch.producer.producer_id is not None
-        self._windows[batch.producer.producer_id, (batch.topic, batch.partition)] = batch.window
+        assert batch.producer.producer_id is not None, "it is a client's"
+        self._windows[batch.producer.producer_id, (batch.topic, batch.partition)] = window
 
     def stream(self, producer_id: int, stream: "Stream") -> None:
         self._streams[producer_id, (stream.topic, stream.partition)] = stream
@@ -140,7 +158,7 @@ class Journal:
                 return False
         return True
 
-    def _copy_producer(self, producer: "KnownProducer[ClientBatch]") -> int:
+    def _copy_producer(self, producer: "KnownProducer[Any]") -> int:
         assert producer.producer_id is not None
         if self._known is None or producer.producer_id not in self._known:
             return 0
@@ -169,7 +187,7 @@ def _topic(name: str, routes: "Routes") -> NotedTopic:
     return NotedTopic(name=name, topic_id=routes.topic_id, partitions=routes.partitions, partitioner=routes.partitioner)
 
 
-def _batch(batch: "ClientBatch") -> NotedBatch:
+def _batch(batch: ClientBatch) -> NotedBatch:
     return NotedBatch(
         number=batch.number,
         topic_id=batch.ways.topic_id,
@@ -180,7 +198,7 @@ def _batch(batch: "ClientBatch") -> NotedBatch:
 
 
 def _part(part: "Part") -> NotedPart:
-    sender: ClientBatch = part.sender  # type: ignore[assignment] # only those of clients with an id come here
+    sender: Any = part.sender  # a `ClientBatch`: only those of clients with an id come here
     return NotedPart(batch=sender.number, first=part.first, count=len(part.records), alone=part.alone)
 
 
@@ -207,7 +225,7 @@ def _stream(producer_id: int, stream: "Stream") -> NotedStream:
     )
 
 
-def _window(producer_id: int, place: Place, window: "Window[ClientBatch]") -> NotedWindow:
+def _window(producer_id: int, place: Place, window: "Window[Any]") -> NotedWindow:
     stored, others, unknown = window.refused_records()
     return NotedWindow(
         producer_id=producer_id,
@@ -234,7 +252,7 @@ def _window(producer_id: int, place: Place, window: "Window[ClientBatch]") -> No
     )
 
 
-def _under_way(batch: "ClientBatch") -> NotedUnderWay:
+def _under_way(batch: ClientBatch) -> NotedUnderWay:
     failure = batch.failure
     return NotedUnderWay(
         batch=batch.number,

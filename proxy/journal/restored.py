@@ -29,8 +29,8 @@ from ottla.proxy.routing import Routes
 from ottla.proxy.streams import Stream
 
 if TYPE_CHECKING:
-    from ottla.proxy.core import ProxyCore
-    from ottla.proxy.produce import ClientBatch
+    from ottla.proxy.delivery import Delivery
+    from ottla.proxy.produce import ClientBatch, Rewriter
 
 Place = tuple[str, int]
 
@@ -96,13 +96,12 @@ def noted(entries: Iterable[bytes]) -> Noted:
     return found
 
 
-def restore(core: "ProxyCore", found: Noted, now: float) -> None:
-    """Bring a new machine to where the journal has left another.
+def restore(found: Noted, rewriter: "Rewriter", delivery: "Delivery", now: float) -> None:
+    """Bring those of a new machine to where the journal has left another's.
 
     Raises:
         DecodeError: the journal contradicts itself.
     """
-    rewriter, delivery = core.rewriter, core.delivery
     for name, topic in found.topics.items():
         rewriter.pin(name, Routes(topic.topic_id, topic.partitions, topic.partitioner))
     for producer_id in found.producers:

@@ -50,7 +50,10 @@ from ottla.proxy.events import (
     Received,
     Requested,
     Send,
+    Store,
 )
+from ottla.proxy.journal.journal import SEGMENT_BYTES, Journal
+from ottla.proxy.journal.restored import noted
 
 PORT = 9000
 """Of the simulated node 0; node n listens on PORT + n."""
@@ -234,8 +237,12 @@ class Reply:
 class World:
     """A proxy's core between clients and `Upstream`, in a time of its own."""
 
-    def __init__(self, upstream: Upstream, *rules: str, **options: Any) -> None:
+    def __init__(self, upstream: Upstream, *rules: str, journal: bool = False, **options: Any) -> None:
         self.upstream = upstream
+        self.stored: list[Store] = []
+        """The journal, if it has one."""
+        self.journal_bytes = SEGMENT_BYTES
+        self._has_journal = journal
         self.now = 100.0
         self._rules, self._options = rules, options
         self.held: set[int] = set()
@@ -253,7 +260,12 @@ class World:
             topics=tuple(map(parse_rule, self._rules)),
             **self._options,
         )
-        self.core = ProxyCore(config, (("broker", PORT),), Random(0))
+        journal = None
+        if self._has_journal:
+            journal = Journal(1 + max((each.segment for each in self.stored), default=0), self.journal_bytes)
+        self.core = ProxyCore(config, (("broker", PORT),), Random(0), journal)
+        if journal is not None:
+            self.core.restore(noted(each.data[8:] for each in self.stored), self.now)
         self._links: dict[int, int] = {}
         self._replies: dict[int, Reply] = {}
         self.listens: list[int] = []
@@ -291,6 +303,8 @@ class World:
             case CloseClient(client, why):
                 self.closed[client] = why
                 self.core.handle(Left(client), self.now)
+            case Store(_, _, obsolete):
+                self.stored = [*(each for each in self.stored if each.segment >= obsolete), action]
             case HoldClients(clients, held):
                 (self.held.update if held else self.held.difference_update)(clients)
 

@@ -1,6 +1,7 @@
 """Records of rewritten topics, from clients' batches to upstream's partitions and back to the answers."""
 
 from collections import defaultdict
+from typing import Any
 from uuid import UUID
 
 import pytest
@@ -18,7 +19,7 @@ KEYS = [b"N%d" % n for n in range(40)]
 SIX = 6
 
 
-def world_of(nodes: int = 1, rule: str = "flights=rewrite", **options: object) -> World:
+def world_of(nodes: int = 1, rule: str = "flights=rewrite", **options: Any) -> World:
     """A proxy that knows its topics, as it does after a client's first Metadata."""
     world = World(Upstream({"flights": SIX, "plain": 2}, nodes), rule, "plain=observe", **options)
     make_known(world)

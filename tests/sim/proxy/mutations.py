@@ -9,6 +9,9 @@ from uuid import UUID
 from ottla.errors import BY_CODE, NotLeaderOrFollower
 from ottla.proxy import streams
 from ottla.proxy.batches import Batch, Part
+from ottla.proxy.core import ProxyCore
+from ottla.proxy.events import Store
+from ottla.proxy.journal.journal import Journal
 from ottla.proxy.produce import ClientBatch, Rewriter
 from ottla.proxy.producers import Outcome, Window
 from ottla.proxy.streams import Stream
@@ -20,6 +23,10 @@ WITHIN = 300
 """Seeds, within which each is caught."""
 SEEDS: dict[str, list[int]] = {}
 """By the same names, those to be tried."""
+
+
+def _no_records(window: Any) -> Any:
+    return (), (), ()
 
 
 def _mutation(name: str, *changes: tuple[Any, str, Change], seed: int | None = None) -> None:
@@ -108,7 +115,7 @@ def _swapped(halves: Any) -> Any:
 
 _mutation("what follows a refused batch gets its sequence", (Stream, "start_over", _numbered_from_the_refused_on))
 _mutation("what follows a refused batch leaves a gap", (Stream, "start_over", _goes_on_behind_the_refused))
-_mutation("six batches are unsettled", (streams, "UNSETTLED", lambda _: 6), seed=160)
+_mutation("six batches are unsettled", (streams, "UNSETTLED", lambda _: 6), seed=164)
 _mutation("the first batch of an epoch does not travel alone", (Stream, "_begin", _known_from_the_start))
 _mutation("a long rest changes nothing", (Stream, "rested", _nothing))
 _mutation("what may be stored counts as not stored", (Stream, "_failed", _certain))
@@ -122,7 +129,7 @@ _mutation(
     (Stream, "answered", _certain_where_refused),
 )
 _mutation("a topic that is created again is taken for the one before it", (Stream, "described", _the_same))
-_mutation("the halves of a part change places", (Part, "halves", _swapped), seed=59)
+_mutation("the halves of a part change places", (Part, "halves", _swapped), seed=339)
 _mutation("what follows a refused batch of its key is not withdrawn", (Stream, "withdraw", _not_withdrawn))
 
 
@@ -183,6 +190,32 @@ def _success_all_the_same(fail: Any) -> Any:
 _mutation("what follows a refused batch is told as stored", (Window, "failed", _alone))
 _mutation("records that are stored of a refused batch are not known", (Window, "stored_already", _not_known))
 _mutation("a retry of what is stored is not known", (Window, "judged", _forgotten))
-_mutation("batches are told of as they come", (Window, "over", _told_at_once), seed=74)
+_mutation("batches are told of as they come", (Window, "over", _told_at_once), seed=178)
 _mutation("a batch is told as stored with its first part", (ClientBatch, "settled", _with_the_first_part))
 _mutation("a refusal is told as a success", (Rewriter, "_fail", _success_all_the_same))
+
+
+# -- what outlives a restart -------------------------------------------------------------------------------------------
+
+
+def _behind(poll: Any) -> Any:
+    def broken(self: ProxyCore, now: float) -> list[Any]:
+        actions: list[Any] = poll(self, now)
+        return sorted(actions, key=lambda each: isinstance(each, Store))
+
+    return broken
+
+
+def _not_sent(resume: Any) -> Any:
+    def broken(self: Stream, next_sequence: int, last_offset: int, sent: Any, waiting: Any) -> None:
+        parts = [part for batch in sent if not batch.stored for part in batch.parts]
+        resume(self, next_sequence, last_offset, (), [*parts, *waiting])
+
+    return broken
+
+
+_mutation("the journal is written behind what it is about", (ProxyCore, "poll", _behind))
+_mutation("what was numbered before a restart is numbered anew", (Stream, "resume", _not_sent))
+_mutation("a window is not noted", (Journal, "window", _nothing))
+_mutation("a stream is not noted", (Journal, "stream", _nothing))
+_mutation("records of refused batches are forgotten by a restart", (Window, "refused_records", lambda _: _no_records))

@@ -1,0 +1,236 @@
+"""The journal: on the disk, and what a machine that goes on with it does."""
+
+import os
+import signal
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from ottla.codec.messages import build
+from ottla.errors import ConfigurationError, DecodeError
+from ottla.proxy.events import Store
+from ottla.proxy.journal import files
+from ottla.proxy.journal.files import StateDirectory, read, segments
+from ottla.proxy.journal.journal import framed
+from ottla.proxy.journal.notes import Entry
+from tests.brokerlite.running import BrokerProcess
+from tests.proxy.kills import Storm
+from tests.proxy.simulated import CUT_AFTER, World, batch
+from tests.proxy.test_rewriting import key_at, world_of
+
+
+def entry(*producers: int) -> bytes:
+    return framed(build(Entry(producers=producers), 0))
+
+
+def producers(path: Path) -> list[int]:
+    return list(read(path).producers)
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    """A journal of two segments, left by a process that was killed."""
+    state = StateDirectory(tmp_path / "state")
+    state.store(Store(1, entry(7)))
+    state.store(Store(1, entry(8)))
+    state.store(Store(2, entry(9)))
+    os.close(state._lock)
+    return state.path
+
+
+def test_what_was_written_is_there_after_a_kill(path: Path) -> None:
+    assert producers(path) == [7, 8, 9]
+
+
+def test_an_entry_that_is_cut_off_at_the_end_was_never_acted_upon(path: Path) -> None:
+    last = segments(path)[-1]
+    whole = last.read_bytes()
+    for size in range(len(whole)):
+        last.write_bytes(whole[:size])
+        assert producers(path) == [7, 8]
+
+
+def test_damage_is_not_guessed_about(path: Path) -> None:
+    first = segments(path)[0]
+    whole = first.read_bytes()
+    for at in (whole.index(b"\n") + 9, len(whole) - 1):
+        first.write_bytes(whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1 :])
+        with pytest.raises(DecodeError):
+            read(path)
+    first.write_bytes(whole[:-1])
+    with pytest.raises(DecodeError, match="cut off"):
+        read(path)
+
+
+def test_a_damaged_journal_is_removed_and_the_log_says_what_that_means(
+    path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    segments(path)[0].write_bytes(b"something else\n")
+    state = StateDirectory(path)
+    found, first = state.recover()
+    assert not found.producers and first == 3 and not segments(path)
+    assert "producers from before are fenced" in caplog.text
+    state.close()
+
+
+def test_the_journal_of_an_earlier_life_of_the_machine_is_worth_nothing(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(files, "boot_id", lambda: "another")
+    with pytest.raises(DecodeError, match="machine was started again"):
+        read(path)
+
+
+def test_unless_the_proxy_had_ended_in_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    state = StateDirectory(tmp_path)
+    state.store(Store(1, entry(7)))
+    state.store(Store(2, entry(8)))
+    state.close()
+    monkeypatch.setattr(files, "boot_id", lambda: "another")
+    assert producers(tmp_path) == [7, 8]
+    state = StateDirectory(tmp_path)
+    state.store(Store(3, entry(9)))
+    assert producers(tmp_path) == [7, 8, 9]
+    monkeypatch.setattr(files, "boot_id", lambda: "a third")
+    with pytest.raises(DecodeError, match="machine was started again"):
+        read(tmp_path)
+    state.close()
+
+
+def test_segments_that_are_of_no_use_any_more_go(path: Path) -> None:
+    state = StateDirectory(path)
+    state.store(Store(3, entry(10), obsolete=3))
+    assert [each.name for each in segments(path)] == ["00000003.journal"]
+    state.close()
+
+
+def test_a_state_is_for_one_proxy(tmp_path: Path) -> None:
+    state = StateDirectory(tmp_path)
+    with pytest.raises(ConfigurationError, match="another proxy keeps its state"):
+        StateDirectory(tmp_path)
+    state.close()
+    StateDirectory(tmp_path).close()
+
+
+def test_where_nothing_can_be_written_the_journal_is_given_up(
+    path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def full(descriptor: int, data: bytes) -> int:
+        raise OSError(28, "No space left on device")
+
+    state = StateDirectory(path)
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "write", full)
+        state.store(Store(3, entry(10)))
+    assert "the next start fences idempotent producers: No space left on device" in caplog.text
+    state.store(Store(3, entry(11)))
+    assert not segments(path)
+    state.close()
+
+
+# -- the machine
+
+
+@pytest.fixture
+def world() -> World:
+    world = world_of(journal=True)
+    world.producer_id(1)
+    return world
+
+
+def code(world: World, data: bytes) -> int:
+    """What a client is told, once the proxy has got to know the topic."""
+    reply = world.produce(1, {("flights", 0): data})
+    world.settle(0.5)
+    return reply.code
+
+
+def test_a_restart_fences_nobody(world: World) -> None:
+    producer = world.producer_id(1)
+    assert code(world, batch([(key_at(1), b"1")], producer, 0, 0)) == 0
+    world.restart()
+    assert code(world, batch([(key_at(1), b"2")], producer, 0, 1)) == 0
+    assert world.upstream.values("flights") == [b"1", b"2"]
+
+
+def test_a_retry_after_a_restart_is_answered_from_the_journal(world: World) -> None:
+    producer = world.producer_id(1)
+    data = batch([(key_at(n), b"%d" % n) for n in range(6)], producer, 0, 0)
+    assert code(world, data) == 0
+    world.restart()
+    assert code(world, data) == 0
+    assert len(world.upstream.values("flights")) == 6
+
+
+def test_what_was_on_its_way_is_sent_again_by_the_proxy_itself(world: World) -> None:
+    producer = world.producer_id(1)
+    world.slow = True  # upstream stores it, and is not heard
+    data = batch([(key_at(n), b"%d" % n) for n in range(6)], producer, 0, 0)
+    assert world.produce(1, {("flights", 0): data}).frame is None
+    world.upstream.logs["flights", 3].clear()
+    world.slow = False
+    world.restart()
+    world.settle(2)
+    assert len(world.upstream.values("flights")) == 5, "each of the others once"
+    assert world.core.idle and not world.core.rewriter.buffered
+
+
+def test_the_outcome_of_a_failure_is_known_after_a_restart(world: World) -> None:
+    producer = world.producer_id(1)
+    fates = iter([CUT_AFTER])
+    world.upstream.fate = lambda request: next(fates, "answered")
+    world.upstream.errors["flights", 1] += [7, 45]
+    data = batch([(key_at(1), b"1")], producer, 0, 0)
+    reply = world.produce(1, {("flights", 0): data})
+    world.settle(5)
+    assert reply.code == 90
+    world.restart()
+    assert code(world, data) == 90
+
+
+def test_the_number_of_partitions_stays_pinned(world: World) -> None:
+    producer = world.producer_id(1)
+    assert code(world, batch([(key_at(1), b"1")], producer, 0, 0)) == 0
+    world.upstream.leaders["flights", 6] = 0
+    world.restart()
+    assert code(world, batch([(key_at(1), b"2")], producer, 0, 1)) == 0
+    assert world.core.rewriter.pins["flights"].partitions == 6
+
+
+def test_the_journal_is_bounded(world: World) -> None:
+    producer = world.producer_id(1)
+    world.journal_bytes = 5_000
+    world.restart()
+    for sequence in range(500):
+        data = batch([(key_at(1), b"x" * 100)], producer, 0, sequence)
+        assert code(world, data) == 0
+    assert sum(len(store.data) for store in world.stored) < 20_000
+    assert world.stored[0].segment > 3
+
+
+# -- the program
+
+
+def test_the_journal_can_be_looked_at(path: Path) -> None:
+    from ottla.cli.commands import app
+
+    shown = CliRunner().invoke(app, ["proxy", "journal", str(path)])
+    assert shown.exit_code == 0 and shown.output.startswith("3 producers, 0 batches on their way")
+    nothing = CliRunner().invoke(app, ["proxy", "journal", str(path / "none")])
+    assert nothing.exit_code == 2 and "no proxy keeps its state in" in nothing.output
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(240)
+def test_no_producer_notices_that_the_proxy_is_killed(tmp_path: Path) -> None:
+    broker = BrokerProcess(tmp_path / "data")
+    try:
+        with Storm(tmp_path, broker.bootstrap, seed=1) as storm:
+            storm.run(kills=20, seconds=40)
+            assert storm.kills > 5
+            storm.check()
+            storm.proxy.end(signal.SIGTERM)
+        assert "Traceback" not in storm.proxy.log.read_text()
+    finally:
+        broker.kill()
