@@ -101,7 +101,7 @@ class ProxyCore:
         """
         assert self._journal is not None, "there is a journal to go on with"
         restore(found, self.rewriter, self.delivery, now)
-        self._journal.watch(self.rewriter.producers, self.rewriter.pins)
+        self._journal.watch(self.rewriter.producers, lambda: self.rewriter.pins)
 
     @property
     def ready(self) -> bool:

@@ -116,8 +116,9 @@ class Delivery:
         """Deliver a part behind what the producer sends to its partition already; then tell its sender."""
         stream = producer.streams.get((topic, part.partition))
         if stream is None:
-            known = self._cluster.topics[topic].topic_id
-            stream = producer.streams[topic, part.partition] = Stream(topic, part.partition, producer.epoch, known)
+            known = self._cluster.topics.get(topic)  # it is not known yet to a proxy that was started again
+            topic_id = known.topic_id if known else NO_UUID
+            stream = producer.streams[topic, part.partition] = Stream(topic, part.partition, producer.epoch, topic_id)
         stream.waiting.append(part)
         self._note(producer, stream)
         self._busy[stream] = producer

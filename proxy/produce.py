@@ -320,8 +320,8 @@ class Rewriter:
 
     @property
     def pins(self) -> dict[str, Routes]:
-        """Where the keys of topics go."""
-        return self._routes
+        """Where the keys of rewritten topics go."""
+        return {topic: ways for topic, ways in self._routes.items() if self._rules.rewrites(topic)}
 
     def pin(self, topic: str, ways: Routes) -> None:
         """Have the keys of a topic go where they went, unless its rule has changed."""

@@ -23,7 +23,7 @@ from typing import Any
 import trio
 
 from ottla.codec.wire import Buffer
-from ottla.errors import BrokerError, ConfigurationError, DecodeError, OttlaError, RemoteProtocolError
+from ottla.errors import ConfigurationError, OttlaError, RemoteProtocolError
 from ottla.proxy.config import EVERY_ADDRESS, Mode, ProxyConfig, split_address
 from ottla.proxy.core import ProxyCore
 from ottla.proxy.events import (
@@ -122,7 +122,7 @@ def _core(config: ProxyConfig, bootstrap: tuple[Address, ...], state: StateDirec
     core = ProxyCore(config, bootstrap, random.Random(), Journal(segment))
     try:
         core.restore(found, trio.current_time())
-    except (BrokerError, DecodeError) as error:
+    except Exception as error:  # whatever it is, the next start would meet it again
         state.discard(error)
         core = ProxyCore(config, bootstrap, random.Random(), Journal(segment))
         core.restore(Noted(), trio.current_time())

@@ -30,8 +30,9 @@ log = logging.getLogger("ottla.proxy")
 FORMAT = "ottla proxy journal 1"
 _LOCK = "ottla-proxy.lock"
 _HEAD = 8
-_END = b"\0" * _HEAD
-"""The mark of an orderly end: an entry of no bytes."""
+_ENDED = 0x0E0D0E0D
+_END = bytes(4) + _ENDED.to_bytes(4, "big")
+"""The mark of an orderly end: an entry of no bytes, with a number that files filled with nothing do not have."""
 
 
 def boot_id() -> str:
@@ -44,7 +45,7 @@ def boot_id() -> str:
 
 def segments(directory: Path) -> list[Path]:
     """The segments in a directory, in their order."""
-    return sorted(directory.glob("[0-9]*.journal"))
+    return sorted(path for path in directory.glob("*.journal") if path.stem.isdecimal())
 
 
 def read(directory: Path) -> Noted:
@@ -65,7 +66,8 @@ def read(directory: Path) -> Noted:
             raise DecodeError(f"{path.name} is no segment of this format")
         if life != boot:
             _check_end(boot, now, ended)
-            boot, ended = life, False
+            boot = life
+        ended = False  # the mark of one process says nothing of the next
         for entry in _entries(path.name, entries, last=path == paths[-1]):
             ended = not entry
             if entry:
@@ -79,6 +81,17 @@ def _check_end(boot: str, now: str, ended: bool) -> None:
         raise DecodeError("the machine was started again since, and the proxy before had not ended in order")
 
 
+def _cut(path: Path) -> None:
+    """Take away the entry that was cut off at the end of the last segment, which will not be the last any more."""
+    data = path.read_bytes()
+    head = data.find(b"\n") + 1
+    whole = head + sum(_HEAD + len(entry) for entry in _entries(path.name, data[head:], last=True))
+    if not head:
+        path.unlink()
+    elif whole < len(data):
+        os.truncate(path, whole)
+
+
 def _entries(name: str, data: bytes, *, last: bool) -> Iterator[bytes]:
     at = 0
     while at < len(data):
@@ -88,7 +101,7 @@ def _entries(name: str, data: bytes, *, last: bool) -> Iterator[bytes]:
             if last:
                 return
             raise DecodeError(f"{name} is cut off at byte {at}")
-        if size and crc32c(entry) != crc:
+        if crc != (crc32c(entry) if size else _ENDED):
             raise DecodeError(f"{name} is damaged at byte {at}")
         yield entry
         at += _HEAD + size
@@ -118,6 +131,7 @@ class StateDirectory:
         except OSError:
             os.close(self._lock)
             raise ConfigurationError(f"another proxy keeps its state in {path}: give each its own directory") from None
+        self._begun = False
         self.works = True
         """False once something could not be written: from then on nothing is."""
 
@@ -129,7 +143,10 @@ class StateDirectory:
         paths = segments(self.path)
         first = 1 + max((int(path.stem) for path in paths), default=0)
         try:
-            return read(self.path), first
+            found = read(self.path)
+            if paths:
+                _cut(paths[-1])
+            return found, first
         except (DecodeError, OSError) as error:
             log.error("the journal cannot be used, so idempotent producers from before are fenced: %s", error)
             self._remove()
@@ -169,6 +186,10 @@ class StateDirectory:
         path = self.path / f"{number:08}.journal"
         self._segment = number, os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND, 0o600)
         _write(self._segment[1], f"{FORMAT} {boot_id()}\n".encode())
+        if not self._begun:  # so that the mark of an orderly end before it is worth nothing any more, whatever is lost
+            self._begun = True
+            os.fsync(self._segment[1])
+            _sync(self.path)
 
     def _remove(self) -> None:
         """Oldest last: what is left, if that fails, is no whole journal."""
@@ -185,20 +206,21 @@ class StateDirectory:
             try:
                 if self.works:
                     _write(self._segment[1], _END)
-                    self._sync()
+                    for path in (*segments(self.path), self.path):
+                        _sync(path)
             except OSError as error:
                 log.error("the journal may not outlive the machine: %s", error.strerror)
             os.close(self._segment[1])
             self._segment = None
         os.close(self._lock)
 
-    def _sync(self) -> None:
-        for path in (*segments(self.path), self.path):
-            descriptor = os.open(path, os.O_RDONLY)
-            try:
-                os.fsync(descriptor)
-            finally:
-                os.close(descriptor)
+
+def _sync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def _write(descriptor: int, data: bytes) -> None:

@@ -8,7 +8,7 @@ Rules:
   the older segments go.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import count
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -79,10 +79,10 @@ class Journal:
         self._streams: dict[tuple[int, Place], Stream] = {}
         self._segment, self._size, self._limit, self._least = segment, 0, segment_bytes, segment_bytes
         self._known: Producers[Any] | None = None
-        self._pins: dict[str, Routes] = {}
+        self._pins: Callable[[], dict[str, Routes]] = dict
         self._copying: Iterator[KnownProducer[Any]] | None = None
 
-    def watch(self, known: "Producers[Any]", pins: "dict[str, Routes]") -> None:
+    def watch(self, known: "Producers[Any]", pins: "Callable[[], dict[str, Routes]]") -> None:
         """These are to be copied to each segment, the first one too."""
         self._known, self._pins = known, pins
         self._begin_copying()
@@ -145,7 +145,7 @@ class Journal:
     def _begin_copying(self) -> None:
         assert self._known is not None
         self._size = 0
-        self._topics |= self._pins
+        self._topics |= self._pins()
         self._copying = iter(list(self._known))
 
     def _copy(self) -> bool:
@@ -217,6 +217,7 @@ def _stream(producer_id: int, stream: "Stream") -> NotedStream:
                 stored=batch.stored,
                 refused=batch.refused,
                 named=batch.named,
+                uncertain=batch.uncertain or batch.in_flight,
                 parts=() if batch.stored else tuple(map(_part, batch.parts)),
             )
             for batch in stream.sent
@@ -245,7 +246,7 @@ def _window(producer_id: int, place: Place, window: "Window[Any]") -> NotedWindo
             for sequence, number, outcome in window.done
         ),
         under_way=tuple(map(_under_way, window.under_way)),
-        remembers=window.remembers,
+        remembers=bool(stored or others or unknown),
         stored=stored,
         others=others,
         unknown=unknown,

@@ -64,6 +64,7 @@ class NotedSent:
     stored: bool = wire(Boolean)
     refused: bool = wire(Boolean)
     named: bool = wire(Boolean)
+    uncertain: bool = wire(Boolean)
     parts: tuple[NotedPart, ...] = wire(Array(NotedPart))
 
 

@@ -1,8 +1,8 @@
 """A machine as the journal has left it.
 
 Rules:
-- Whatever is numbered and not settled may have been sent, so its outcome is unknown, and it is sent again, the same
-  records under the same sequence.
+- The outcome of what was in flight is unknown, and all that is numbered is sent again, the same records under the same
+  sequence.
 - What no stream has any more of a client's batch is settled: stored, unless its window says otherwise.
 """
 
@@ -65,6 +65,8 @@ class Noted:
         under_way = {each.batch for window in entry.windows for each in window.under_way}
         self.batches |= {batch.number: batch for batch in entry.batches if batch.number in under_way}
         for window in entry.windows:
+            if window.producer_id in self.producers:  # it is the one that was used last
+                self.producers[window.producer_id] = self.producers.pop(window.producer_id)
             windows = self.windows[window.producer_id]
             before = windows.get((window.topic, window.partition))
             windows[window.topic, window.partition] = window
@@ -118,7 +120,7 @@ def restore(found: Noted, rewriter: "Rewriter", delivery: "Delivery", now: float
                 own.under_way.append(restored)
         for place, each in found.streams.get(producer_id, {}).items():
             producer.streams[place] = _stream(each, batches, now)
-        for stream in producer.streams.values():
+        for stream in list(producer.streams.values()):
             if not stream.idle:
                 delivery.resume(producer, stream, now)
         for restored_window in producer.windows.values():
@@ -175,7 +177,7 @@ def _stream(noted: NotedStream, batches: "dict[int, ClientBatch]", now: float) -
         data = built(own, noted.producer_id, noted.epoch, each.sequence)[1] if own and not each.refused else b""
         batch = Batch(own, data, each.sequence)
         batch.stored, batch.refused, batch.named = each.stored, each.refused, each.named
-        batch.tries, batch.uncertain = 1, not each.refused
+        batch.tries, batch.uncertain = 1, each.uncertain
         sent.append(batch)
     stream.resume(noted.next_sequence, noted.last_offset, sent, parts(noted.waiting))
     return stream

@@ -8,7 +8,7 @@ import pytest
 from typer.testing import CliRunner
 
 from ottla.codec.messages import build
-from ottla.errors import ConfigurationError, DecodeError
+from ottla.errors import ConfigurationError, DecodeError, MessageTooLarge, OutOfOrderSequenceNumber
 from ottla.proxy.events import Store
 from ottla.proxy.journal import files
 from ottla.proxy.journal.files import StateDirectory, read, segments
@@ -49,6 +49,43 @@ def test_an_entry_that_is_cut_off_at_the_end_was_never_acted_upon(path: Path) ->
     for size in range(len(whole)):
         last.write_bytes(whole[:size])
         assert producers(path) == [7, 8]
+
+
+def test_what_is_cut_off_does_not_stand_before_what_comes_next(path: Path) -> None:
+    last = segments(path)[-1]
+    whole = last.read_bytes()
+    for size in (3, len(whole) - 1):
+        last.write_bytes(whole[:size])
+        state = StateDirectory(path)
+        _, first = state.recover()
+        state.store(Store(first, entry(10)))
+        os.close(state._lock)  # it is killed before it has copied what was there
+        assert producers(path) == [7, 8, 10]
+        for each in segments(path)[1:]:
+            each.unlink()
+
+
+def test_a_tail_of_nothing_is_no_orderly_end(path: Path) -> None:
+    last = segments(path)[-1]
+    last.write_bytes(last.read_bytes() + bytes(4096))
+    with pytest.raises(DecodeError, match="damaged"):
+        read(path)
+
+
+def test_the_orderly_end_of_one_process_says_nothing_of_the_next(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = StateDirectory(tmp_path)
+    first.store(Store(1, entry(7)))
+    first.close()
+    second = StateDirectory(tmp_path)
+    second.store(Store(2, entry(8)))
+    os.close(second._lock)
+    begun = segments(tmp_path)[1]
+    begun.write_bytes(begun.read_bytes().partition(b"\n")[0] + b"\n")  # all that was forced to the disk
+    monkeypatch.setattr(files, "boot_id", lambda: "another")
+    with pytest.raises(DecodeError, match="machine was started again"):
+        read(tmp_path)
 
 
 def test_damage_is_not_guessed_about(path: Path) -> None:
@@ -187,6 +224,22 @@ def test_the_outcome_of_a_failure_is_known_after_a_restart(world: World) -> None
     assert reply.code == 90
     world.restart()
     assert code(world, data) == 90
+
+
+def test_records_of_refused_batches_are_known_after_a_restart(world: World) -> None:
+    producer = world.producer_id(1)
+    world.slow = True
+    data = [batch([(key_at(n), b"%d" % n), (key_at(n + 3), b"x%d" % n)], producer, 0, 2 * n) for n in range(2)]
+    world.upstream.errors["flights", 0] += [MessageTooLarge.code]
+    replies = [world.produce(1, {("flights", 0): each}) for each in data]
+    world.release()
+    world.slow = False
+    world.settle(1)
+    assert [reply.code for reply in replies] == [MessageTooLarge.code, OutOfOrderSequenceNumber.code]
+    world.restart()
+    for n, values in enumerate(([b"0", b"x0"], [b"1", b"x1"])):
+        assert code(world, batch([(key_at(n), values[0]), (key_at(n + 3), values[1])], producer, 1, 2 * n)) == 0
+    assert sorted(world.upstream.values("flights"), key=repr) == [b"0", b"1", b"x0", b"x1"]
 
 
 def test_the_number_of_partitions_stays_pinned(world: World) -> None:

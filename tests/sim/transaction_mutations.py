@@ -181,7 +181,7 @@ _mutation("a transaction goes on in the epoch of the one before", (Transactions,
 _mutation("an EndTxn that was not answered in time counts as answered", (Transactions, "_end_answered", _once), seed=55)
 _mutation("an EndTxn whose connection broke counts as answered", (Transactions, "_coordinator", _lost_is_done))
 _mutation("what is to be aborted is committed", (transactions, "EndTxnRequest", _always_commits))
-_mutation("an abort does not wait for what is under way", (Sender, "withdraw", _without_waiting), seed=2782)
+_mutation("an abort does not wait for what is under way", (Sender, "withdraw", _without_waiting), seed=472)
 _mutation("a commit does not wait for its records", (TransactionCore, "_commit", _not_flushed))
 _mutation("batches do not say that they are part of a transaction", (ProduceRequests, "build", _plain))
 _mutation("a producer that is fenced begins anew", (Transactions, "_give_up", _fenced_goes_on))
@@ -397,5 +397,5 @@ def _fenced_for_good(answered: Any) -> Any:
     return broken
 
 
-_mutation("version 2 begins in an epoch of version 1", (Transactions, "begin", _at_once), seed=90)
+_mutation("version 2 begins in an epoch of version 1", (Transactions, "begin", _at_once), seed=455)
 _mutation("an abort that comes too early ends the producer", (Transactions, "_end_answered", _fenced_for_good), seed=33)
