@@ -21,7 +21,7 @@ Source: ProducerStateManager.java, ProducerAppendInfo.java (NUM_BATCHES_TO_RETAI
 """
 
 from collections import Counter, OrderedDict, deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
@@ -168,13 +168,13 @@ class Window(Generic[B]):
         next_sequence: int,
         fenced: bool,
         done: Iterable[tuple[int, int, Outcome]],
-        refused: tuple[Iterable[int], Iterable[int], Iterable[int]] | None,
+        refused: tuple[Sequence[int], Sequence[int], Sequence[int]],
     ) -> "Window[B]":
-        """As another process has left it: with `refused_records`, if it remembered any."""
+        """As another process has left it; ``refused`` is what its `refused_records` were."""
         window = cls()
         window.epoch, window.next_sequence, window.fenced = epoch, next_sequence, fenced
         window.done.extend(done)
-        if refused is not None:
+        if any(refused):
             window._refused = _Refused()
             for kind, fingerprints in zip((True, False, None), refused, strict=True):
                 window._refused.add((each, kind) for each in fingerprints)

@@ -9,7 +9,6 @@ Rules:
 """
 
 from collections.abc import Callable, Iterator
-from itertools import count
 from typing import TYPE_CHECKING, Any, Protocol
 
 from crc32c import crc32c
@@ -69,8 +68,6 @@ class Journal:
     """
 
     def __init__(self, segment: int = 1, segment_bytes: int = SEGMENT_BYTES) -> None:
-        self.numbers = count(1)
-        """For clients' batches."""
         self._producers: list[int] = []
         self._forgotten: list[int] = []
         self._topics: dict[str, Routes] = {}
@@ -246,7 +243,6 @@ def _window(producer_id: int, place: Place, window: "Window[Any]") -> NotedWindo
             for sequence, number, outcome in window.done
         ),
         under_way=tuple(map(_under_way, window.under_way)),
-        remembers=bool(stored or others or unknown),
         stored=stored,
         others=others,
         unknown=unknown,

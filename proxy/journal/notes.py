@@ -127,7 +127,6 @@ class NotedWindow:
     fenced: bool = wire(Boolean)
     done: tuple[NotedOutcome, ...] = wire(Array(NotedOutcome))
     under_way: tuple[NotedUnderWay, ...] = wire(Array(NotedUnderWay))
-    remembers: bool = wire(Boolean)
     stored: tuple[int, ...] = wire(Array(Int64))
     others: tuple[int, ...] = wire(Array(Int64))
     unknown: tuple[int, ...] = wire(Array(Int64))

@@ -133,7 +133,7 @@ def _window(noted: NotedWindow) -> "Window[ClientBatch]":
         noted.next_sequence,
         noted.fenced,
         [(each.sequence, each.count, Outcome(each.error_code, each.base_offset, each.message)) for each in noted.done],
-        (noted.stored, noted.others, noted.unknown) if noted.remembers else None,
+        (noted.stored, noted.others, noted.unknown),
     )
 
 

@@ -28,6 +28,7 @@ def _with_commands(server: Callable[..., None]) -> typer.Typer:
         if ctx.invoked_subcommand is None:
             server(**options)
 
+    # Typer reads the options from the signature, which mypy does not know that a function may be given.
     context = inspect.Parameter("ctx", inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=typer.Context)
     run.__signature__ = inspect.Signature([context, *inspect.signature(server).parameters.values()])  # type: ignore[attr-defined]
     run.__annotations__ = {"ctx": typer.Context, **server.__annotations__}
