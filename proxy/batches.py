@@ -108,7 +108,9 @@ class Batch:
         self.in_flight = self.named = self.uncertain = self.stored = self.refused = self.over = False
 
 
-def built(parts: Sequence[Part], producer_id: int, epoch: int, sequence: int) -> tuple[int, bytes]:
+def built(
+    parts: Sequence[Part], producer_id: int, epoch: int, sequence: int, *, transactional: bool = False
+) -> tuple[int, bytes]:
     """How many of the parts one batch takes, at least one, and its bytes.
 
     A client's batch that stays alone in it is neither opened nor compressed again. Parts whose timestamps lie too far
@@ -127,6 +129,10 @@ def built(parts: Sequence[Part], producer_id: int, epoch: int, sequence: int) ->
             break
         count += 1
     data = builder.build(
-        compression=parts[0].compression, producer_id=producer_id, producer_epoch=epoch, base_sequence=sequence
+        compression=parts[0].compression,
+        producer_id=producer_id,
+        producer_epoch=epoch,
+        base_sequence=sequence,
+        transactional=transactional,
     )
     return count, data

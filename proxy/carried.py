@@ -35,6 +35,7 @@ class Carried(NamedTuple):
 
 
 PRODUCE, FETCH, METADATA, FIND_COORDINATOR, API_VERSIONS, INIT_PRODUCER_ID = 0, 1, 3, 10, 18, 22
+ADD_PARTITIONS_TO_TXN, END_TXN, TXN_OFFSET_COMMIT = 24, 26, 28
 
 CARRIED: dict[int, Carried] = {
     PRODUCE: Carried("Produce", 12, Way.DECODED),  # 13 has topic ids in place of names, and rules go by name
@@ -56,10 +57,10 @@ CARRIED: dict[int, Carried] = {
     21: Carried("DeleteRecords", 2),
     INIT_PRODUCER_ID: Carried("InitProducerId", 5, Way.DECODED),  # the producer ids of clients are remembered
     23: Carried("OffsetForLeaderEpoch", 4),
-    24: Carried("AddPartitionsToTxn", 3),  # later versions are for brokers
+    ADD_PARTITIONS_TO_TXN: Carried("AddPartitionsToTxn", 3, Way.DECODED),  # later versions are for brokers
     25: Carried("AddOffsetsToTxn", 4),
-    26: Carried("EndTxn", 4),  # 5 goes with transaction.version 2, a feature that the proxy does not offer
-    28: Carried("TxnOffsetCommit", 4),  # as EndTxn
+    END_TXN: Carried("EndTxn", 5, Way.DECODED),  # it waits for records that are under way
+    TXN_OFFSET_COMMIT: Carried("TxnOffsetCommit", 5),
     29: Carried("DescribeAcls", 3),
     30: Carried("CreateAcls", 3),
     31: Carried("DeleteAcls", 3),
@@ -89,6 +90,9 @@ CARRIED: dict[int, Carried] = {
 
 Versions = dict[int, tuple[int, int]]
 """API key -> the oldest and the newest version."""
+TRANSACTION_VERSION = "transaction.version"
+_OF_TRANSACTIONS = {PRODUCE: 12, END_TXN: 5, TXN_OFFSET_COMMIT: 5}
+"""What version 2 of transactions needs, all of it."""
 
 
 def offered(upstream: Versions) -> Versions:
@@ -99,3 +103,14 @@ def offered(upstream: Versions) -> Versions:
         if key in CARRIED and oldest <= CARRIED[key].newest
     }
     return both | {API_VERSIONS: (0, CARRIED[API_VERSIONS].newest)}
+
+
+def offers_feature(name: str, versions: Versions) -> bool:
+    """Whether clients are told of one of upstream's features.
+
+    Args:
+        versions: what clients are offered.
+    """
+    return name != TRANSACTION_VERSION or all(
+        versions.get(key, (0, -1))[1] >= version for key, version in _OF_TRANSACTIONS.items()
+    )

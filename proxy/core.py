@@ -42,6 +42,8 @@ from ottla.proxy.link import Link, Links
 from ottla.proxy.produce import Rewriter, Tally
 from ottla.proxy.routing import TopicRules
 from ottla.proxy.session import Session
+from ottla.proxy.topics import Topics
+from ottla.proxy.transactions import Transactions
 from ottla.sdk.connection.credentials import Credentials
 from ottla.sdk.events import TokenFetched
 from ottla.sdk.options import Options
@@ -84,7 +86,9 @@ class ProxyCore:
         self.cluster = Cluster(self.actions, config.advertised[0])
         self.control = Control(self.links, self.cluster, bootstrap, config.request_timeout, self._learned)
         self.delivery = Delivery(self.links, self.cluster, self.control, config, journal)
-        self.rewriter = Rewriter(self.rules, self.cluster, self.control, self.delivery, config, journal)
+        self.topics = Topics(self.rules, self.cluster, self.control, journal)
+        self.rewriter = Rewriter(self.rules, self.topics, self.cluster, self.control, self.delivery, config, journal)
+        self.transactions = Transactions(self.rules, self.topics, self.rewriter, self.delivery, journal)
         self._journal = journal
         self._sessions: dict[int, Session] = {}
         self._opening: set[int] = set()
@@ -100,8 +104,8 @@ class ProxyCore:
             BrokerError, DecodeError: what is left contradicts itself; this machine is of no use.
         """
         assert self._journal is not None, "there is a journal to go on with"
-        restore(found, self.rewriter, self.delivery, now)
-        self._journal.watch(self.rewriter.producers, lambda: self.rewriter.pins)
+        restore(found, self.topics, self.rewriter, self.delivery, now)
+        self._journal.watch(self.rewriter.producers, lambda: self.topics.pins)
 
     @property
     def ready(self) -> bool:
@@ -158,7 +162,7 @@ class ProxyCore:
         self.links.now = now
         while call := self._timers.due(now):
             call(now)
-        for part in (self.links.begin, self.links.expire, self.rewriter.expire, self.delivery.pump, self.control.pump):
+        for part in (self.links.begin, self.links.expire, self.topics.expire, self.delivery.pump, self.control.pump):
             try:
                 part(now)
             except Exception:
@@ -178,7 +182,7 @@ class ProxyCore:
         parts = (
             self._timers.next,
             self.links.deadline,
-            self.rewriter.deadline,
+            self.topics.deadline,
             self.delivery.deadline,
             self.control.deadline,
         )
@@ -222,7 +226,7 @@ class ProxyCore:
             link.end(as_ottla_error(bug), now)
 
     def _learned(self, metadata: MetadataResponse, now: float) -> None:
-        self.rewriter.learned(metadata, now)
+        self.topics.learned(metadata, now)
 
     def _open_waiters(self) -> None:
         if not self._after_opening or self._opening or any(isinstance(action, Listen) for action in self.actions):

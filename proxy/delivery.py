@@ -29,6 +29,7 @@ from ottla.codec.wire import NO_UUID
 from ottla.errors import (
     NotEnoughReplicas,
     OttlaError,
+    OutOfOrderSequenceNumber,
     ProducerFenced,
     UnknownServerError,
     UnknownTopicOrPartition,
@@ -50,8 +51,10 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("ottla.proxy")
 
-NEWEST_PRODUCE, BY_ID = 13, 13
-"""Versions of Produce: the newest, and the first that names topics by their ids."""
+NEWEST_PRODUCE, BY_ID, IMPLICIT = 13, 13, 12
+"""Versions of Produce: the newest, the first that names topics by their ids, and the first that adds partitions to the
+transaction."""
+LOST = Result(OutOfOrderSequenceNumber.code, message="a batch before it, in the same epoch, may be stored or not")
 REQUEST_BYTES = 8 * 2**20
 """A request is not filled beyond this, a single batch apart."""
 REQUESTS = 5
@@ -117,8 +120,10 @@ class Delivery:
         stream = producer.streams.get((topic, part.partition))
         if stream is None:
             known = self._cluster.topics.get(topic)  # it is not known yet to a proxy that was started again
-            topic_id = known.topic_id if known else NO_UUID
-            stream = producer.streams[topic, part.partition] = Stream(topic, part.partition, producer.epoch, topic_id)
+            stream = producer.stream(topic, part.partition, known.topic_id if known else NO_UUID)
+        if stream.lost:
+            self._settle(producer, stream, [(part, LOST)], now)
+            return
         stream.waiting.append(part)
         self._note(producer, stream)
         self._busy[stream] = producer
@@ -136,6 +141,18 @@ class Delivery:
             if stream := producer.streams.get((topic, partition)):
                 self._settle(producer, stream, stream.withdraw(), now)
                 self._go_on(producer, stream, now)
+
+    def stop(self, producer: Producer, now: float) -> None:
+        """Send nothing more of a transaction that is `Transaction.over`; what is in flight still gets its answer."""
+        for stream in list(producer.streams.values()):
+            if not stream.idle:
+                self._go_on(producer, stream, now)
+
+    def renew(self, producer: Producer, epoch: int, now: float) -> None:
+        """A transactional producer goes on in another epoch."""
+        for stream in list(producer.streams.values()):
+            self._settle(producer, stream, stream.overtaken(epoch), now)
+            self._rest_if_idle(producer, stream)
 
     def pump(self, now: float) -> None:
         """Send what can be sent."""
@@ -169,7 +186,7 @@ class Delivery:
             self._try_later(producer, stream, now)
 
     def _steer_to_leader(self, producer: Producer, stream: Stream, now: float) -> None:
-        if not self._is_described(producer, stream, now) or not stream.may_send():
+        if not self._is_described(producer, stream, now) or not stream.may_send() or producer.stopped:
             self._rest_if_idle(producer, stream)
             return
         node = self._cluster.leader(stream.topic, stream.partition)
@@ -197,6 +214,8 @@ class Delivery:
 
     def _go_on(self, producer: Producer, stream: Stream, now: float) -> None:
         """Something of a stream was answered, or has come to an end."""
+        if producer.stopped:
+            self._give_back_the_expired(producer, stream, now)
         if stream.needs_mending and not stream.in_flight:
             if stream.patient and not stream.idle:
                 self._try_later(producer, stream, now)
@@ -251,13 +270,15 @@ class Delivery:
 
     def _give_back_the_expired(self, producer: Producer, stream: Stream, now: float) -> None:
         """Give back what has waited too long, or what waits for a partition that is gone."""
-        limit = self._config.delivery_timeout
+        limit = 0.0 if producer.stopped else self._config.delivery_timeout
         gone = self._cluster.is_gone(stream.topic, stream.partition, now)
         while not stream.in_flight and (oldest := stream.oldest) and (gone or now >= oldest.since + limit):
             code = UnknownTopicOrPartition.code if gone else stream.last_error
             reason = "the topic has no such partition any more" if gone else f"tried for {limit:g} s"
             doubtful = stream.uncertain and not gone  # what was stored there is gone, too
             said = "say whether it stored it" if doubtful else "take it"
+            if producer.stopped:
+                reason = "the transaction is aborted"
             message = f"{broker_error(code).name}: upstream did not {said} ({reason})"
             given_back = stream.expire(Result(code, message=message, doubtful=doubtful))
             self._settle(producer, stream, given_back, now)
@@ -309,7 +330,8 @@ class Delivery:
         """One request with a batch of each stream that is ready; whether there was any."""
         sent: Sent = []
         size = 0
-        by_id = self._goes_by_id(connection)
+        by_id, newest = self._goes_by_id(connection), self._newest(connection.producer)
+        transaction = connection.producer.transaction
         topics: dict[str, list[PartitionProduceData]] = {}
         ids: dict[str, UUID] = {}
         for stream in list(connection.ready):
@@ -330,6 +352,7 @@ class Delivery:
         try:
             link.ask(
                 ProduceRequest(
+                    transactional_id=transaction.transactional_id if transaction else None,
                     acks=-1,
                     timeout_ms=int(self._config.request_timeout * 500),
                     topic_data=tuple(
@@ -338,7 +361,7 @@ class Delivery:
                     ),
                 ),
                 ProduceResponse,
-                connection.version if by_id else min(connection.version, BY_ID - 1),
+                connection.version if by_id else min(connection.version, newest),
                 deadline=now + self._config.request_timeout,
                 answered=partial(self._answered, connection, sent),
                 failed=failed,
@@ -350,7 +373,15 @@ class Delivery:
 
     def _goes_by_id(self, connection: Connection) -> bool:
         """Whether the next request names topics by their ids, so that it can only reach those."""
-        return connection.version >= BY_ID and all(stream.topic_id != NO_UUID for stream in connection.ready)
+        transaction = connection.producer.transaction
+        if connection.version < BY_ID or (transaction is not None and not transaction.implicit):
+            return False
+        return all(stream.topic_id != NO_UUID for stream in connection.ready)
+
+    def _newest(self, producer: Producer) -> int:
+        """The newest version of Produce that names topics, and leaves transactions as the client has them."""
+        implicit = producer.transaction is None or producer.transaction.implicit
+        return BY_ID - 1 if implicit else IMPLICIT - 1
 
     def _next(self, connection: Connection, stream: Stream, by_id: bool, now: float) -> Batch | None:
         """The batch of a stream that goes now; ``None`` if it has none, and is not ready any more."""

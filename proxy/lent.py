@@ -6,11 +6,45 @@ Rules:
 """
 
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from functools import partial
+from typing import TYPE_CHECKING
 
+from ottla.proxy.batches import Result
 from ottla.proxy.control import Control, Identity
 from ottla.proxy.link import Link
 from ottla.proxy.streams import Stream
+
+if TYPE_CHECKING:
+    from uuid import UUID
+
+
+@dataclass(slots=True, eq=False)
+class Transaction:
+    """What is known of the transactions of a transactional producer in one epoch.
+
+    Attributes:
+        epoch: as upstream's coordinator gave it.
+        implicit: upstream adds the partitions to it by itself (``transaction.version`` 2).
+        failure: why the one that is open has to be aborted.
+        over: the one that is open is being aborted: nothing of it is sent any more.
+        parked: record sets of it that wait for their topic to be described.
+        waiting: what goes on once nothing of it is under way.
+    """
+
+    transactional_id: str
+    epoch: int
+    implicit: bool = False
+    failure: Result | None = None
+    over: bool = False
+    parked: int = 0
+    waiting: list[Callable[[float], None]] = field(default_factory=list)
+
+    def go_on(self, now: float) -> None:
+        """Nothing of it is under way."""
+        waiting, self.waiting = self.waiting, []
+        for each in waiting:
+            each(now)
 
 
 class Producer:
@@ -19,21 +53,37 @@ class Producer:
     Attributes:
         producer_id: ``None`` where it is the proxy's own, and there is none yet.
         own: it is the proxy's, not a client's.
+        epoch: in which new streams begin, outside of transactions.
+        transaction: ``None`` where it is not transactional, or its epoch is not known.
         connections: by node.
     """
 
-    __slots__ = ("connections", "epoch", "own", "producer_id", "streams")
+    __slots__ = ("connections", "epoch", "own", "producer_id", "streams", "transaction")
 
     def __init__(self, producer_id: int | None = None) -> None:
         self.producer_id = producer_id
         self.own = producer_id is None
         self.epoch = 0
+        self.transaction: Transaction | None = None
         self.streams: dict[tuple[str, int], Stream] = {}
         self.connections: dict[int, Connection] = {}
 
     @property
     def idle(self) -> bool:
         return all(stream.idle for stream in self.streams.values())
+
+    @property
+    def stopped(self) -> bool:
+        """Nothing more is sent of its transaction."""
+        return self.transaction is not None and self.transaction.over
+
+    def stream(self, topic: str, partition: int, topic_id: "UUID") -> Stream:
+        """Begin with a partition."""
+        transactional = self.transaction is not None
+        epoch = self.transaction.epoch if self.transaction else self.epoch
+        stream = Stream(topic, partition, epoch, topic_id, transactional=transactional)
+        self.streams[topic, partition] = stream
+        return stream
 
 
 class Connection:

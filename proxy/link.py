@@ -34,7 +34,7 @@ from ottla.proxy.contained import as_ottla_error, contained
 from ottla.proxy.events import Action, Address, Connect, Disconnect, Send
 from ottla.sdk.connection.connection import SHORTEST_SESSION
 from ottla.sdk.connection.credentials import Credentials
-from ottla.sdk.connection.handshake import HINT_AFTER, HINT_BEFORE, Handshake, Step
+from ottla.sdk.connection.handshake import HINT_AFTER, HINT_BEFORE, Features, Handshake, Step
 from ottla.sdk.connection.wire import Wire
 
 if TYPE_CHECKING:
@@ -160,6 +160,8 @@ class Link:
         self.open = True
         self.versions: Versions = {}
         """What the broker serves; known once the link is ready."""
+        self.features = Features()
+        """What is switched on in its cluster; known then, too."""
         self._links = links
         self._on_ready, self._on_lost = ready, lost
         self._expected: deque[_Expected] = deque()
@@ -276,7 +278,7 @@ class Link:
         self._session = self._handshake.session_lifetime or math.inf
         self._renew_at = self._shook_at + max(self._session * _RENEWAL, SHORTEST_SESSION)
         if not self.ready:
-            self.versions = dict(self._handshake.versions)
+            self.versions, self.features = dict(self._handshake.versions), self._handshake.features
             self.ready = True
             self._on_ready(now)
         elif self._held is not None:

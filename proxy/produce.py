@@ -8,28 +8,28 @@ Rules:
 """
 
 import logging
-import re
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from hashlib import blake2b
 from itertools import count
 from typing import TYPE_CHECKING
 
-from ottla.codec.apis.metadata import MetadataResponse
 from ottla.codec.compression import Compression
 from ottla.codec.records import MAGIC, NO_PRODUCER_ID, RecordBatch, Records, parse_batch
-from ottla.codec.wire import NO_UUID, Buffer
+from ottla.codec.wire import Buffer
 from ottla.errors import (
     BrokerError,
     CorruptMessage,
     DecodeError,
+    InvalidProducerEpoch,
     InvalidRecord,
     InvalidTimestamp,
-    InvalidTopic,
+    InvalidTxnState,
     NotEnoughReplicas,
     PolicyViolation,
     ProducerFenced,
+    TransactionAbortable,
     UnknownServerError,
     UnknownTopicOrPartition,
     UnsupportedForMessageFormat,
@@ -40,11 +40,13 @@ from ottla.proxy.cluster import Cluster
 from ottla.proxy.config import ProxyConfig
 from ottla.proxy.contained import contained
 from ottla.proxy.control import Control
-from ottla.proxy.delivery import Delivery
+from ottla.proxy.delivery import IMPLICIT, Delivery
 from ottla.proxy.journal.notes import NotedBatch
-from ottla.proxy.lent import Producer
-from ottla.proxy.producers import KnownProducer, Numbered, Outcome, Producers, Window
-from ottla.proxy.routing import Routes, TopicRules, routes
+from ottla.proxy.lent import Producer, Transaction
+from ottla.proxy.producers import KnownProducer, Numbered, Outcome, Producers, Window, abortable
+from ottla.proxy.routing import Routes, TopicRules
+from ottla.proxy.streams import ABORTED, OVERTAKEN
+from ottla.proxy.topics import Topics
 
 if TYPE_CHECKING:
     from ottla.proxy.journal.journal import Journal
@@ -55,21 +57,13 @@ Answered = Callable[[Outcome, float], None]
 
 DECOMPRESSED_LIMIT = 64 * 2**20
 """Bytes that one batch of a client may take when decompressed."""
-TRANSACTIONS_REFUSED = (
-    "the proxy moves this topic's records by key and cannot do so in transactions: produce to it without "
-    "transactional.id, or to upstream directly"
-)
 _BUG = "the proxy failed on these records, as its log says"
 _MAGIC = 16
 """Where the format of a record set stands."""
 _FARTHEST = 2**63 - 1
 """Milliseconds between two timestamps of a batch at the most, whichever of them its records are counted from."""
-_LEGAL_NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}")
-"""Names of topics; others would fail, or break the connection, where upstream is asked. Source: Topic.java."""
 MOST_FENCED = 10_000
 """Producers to remember as told of."""
-METADATA_WAIT = 15.0
-"""Seconds that records wait for the number of their topic's partitions."""
 
 
 @dataclass(slots=True)
@@ -144,17 +138,25 @@ class ClientBatch(Numbered):
             yield fingerprint, unstored.get(index, self.begun)
 
 
-@dataclass(slots=True)
-class _Parked:
-    """Records whose topic is not known yet."""
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """A record set that a client sent for a partition of a rewritten topic.
+
+    Attributes:
+        version: of its request.
+        answered: hears what became of it.
+    """
 
     topic: str
     partition: int
     data: Buffer
-    transactional: bool
+    transactional_id: str | None
+    version: int
     client: int
     answered: Answered
-    deadline: float
+
+    def refuse(self, error: BrokerError, now: float) -> None:
+        self.answered(Outcome(error.code, error_message=error.detail or None), now)
 
 
 class Rewriter:
@@ -163,6 +165,7 @@ class Rewriter:
     def __init__(
         self,
         rules: TopicRules,
+        topics: Topics,
         cluster: Cluster,
         control: Control,
         delivery: Delivery,
@@ -177,20 +180,16 @@ class Rewriter:
         """Bytes of records on their way, about."""
         self.buffered_of: Counter[int] = Counter()
         """The same by client."""
-        self._rules, self._cluster, self._control, self._delivery = rules, cluster, control, delivery
-        self._config = config
-        self._routes: dict[str, Routes] = {}
-        self._alerted: set[tuple[str, int]] = set()
+        self._topics, self._cluster, self._control, self._delivery = topics, cluster, control, delivery
+        self._rules, self._config = rules, config
         self._fenced: set[int] = set()
         """Producers that the log has told of."""
-        self._parked: dict[str, deque[_Parked]] = {}
-        """By topic."""
 
-    def allocated(self, producer_id: int) -> None:
+    def allocated(self, producer_id: int) -> KnownProducer[ClientBatch]:
         """Upstream gave a client this producer id."""
-        self.producers.allocated(producer_id)
         if self._journal is not None:
             self._journal.allocated(producer_id)
+        return self.producers.allocated(producer_id)
 
     def _forget(self, producer: Producer) -> None:
         assert producer.producer_id is not None, "it is a client's"
@@ -200,77 +199,89 @@ class Rewriter:
 
     # -- in
 
-    def offer(
-        self,
-        topic: str,
-        partition: int,
-        data: Buffer | None,
-        transactional: bool,
-        client: int,
-        answered: Answered,
-        now: float,
-    ) -> None:
-        """Deliver the record set ``data`` that a client sent for a partition; ``answered`` hears what became of it."""
-        if not _LEGAL_NAME.fullmatch(topic):
-            answered(Outcome(InvalidTopic.code, error_message="there can be no topic of this name"), now)
-            return
-        parked = _Parked(topic, partition, data or b"", transactional, client, answered, now + METADATA_WAIT)
-        if self._cluster.is_described(topic) and topic not in self._parked:
-            self._accept(parked, now)
-            return
+    def offer(self, offer: Offer, now: float) -> None:
+        """Deliver what a client has sent."""
         try:
-            self._check_room()
-        except NotEnoughReplicas as error:
-            answered(Outcome(error.code, error_message=error.detail), now)
+            batch = _checked(offer.data)
+            if batch.transactional != (offer.transactional_id is not None):
+                raise InvalidTxnState("a batch is transactional if its request has a transactional id, and only then")
+            if not self._topics.is_described(offer.topic):
+                self._check_room()
+        except BrokerError as error:
+            self._tally(offer.topic).refused += 1
+            offer.refuse(error, now)
             return
-        self._control.request_topics(topic)
-        self._parked.setdefault(topic, deque()).append(parked)
-        self._count(client, len(parked.data))
+        if self._topics.is_described(offer.topic):
+            self._accept(offer, batch, now)
+        else:
+            self._park(offer, batch, now)
+
+    def _park(self, offer: Offer, batch: RecordBatch, now: float) -> None:
+        """Have it wait until its topic is described."""
+        transaction = self._transaction(batch)
+        self._count(offer.client, len(offer.data))
+        if transaction is not None:
+            transaction.parked += 1
+
+        def go_on(now: float) -> None:
+            self._count(offer.client, -len(offer.data))
+            try:
+                self._accept(offer, batch, now)
+            except Exception:
+                log.exception("a bug in the proxy, please report it: records for %s-%d", offer.topic, offer.partition)
+                offer.answered(Outcome(UnknownServerError.code, error_message=_BUG), now)
+            finally:
+                over(now)
+
+        def give_up(message: str, now: float) -> None:
+            self._count(offer.client, -len(offer.data))
+            offer.refuse(UnknownTopicOrPartition(message), now)
+            over(now)
+
+        def over(now: float) -> None:
+            if transaction is not None:
+                transaction.parked -= 1
+                if batch.producer_id in self.producers:
+                    self._go_on_ending(self.producers.known(batch.producer_id), now)
+
+        self._topics.when_described(offer.topic, go_on, give_up, now)
+
+    def _transaction(self, batch: RecordBatch) -> Transaction | None:
+        """That which a batch belongs to, as far as the proxy knows of it."""
+        if not batch.transactional or batch.producer_id not in self.producers:
+            return None
+        transaction = self.producers.known(batch.producer_id).transaction
+        return transaction if transaction is not None and transaction.epoch == batch.producer_epoch else None
 
     def left(self, client: int) -> None:
         """A client has gone; what it has sent goes its way."""
         self._delivery.lent.back(client)
 
-    def _accept(self, offered: _Parked, now: float) -> None:
-        topic, partition, answered = offered.topic, offered.partition, offered.answered
+    def _accept(self, offer: Offer, batch: RecordBatch, now: float) -> None:
         try:
-            batch = _checked(offered.data, offered.transactional)
-            ways = self._routes_of(topic)
-            partitions = self._cluster.topics[topic].leaders
-            if len(partitions) < ways.partitions:
-                self._control.request_topics(topic)  # it may have grown, or been made anew
-                raise PolicyViolation(
-                    f"{topic} has {len(partitions)} partitions, and the proxy is to spread its keys over "
-                    f"{ways.partitions}: give the topic that many, or state another number in the proxy's topic rule"
-                )
-            if partition not in partitions:
-                raise UnknownTopicOrPartition(f"{topic} has no partition {partition}")
-            producer: Producer
+            ways = self._ways(offer)
+            producer = self._producer(offer, batch)
             window = None
-            if batch.producer_id == NO_PRODUCER_ID:
-                producer = self._delivery.lent.to(offered.client)
-            else:
-                producer = known = self.producers.known(batch.producer_id)
-                window = known.window(topic, partition)
+            if isinstance(producer, KnownProducer):
+                window = producer.window(offer.topic, offer.partition)
                 match window.look_up(batch.producer_epoch, batch.base_sequence, batch.count):
                     case ClientBatch() as under_way:
-                        under_way.waiting.append(answered)
+                        under_way.waiting.append(offer.answered)
                         return
                     case Outcome() as outcome:
-                        answered(outcome, now)
+                        offer.answered(outcome, now)
                         return
             self._check_room()
             records = _opened(batch)
         except BrokerError as error:
-            self._tally(topic).refused += 1
+            self._tally(offer.topic).refused += 1
             if isinstance(error, ProducerFenced):
-                self._tell_of_fencing(batch.producer_id, topic, error)
-            answered(Outcome(error.code, error_message=error.detail or None), now)
+                self._tell_of_fencing(batch.producer_id, offer.topic, error)
+            offer.refuse(error, now)
             return
-        taken = self._client_batch(
-            batch, records, offered.client, producer, (topic, partition), window, ways, next(self._numbers)
-        )
-        taken.waiting.append(answered)
+        place = offer.topic, offer.partition
+        taken = self._client_batch(batch, records, offer.client, producer, place, window, ways, next(self._numbers))
+        taken.waiting.append(offer.answered)
         if window is None:
             self._deliver(taken, now)
             return
@@ -279,6 +290,63 @@ class Rewriter:
             self._journal.begun(taken)
         self._note(taken)
         self._deliver_due(window, now)
+
+    def _ways(self, offer: Offer) -> Routes:
+        """Where the keys of a topic go.
+
+        Raises:
+            BrokerError: not for what is offered.
+        """
+        topic = offer.topic
+        ways, partitions = self._topics.ways(topic), self._topics.partitions(topic)
+        if len(partitions) < ways.partitions:
+            self._control.request_topics(topic)  # it may have grown, or been made anew
+            raise PolicyViolation(
+                f"{topic} has {len(partitions)} partitions, and the proxy is to spread its keys over "
+                f"{ways.partitions}: give the topic that many, or state another number in the proxy's topic rule"
+            )
+        if offer.partition not in partitions:
+            raise UnknownTopicOrPartition(f"{topic} has no partition {offer.partition}")
+        return ways
+
+    def _producer(self, offer: Offer, batch: RecordBatch) -> Producer:
+        """Who sends a batch upstream.
+
+        Raises:
+            BrokerError: nobody may.
+        """
+        if batch.producer_id == NO_PRODUCER_ID:
+            return self._delivery.lent.to(offer.client)
+        if batch.transactional:
+            return self._in_transaction(offer, batch)
+        producer = self.producers.known(batch.producer_id)
+        # What a client has sent here before the topic had a rule is of no later epoch than its own.
+        producer.epoch = max(producer.epoch, batch.producer_epoch + 1)
+        return producer
+
+    def _in_transaction(self, offer: Offer, batch: RecordBatch) -> KnownProducer[ClientBatch]:
+        transaction = self._transaction(batch)
+        if transaction is None:
+            known = batch.producer_id in self.producers and self.producers.known(batch.producer_id).transaction
+            if known and batch.producer_epoch < known.epoch:
+                raise InvalidProducerEpoch(f"epoch {batch.producer_epoch} has been followed by {known.epoch}")
+            raise TransactionAbortable(
+                f"the proxy does not know epoch {batch.producer_epoch} of producer id {batch.producer_id}, because it "
+                "was not given through this proxy, or its state is lost: abort, and if that does not help open a new "
+                "producer"
+            )
+        if transaction.failure is not None:
+            told = abortable(transaction.failure)
+            raise broker_error(told.error_code, told.error_message or "")
+        producer = self.producers.known(batch.producer_id)
+        if transaction.implicit != (offer.version >= IMPLICIT):
+            transaction.implicit = not transaction.implicit
+            self._note_transaction(producer)
+        return producer
+
+    def _note_transaction(self, producer: Producer) -> None:
+        if self._journal is not None:
+            self._journal.transaction(producer)
 
     def _client_batch(
         self,
@@ -297,6 +365,7 @@ class Rewriter:
             epoch=batch.producer_epoch,
             base_sequence=batch.base_sequence,
             count=batch.count,
+            transactional=batch.transactional,
             rewriter=self,
             number=number,
             producer=producer,
@@ -318,17 +387,6 @@ class Rewriter:
 
     # -- what another process has left
 
-    @property
-    def pins(self) -> dict[str, Routes]:
-        """Where the keys of rewritten topics go."""
-        return {topic: ways for topic, ways in self._routes.items() if self._rules.rewrites(topic)}
-
-    def pin(self, topic: str, ways: Routes) -> None:
-        """Have the keys of a topic go where they went, unless its rule has changed."""
-        rule = self._rules.of(topic)
-        if rule is not None and rule.partitioner == ways.partitioner and rule.partitions in (None, ways.partitions):
-            self._routes[topic] = ways
-
     def restored(
         self,
         producer: KnownProducer[ClientBatch],
@@ -342,7 +400,7 @@ class Rewriter:
         Raises:
             BrokerError: it is damaged.
         """
-        batch = _checked(noted.data, False)
+        batch = _checked(noted.data)
         ways = Routes(noted.topic_id, noted.partitions, noted.partitioner)
         self._numbers = count(max(next(self._numbers), noted.number + 1))
         return self._client_batch(batch, _opened(batch), client, producer, place, window, ways, noted.number)
@@ -351,6 +409,15 @@ class Rewriter:
         """Go on with the batches of a window."""
         self._tell_of_those_over(window, now)
         self._deliver_due(window, now)
+
+    def withdraw(self, producer: KnownProducer[ClientBatch], now: float, *, before: int | None = None) -> None:
+        """Have nothing more stored of a transaction that is to be aborted, or of what is of an epoch ``before``."""
+        result = ABORTED if before is None else OVERTAKEN
+        for window in list(producer.windows.values()):
+            for batch in list(window.under_way):
+                if not batch.refused and (before is None or batch.epoch < before):
+                    self.failed(batch, result, now)
+            self.resume(window, now)
 
     def _count(self, client: int, size: int) -> None:
         """So many more bytes are held for a client."""
@@ -425,6 +492,7 @@ class Rewriter:
     def failed(self, batch: ClientBatch, result: Result, now: float) -> None:
         """A part of a batch is not stored, or in doubt."""
         self._note(batch)
+        self._fail_transaction(batch, result)
         try:
             self._fail(batch, result, now)
         except Exception:
@@ -438,6 +506,13 @@ class Rewriter:
             return
         for each in window.failed(batch, result):  # what follows may not be stored before it
             self._delivery.withdraw(each.producer, each.topic, each.parts, now)
+
+    def _fail_transaction(self, batch: ClientBatch, result: Result) -> None:
+        producer, transaction = batch.producer, batch.producer.transaction
+        if not batch.transactional or transaction is None or transaction.epoch != batch.epoch or transaction.failure:
+            return
+        transaction.failure = result
+        self._note_transaction(producer)
 
     def finished(self, batch: ClientBatch, now: float) -> None:
         """Every part of a batch is settled."""
@@ -469,6 +544,14 @@ class Rewriter:
         for answered in waiting:
             with contained("a client is told what became of its records"):
                 answered(outcome, now)
+        if isinstance(batch.producer, KnownProducer):
+            self._go_on_ending(batch.producer, now)
+
+    def _go_on_ending(self, producer: KnownProducer[ClientBatch], now: float) -> None:
+        """Something of a producer is over, for the end of which its transaction may wait."""
+        transaction = producer.transaction
+        if transaction is not None and transaction.waiting and producer.settled:
+            transaction.go_on(now)
 
     def _log_refusal(self, batch: ClientBatch, result: Result) -> None:
         self._tally(batch.topic).refused += 1
@@ -478,84 +561,20 @@ class Rewriter:
             extra={"partition": place, "records": batch.count, "error": broker_error(result.error_code).name},
         )
 
-    # -- topics
-
-    def learned(self, metadata: MetadataResponse, now: float) -> None:
-        """Metadata has come: go on with what waited for it."""
-        for topic in metadata.topics:
-            if topic.name in self._routes:
-                self._routes_of(topic.name)
-        for name in [name for name in self._parked if self._cluster.is_described(name)]:
-            for each in self._parked.pop(name):
-                self._unpark(each, now)
-
-    def expire(self, now: float) -> None:
-        """Give back what has waited too long for its topic."""
-        for topic, parked in list(self._parked.items()):
-            while parked and parked[0].deadline <= now:
-                each = parked.popleft()
-                self._count(each.client, -len(each.data))
-                message = f"upstream has not described {topic} within {METADATA_WAIT:g} s"
-                each.answered(Outcome(UnknownTopicOrPartition.code, error_message=message), now)
-            if not parked:
-                del self._parked[topic]
-        self._control.request_topics(*self._parked)
-
-    @property
-    def deadline(self) -> float | None:
-        return min((parked[0].deadline for parked in self._parked.values()), default=None)
-
-    def _unpark(self, each: _Parked, now: float) -> None:
-        self._count(each.client, -len(each.data))
-        try:
-            self._accept(each, now)
-        except Exception:
-            log.exception("a bug in the proxy, please report it: records for %s-%d", each.topic, each.partition)
-            each.answered(Outcome(UnknownServerError.code, error_message=_BUG), now)
-
-    def _routes_of(self, topic: str) -> Routes:
-        known, ways = self._cluster.topics[topic], self._routes.get(topic)
-        count = len(known.leaders)
-        if ways is not None and ways.topic_id == NO_UUID:
-            ways = self._routes[topic] = replace(ways, topic_id=known.topic_id)  # it was learnt without its id
-            if self._journal is not None:
-                self._journal.pinned(topic, ways)
-        if ways is None or ways.topic_id != known.topic_id:
-            rule = self._rules.of(topic)
-            assert rule is not None, "only topics with a rule come here"
-            ways = self._routes[topic] = routes(rule, known.topic_id, count)
-            if self._journal is not None:
-                self._journal.pinned(topic, ways)
-            log.info("partitions pinned", extra={"topic": topic, "partitions": ways.partitions})
-            if known.topic_id == NO_UUID:  # told by a client's old version of Metadata
-                self._control.request_topics(topic)
-        if count != ways.partitions and (topic, count) not in self._alerted:
-            self._alerted.add((topic, count))
-            what = "its keys go to the pinned number of them" if count > ways.partitions else "its records are refused"
-            log.error(
-                "a rewritten topic has another number of partitions than is pinned; %s",
-                what,
-                extra={"topic": topic, "pinned": ways.partitions, "partitions": count},
-            )
-        return ways
-
     # -- observed topics
 
     def observe(self, topic: str, partition: int, data: Buffer | None) -> None:
         """Count the keys of a record set that passes untouched; what cannot be read is for upstream to judge."""
-        known = self._cluster.topics.get(topic)
-        rule = self._rules.of(topic)
-        if known is None and _LEGAL_NAME.fullmatch(topic):
+        ways = self._topics.observed(topic)
+        if ways is None:
             self._control.request_topics(topic)  # its first records pass uncounted
-        if known is None or rule is None or not data:
+            return
+        if not data:
             return
         try:
             records = parse_batch(data).records(DECOMPRESSED_LIMIT)
         except DecodeError:
             return
-        ways = self._routes.get(topic)
-        if ways is None or ways.partitions != (rule.partitions or len(known.leaders)):
-            ways = self._routes[topic] = routes(rule, known.topic_id, len(known.leaders))
         tally = self._tally(topic)
         tally.records += len(records)
         tally.keyless += records.keyless
@@ -565,14 +584,12 @@ class Rewriter:
         return self.tallies.setdefault(topic, Tally())
 
 
-def _checked(data: Buffer, transactional: bool) -> RecordBatch:
+def _checked(data: Buffer) -> RecordBatch:
     """The one batch in a record set, judged as a broker would.
 
     Raises:
         BrokerError: it cannot be taken.
     """
-    if transactional:
-        raise PolicyViolation(TRANSACTIONS_REFUSED)
     try:
         batch = parse_batch(data)
     except DecodeError as error:
@@ -583,8 +600,6 @@ def _checked(data: Buffer, transactional: bool) -> RecordBatch:
         raise InvalidRecord("more than one batch for a partition in one request")
     if not batch.crc_matches:
         raise CorruptMessage("the CRC does not match")
-    if batch.transactional:
-        raise PolicyViolation(TRANSACTIONS_REFUSED)
     if batch.control or batch.count < 1 or batch.last_offset_delta != batch.count - 1:
         raise InvalidRecord(
             "a control batch" if batch.control else f"{batch.count} records up to {batch.last_offset_delta}"

@@ -13,6 +13,7 @@ Rules:
   batches, in another epoch: so they are known by what is in them, until a batch comes that has none of the refused.
 - A batch whose outcome nobody can know fences its producer: a retry might duplicate it. In the next epoch that holds
   for its records only.
+- In a transaction nothing of that is needed: a batch that fails, or of which nobody knows, has it aborted.
 - The epoch is the window's, not the producer's: Java raises it by itself, partition by partition. A batch of another
   epoch waits until those of the one before are settled.
 
@@ -25,7 +26,15 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-from ottla.errors import InvalidProducerEpoch, OutOfOrderSequenceNumber, ProducerFenced
+from ottla.errors import (
+    BY_CODE,
+    InvalidProducerEpoch,
+    OutOfOrderSequenceNumber,
+    ProducerFenced,
+    TransactionAbortable,
+    UnknownProducerId,
+    UnknownServerError,
+)
 from ottla.proxy.batches import Result
 from ottla.proxy.lent import Producer
 
@@ -47,6 +56,21 @@ class Outcome:
 
 
 GAP = Outcome(OutOfOrderSequenceNumber.code, error_message="a batch before it failed")
+_NO_ONES_FAULT = {OutOfOrderSequenceNumber.code, UnknownProducerId.code}
+"""Errors that the records of a transaction got because of others."""
+
+
+def abortable(result: Result | None) -> Outcome:
+    """What a client is told of records of a transaction that failed: it must abort it, and no more than that.
+
+    Where upstream has a reason of its own it is that, also where it fences the producer.
+    """
+    if result is None:
+        return Outcome(TransactionAbortable.code, error_message="a batch before it failed: abort the transaction")
+    code = result.error_code
+    if code in _NO_ONES_FAULT or BY_CODE.get(code, UnknownServerError).retriable:
+        code = TransactionAbortable.code
+    return Outcome(code, error_message=result.message)
 
 
 @dataclass(slots=True, eq=False)
@@ -59,11 +83,13 @@ class Numbered:
         offset: of its first record, where it stayed whole.
         failure: why it is not stored, or not all of it.
         refused: it, or one before it, has failed.
+        transactional: it belongs to a transaction, which is aborted if it fails.
     """
 
     epoch: int
     base_sequence: int
     count: int
+    transactional: bool = False
     begun: bool = False
     open_parts: int = 0
     offset: int = -1
@@ -83,6 +109,8 @@ class Numbered:
         """What its client is told, once its parts are settled."""
         if not self.refused and self.failure is None:
             return Outcome(0, self.offset)
+        if self.transactional:
+            return abortable(self.failure)
         if self.failure is None:
             return GAP
         fenced = self.failure.doubtful and self.epoch >= 0
@@ -236,7 +264,7 @@ class Window(Generic[B]):
         """
         if result.doubtful or not batch.refused:
             batch.failure = result
-        if result.doubtful and batch.epoch == self.epoch:
+        if result.doubtful and batch.epoch == self.epoch and not batch.transactional:
             self.fenced = True
         behind = False
         refused: list[B] = []
@@ -262,9 +290,10 @@ class Window(Generic[B]):
             if batch.epoch == self.epoch:
                 self.done.append((batch.base_sequence, batch.count, outcome))
             return outcome
-        if self._refused is None:
-            self._refused = _Refused()
-        self._refused.add(batch.fingerprints())
+        if not batch.transactional:  # what is stored of it is aborted otherwise, and has to come again
+            if self._refused is None:
+                self._refused = _Refused()
+            self._refused.add(batch.fingerprints())
         if batch.failure is not None and batch.epoch == self.epoch:
             self.next_sequence = batch.base_sequence
         return outcome
@@ -308,6 +337,12 @@ class KnownProducer(Producer, Generic[B]):
         if (topic, partition) not in self.windows:
             self.windows[topic, partition] = Window()
         return self.windows[topic, partition]
+
+    @property
+    def settled(self) -> bool:
+        """Nothing of it is under way."""
+        parked = self.transaction is not None and self.transaction.parked
+        return not parked and not any(window.under_way for window in self.windows.values())
 
 
 class Producers(Generic[B]):

@@ -1,7 +1,8 @@
 """Which topics are treated how, and where a key goes.
 
 Rules:
-- The first rule whose glob matches counts; topics whose names begin with ``__`` are Kafka's own and match none.
+- The first rule whose glob matches counts. Topics whose names begin with ``__`` are Kafka's own and match none, nor do
+  names that no topic can have.
 - The number of partitions is pinned when a rewritten topic is first seen: were it to follow a growing topic, every key
   would move. Only a topic that was deleted and made anew (another topic id) gets a new pin. A restart forgets the pin,
   so a rule may state the number. Records of a topic that has fewer partitions than that are refused.
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
     from uuid import UUID
 
 _REMEMBERED_TOPICS = 10_000
+_LEGAL_NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}")
+"""Names of topics. Source: Topic.java."""
 
 
 class TopicRules:
@@ -33,7 +36,7 @@ class TopicRules:
         """The rule of a topic, or ``None``."""
 
     def _find(self, topic: str) -> TopicRule | None:
-        if topic.startswith("__"):
+        if topic.startswith("__") or not _LEGAL_NAME.fullmatch(topic):
             return None
         return next((rule for pattern, rule in self._rules if pattern.match(topic)), None)
 

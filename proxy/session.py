@@ -16,9 +16,11 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from typing import ParamSpec, Protocol
 
-from ottla.codec.apis.api_versions import ApiVersion, ApiVersionsResponse
+from ottla.codec.apis.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnResponse
+from ottla.codec.apis.api_versions import ApiVersion, ApiVersionsResponse, FinalizedFeatureKey
+from ottla.codec.apis.end_txn import EndTxnRequest, EndTxnResponse
 from ottla.codec.apis.find_coordinator import FindCoordinatorResponse
-from ottla.codec.apis.init_producer_id import InitProducerIdResponse
+from ottla.codec.apis.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from ottla.codec.apis.metadata import MetadataResponse
 from ottla.codec.apis.produce import (
     PartitionProduceResponse,
@@ -33,26 +35,33 @@ from ottla.errors import (
     CoordinatorNotAvailable,
     InvalidRequest,
     InvalidRequiredAcks,
+    InvalidTxnState,
     OttlaError,
     RemoteProtocolError,
+    TransactionAbortable,
     UnsupportedVersion,
 )
 from ottla.proxy.carried import (
+    ADD_PARTITIONS_TO_TXN,
     API_VERSIONS,
     CARRIED,
+    END_TXN,
     FIND_COORDINATOR,
     INIT_PRODUCER_ID,
     METADATA,
     PRODUCE,
     Versions,
     offered,
+    offers_feature,
 )
 from ottla.proxy.cluster import Cluster
 from ottla.proxy.events import Action, Answer, CloseClient
 from ottla.proxy.link import Link, Links
-from ottla.proxy.produce import Answered, Rewriter
+from ottla.proxy.produce import Answered, Offer, Rewriter
 from ottla.proxy.producers import Outcome
 from ottla.proxy.routing import TopicRules
+from ottla.proxy.transactions import Transactions, narrowed
+from ottla.sdk.connection.handshake import Features
 
 log = logging.getLogger("ottla.proxy")
 
@@ -63,6 +72,8 @@ ANSWER_TIMEOUT = 900.0
 _HEAD = struct.Struct(">hhi")
 ENDPOINTS_SINCE = 10
 """The version of Produce whose answers have addresses of leaders (KIP-951)."""
+ABORTABLE_SINCE = {PRODUCE: 11, END_TXN: 4}
+"""The versions that know TRANSACTION_ABORTABLE (KIP-890)."""
 
 
 class House(Protocol):
@@ -73,6 +84,7 @@ class House(Protocol):
     cluster: Cluster
     rules: TopicRules
     rewriter: Rewriter
+    transactions: Transactions
 
     def when_ports_are_open(self, then: Callable[[], None]) -> None:
         """Call ``then`` once every node that is known has its port, or could get none."""
@@ -91,6 +103,7 @@ class Session:
         self._house, self._node = house, node
         self._link: Link | None = None
         self._versions: Versions = {}
+        self._features = Features()
         self._waiting: list[Callable[[Link], None]] = []
         """What goes on once the link is ready."""
         self._carries_unanswered = False
@@ -123,6 +136,13 @@ class Session:
             self._with_link(lambda link: self._tell_versions(ticket, version, correlation_id), now)
         elif key == PRODUCE:
             self._produce(ticket, version, correlation_id, frame, now)
+        elif key == INIT_PRODUCER_ID:
+            asked: InitProducerIdRequest = parse_request(frame).message
+            self._forward(frame, partial(self._producer_id, ticket, version, asked), now)
+        elif key == ADD_PARTITIONS_TO_TXN:
+            self._add_partitions(ticket, version, correlation_id, frame, now)
+        elif key == END_TXN:
+            self._end_transaction(ticket, version, correlation_id, frame, now)
         elif read := _DECODED.get(key):
             self._forward(frame, partial(read, self, ticket, version), now)
         else:
@@ -143,7 +163,7 @@ class Session:
 
     def _ready(self, now: float) -> None:
         assert self._link is not None, "a link that is ready was made"
-        self._versions = self._link.versions
+        self._versions, self._features = self._link.versions, self._link.features
         waiting, self._waiting = self._waiting, []
         for then in waiting:
             then(self._link)
@@ -197,7 +217,17 @@ class Session:
         self._answer(ticket, len(frame).to_bytes(4, "big") + frame)
 
     def _tell_versions(self, ticket: int, version: int, correlation_id: int) -> None:
-        answer = ApiVersionsResponse(error_code=0, api_keys=_ranges(offered(self._versions)))
+        versions, features = offered(self._versions), self._features
+        answer = ApiVersionsResponse(
+            error_code=0,
+            api_keys=_ranges(versions),
+            finalized_features_epoch=features.epoch,
+            finalized_features=tuple(
+                FinalizedFeatureKey(name=name, max_version_level=level, min_version_level=level)
+                for name, level in features.levels.items()
+                if offers_feature(name, versions)
+            ),
+        )
         self._answer(ticket, build_response(answer, version, correlation_id))
 
     def _metadata(self, ticket: int, version: int, frame: bytes, now: float) -> None:
@@ -224,11 +254,54 @@ class Session:
                 self._house.ask_for_nodes()
         self._answer(ticket, build_response(answer, version, correlation_id))
 
-    def _producer_id(self, ticket: int, version: int, frame: bytes, now: float) -> None:
+    def _producer_id(self, ticket: int, version: int, request: InitProducerIdRequest, frame: bytes, now: float) -> None:
         _, answer = parse_response(InitProducerIdResponse, version, frame)
         if answer.error_code == 0:
-            self._house.rewriter.allocated(answer.producer_id)
+            producer_id, transactional_id = answer.producer_id, request.transactional_id
+            if transactional_id is None:
+                self._house.rewriter.allocated(producer_id)
+            else:
+                self._house.transactions.initialized(transactional_id, producer_id, answer.producer_epoch, now)
         self._pass_back(ticket, frame, now)
+
+    # -- transactions
+
+    def _add_partitions(self, ticket: int, version: int, correlation_id: int, frame: Buffer, now: float) -> None:
+        request = parse_request(frame)
+        asked: AddPartitionsToTxnRequest = request.message
+        if not any(self._house.rules.rewrites(topic.name) for topic in asked.v3_and_below_topics):
+            self._forward(frame, partial(self._pass_back, ticket), now)
+            return
+
+        def arrived(frame: bytes, now: float) -> None:
+            answer = parse_response(AddPartitionsToTxnResponse, version, frame)[1]
+            self._answer(ticket, build_response(narrowed(asked, answer), version, correlation_id))
+
+        def go_on(widened: AddPartitionsToTxnRequest, now: float) -> None:
+            frame = build_request(widened, version, correlation_id, request.header.client_id)[4:]
+            self._forward(frame, arrived, now)
+
+        def refuse(answer: AddPartitionsToTxnResponse) -> None:
+            self._answer(ticket, build_response(answer, version, correlation_id))
+
+        self._house.transactions.widen(asked, self._contained(go_on), refuse, now)
+
+    def _end_transaction(self, ticket: int, version: int, correlation_id: int, frame: Buffer, now: float) -> None:
+        request: EndTxnRequest = parse_request(frame).message
+
+        def arrived(frame: bytes, now: float) -> None:
+            self._house.transactions.ended(request, parse_response(EndTxnResponse, version, frame)[1], now)
+            self._pass_back(ticket, frame, now)
+
+        def go_on(now: float) -> None:
+            if not self.closed:
+                self._forward(frame, arrived, now)
+
+        def refuse() -> None:
+            code = TransactionAbortable.code if version >= ABORTABLE_SINCE[END_TXN] else InvalidTxnState.code
+            self._answer(ticket, build_response(EndTxnResponse(error_code=code), version, correlation_id))
+
+        self._house.transactions.end(request, self._contained(go_on), refuse, now)
 
     # -- Produce
 
@@ -261,7 +334,6 @@ class Session:
             gathering.answer_if_complete()
 
     def _rewrite(self, message: ProduceRequest, gathering: "Gathering", now: float) -> None:
-        transactional = message.transactional_id is not None
         for topic in message.topic_data:
             if not self._house.rules.rewrites(topic.name):
                 continue
@@ -270,7 +342,16 @@ class Session:
                 answered: Answered = self._contained(heard) if message.acks else self._unheard
                 if message.acks in (-1, 0, 1):
                     self._house.rewriter.offer(
-                        topic.name, each.index, each.records, transactional, self.client, answered, now
+                        Offer(
+                            topic.name,
+                            each.index,
+                            each.records or b"",
+                            message.transactional_id,
+                            gathering.version,
+                            self.client,
+                            answered,
+                        ),
+                        now,
                     )
                 else:
                     answered(Outcome(InvalidRequiredAcks.code), now)
@@ -303,7 +384,6 @@ class Session:
 _DECODED = {
     METADATA: Session._metadata,
     FIND_COORDINATOR: Session._coordinator,
-    INIT_PRODUCER_ID: Session._producer_id,
 }
 
 
@@ -331,9 +411,12 @@ class Gathering:
 
     def settle(self, topic: str, partition: int, outcome: Outcome, now: float) -> None:
         """The proxy has done with one partition."""
+        code = outcome.error_code
+        if code == TransactionAbortable.code and self.version < ABORTABLE_SINCE[PRODUCE]:
+            code = InvalidTxnState.code  # of the older ones that which has clients abort
         self._settled[topic, partition] = PartitionProduceResponse(
             index=partition,
-            error_code=outcome.error_code,
+            error_code=code,
             base_offset=outcome.base_offset,
             error_message=outcome.error_message,
         )

@@ -19,6 +19,9 @@ Rules:
   know.
 - The epoch is the proxy's own. A client that raises its epoch in one partition may still repeat an old batch in
   another, and both may go to the same partition here.
+- In transactions the epoch is the client's, because upstream's coordinator gave it. What follows a refused batch gets
+  its sequence then, as clients do it themselves, where it is sure that none of them is stored. Otherwise the numbers of
+  this epoch are lost: the transaction cannot be committed, and nothing more is sent before the next epoch.
 
 Source: ProducerStateManager.java, ProducerAppendInfo.java (NUM_BATCHES_TO_RETAIN = 5).
 """
@@ -31,6 +34,7 @@ from typing import TYPE_CHECKING
 from ottla.codec.wire import NO_UUID
 from ottla.errors import (
     BY_CODE,
+    ConcurrentTransactions,
     CorruptMessage,
     DuplicateSequenceNumber,
     InvalidProducerEpoch,
@@ -42,6 +46,7 @@ from ottla.errors import (
     ProducerFenced,
     RecordListTooLarge,
     RequestTimedOut,
+    TransactionAbortable,
     UnknownProducerId,
     UnknownServerError,
     UnknownTopicId,
@@ -70,10 +75,14 @@ SEQUENCE_LOST = frozenset(
     )
 )
 """Upstream's idea of the producer differs from the proxy's."""
-SURELY_NOT_STORED = frozenset(each.code for each in (NotEnoughReplicas, CorruptMessage, UnknownTopicId))
+SURELY_NOT_STORED = frozenset(
+    each.code for each in (NotEnoughReplicas, CorruptMessage, UnknownTopicId, ConcurrentTransactions)
+)
 """Retriable errors that say that nothing was stored. Others, NOT_LEADER_OR_FOLLOWER too, can come after the append."""
 TOO_LARGE = frozenset(each.code for each in (MessageTooLarge, RecordListTooLarge))
 WITHDRAWN = Result(OutOfOrderSequenceNumber.code, message="a batch before it failed")
+ABORTED = Result(TransactionAbortable.code, message="the transaction is aborted")
+OVERTAKEN = Result(InvalidProducerEpoch.code, message="the producer has gone on in another epoch")
 
 Settled = list[tuple[Part, Result]]
 
@@ -83,6 +92,8 @@ class Stream:
 
     Attributes:
         topic_id: `NO_UUID` while it is not known.
+        transactional: the epoch is the client's.
+        lost: it cannot be known in this epoch which sequence is next.
         sent: numbered and not settled, in the order of their sequences; some may not have been sent yet.
         waiting: not numbered yet.
         in_flight: how many of ``sent`` wait for an answer.
@@ -102,6 +113,7 @@ class Stream:
         "in_flight",
         "last_error",
         "last_offset",
+        "lost",
         "next_sequence",
         "partition",
         "patient",
@@ -109,11 +121,20 @@ class Stream:
         "sent_at",
         "topic",
         "topic_id",
+        "transactional",
         "waiting",
     )
 
-    def __init__(self, topic: str, partition: int, epoch: int = 0, topic_id: "UUID" = NO_UUID) -> None:
-        self.topic, self.partition, self.topic_id = topic, partition, topic_id
+    def __init__(
+        self,
+        topic: str,
+        partition: int,
+        epoch: int = 0,
+        topic_id: "UUID" = NO_UUID,
+        *,
+        transactional: bool = False,
+    ) -> None:
+        self.topic, self.partition, self.topic_id, self.transactional = topic, partition, topic_id, transactional
         self.sent: deque[Batch] = deque()
         self.waiting: deque[Part] = deque()
         self.in_flight = 0
@@ -125,7 +146,14 @@ class Stream:
         self._begin(epoch)
 
     def _begin(self, epoch: int) -> None:
-        self.epoch, self.next_sequence, self._known = epoch, 0, False
+        self.epoch, self.next_sequence, self._known, self.lost = epoch, 0, False, False
+
+    def _lose_count(self) -> None:
+        """The numbers of this epoch are of no use any more."""
+        if self.transactional:
+            self.lost = True
+        else:
+            self._begin(self.epoch + 1)
 
     @property
     def idle(self) -> bool:
@@ -156,7 +184,7 @@ class Stream:
 
     def may_send(self) -> bool:
         """Whether `next` would give a batch."""
-        if self.broken or (self.in_flight and not self._known):
+        if self.broken or self.lost or (self.in_flight and not self._known):
             return False
         for batch in self.sent:
             if batch.refused:
@@ -183,7 +211,7 @@ class Stream:
 
     def _numbered(self, producer_id: int, limit: int) -> Batch:
         parts = self._fitting(limit)
-        count, data = built(parts, producer_id, self.epoch, self.next_sequence)
+        count, data = built(parts, producer_id, self.epoch, self.next_sequence, transactional=self.transactional)
         return self.number(count, data)
 
     def _fitting(self, limit: int) -> list[Part]:
@@ -269,6 +297,8 @@ class Stream:
         if batch.uncertain:
             message = f"{broker_error(code).name}: upstream no longer knows whether it stored this batch"
             return self._give_up(batch, Result(code, message=message, doubtful=True))
+        if self.transactional:
+            return self._give_up(batch, Result(code))
         batch.refused = True
         self._failed(batch, code, uncertain=False)
         return []
@@ -303,7 +333,11 @@ class Stream:
     def mend(self) -> Settled:
         """Go on after a failure; nothing is in flight. Which parts are withdrawn."""
         self.broken = self.patient = self._known = False
-        return self.start_over() if self.sent and self.sent[0].refused else []
+        if not self.sent or not self.sent[0].refused:
+            return []
+        if self.transactional and (doubt := next((each for each in self.sent if each.uncertain), None)):
+            return self._give_up(doubt, Result(self.last_error, message=_BEHIND, doubtful=True))
+        return self.start_over()
 
     def expire(self, result: Result) -> Settled:
         """What has waited longest comes to no end in time; nothing is in flight, or ``result`` is doubtful."""
@@ -317,11 +351,17 @@ class Stream:
         return [(part, result) for part in parts]
 
     def start_over(self) -> Settled:
-        """Have what is not settled numbered anew, in another epoch; nothing is in flight."""
-        parts = [part for batch in self.sent if not batch.stored for part in batch.parts]
+        """Have what is not settled numbered anew, in another epoch; nothing is in flight.
+
+        In a transaction that is in the same epoch, from the first on that is not stored.
+        """
+        unsettled = [batch for batch in self.sent if not batch.stored]
         self.sent.clear()
-        self.waiting.extendleft(reversed(parts))
-        self._begin(self.epoch + 1)
+        self.waiting.extendleft(reversed([part for batch in unsettled for part in batch.parts]))
+        if not self.transactional:
+            self._begin(self.epoch + 1)
+        elif unsettled:
+            self.next_sequence = unsettled[0].sequence
         return self.withdraw()
 
     def withdraw(self) -> Settled:
@@ -342,12 +382,29 @@ class Stream:
                 given_up += [(part, result) for part in each.parts]
             elif not each.stored:
                 kept += each.parts
+        self.waiting.extendleft(reversed(kept))
+        self._forget_what_is_sent()
+        self._lose_count()
+        if self.lost:
+            given_up += [(part, WITHDRAWN) for part in self.waiting]
+            self.waiting.clear()
+        return given_up
+
+    def _forget_what_is_sent(self) -> None:
         self.sent.clear()
         self.in_flight = 0
-        self.waiting.extendleft(reversed(kept))
         self.broken = self.patient = False
         self.failures, self.last_error = 0, LeaderNotAvailable.code
-        self._begin(self.epoch + 1)
+
+    def overtaken(self, epoch: int) -> Settled:
+        """The client goes on in another epoch: what is of the one before comes to no other end."""
+        given_up = [(part, OVERTAKEN) for batch in self.sent if not batch.stored for part in batch.parts]
+        given_up += [(part, OVERTAKEN) for part in self.waiting]
+        for batch in self.sent:
+            batch.over = True
+        self.waiting.clear()
+        self._forget_what_is_sent()
+        self._begin(epoch)
         return given_up
 
     def described(self, topic_id: "UUID") -> Settled:
@@ -356,7 +413,8 @@ class Stream:
         if NO_UUID in (old, topic_id) or old == topic_id:
             return []
         self.last_offset = -1
-        lost = next((each for each in self.sent if not each.stored and each.uncertain and each.named), None)
+        unsettled = (each for each in self.sent if not each.stored)
+        lost = next((each for each in unsettled if self.transactional or (each.uncertain and each.named)), None)
         if lost is not None:
             return self._give_up(lost, Result(UnknownTopicOrPartition.code, message=_RECREATED, doubtful=True))
         return self.start_over()
@@ -374,6 +432,7 @@ class Stream:
 
 
 _FALSE_DUPLICATE = "upstream took new records for others that it had stored already"
+_BEHIND = "upstream did not say whether it stored this batch, which came behind one that it refused"
 _RECREATED = "the topic was deleted and created again while these records were on their way"
 
 

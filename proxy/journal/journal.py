@@ -23,6 +23,7 @@ from ottla.proxy.journal.notes import (
     NotedSent,
     NotedStream,
     NotedTopic,
+    NotedTransaction,
     NotedUnderWay,
     NotedUnstored,
     NotedWindow,
@@ -31,7 +32,7 @@ from ottla.proxy.journal.notes import (
 if TYPE_CHECKING:
     from ottla.codec.records import RecordBatch
     from ottla.proxy.batches import Part, Result
-    from ottla.proxy.lent import Producer
+    from ottla.proxy.lent import Producer, Transaction
     from ottla.proxy.producers import KnownProducer, Producers, Window
     from ottla.proxy.routing import Routes
     from ottla.proxy.streams import Stream
@@ -74,6 +75,7 @@ class Journal:
         self._batches: list[NotedBatch] = []
         self._windows: dict[tuple[int, Place], Window[Any]] = {}
         self._streams: dict[tuple[int, Place], Stream] = {}
+        self._transactions: dict[int, Transaction] = {}
         self._segment, self._size, self._limit, self._least = segment, 0, segment_bytes, segment_bytes
         self._known: Producers[Any] | None = None
         self._pins: Callable[[], dict[str, Routes]] = dict
@@ -94,6 +96,7 @@ class Journal:
         for changed in (self._windows, self._streams):
             for key in [key for key in changed if key[0] == producer_id]:
                 del changed[key]
+        self._transactions.pop(producer_id, None)
 
     def pinned(self, topic: str, routes: "Routes") -> None:
         self._topics[topic] = routes
@@ -110,12 +113,25 @@ class Journal:
     def stream(self, producer_id: int, stream: "Stream") -> None:
         self._streams[producer_id, (stream.topic, stream.partition)] = stream
 
+    def transaction(self, producer: "Producer") -> None:
+        """What is known of a producer's transactions has changed."""
+        assert producer.producer_id is not None and producer.transaction is not None, "it is a client's"
+        self._transactions[producer.producer_id] = producer.transaction
+
     # -- out
 
     def take(self) -> Store | None:
         """What is to be stored now."""
-        changed = self._producers or self._forgotten or self._topics or self._batches or self._windows or self._streams
-        if not changed and self._copying is None:
+        changed = (
+            self._producers,
+            self._forgotten,
+            self._topics,
+            self._batches,
+            self._windows,
+            self._streams,
+            self._transactions,
+        )
+        if not any(changed) and self._copying is None:
             return None
         copied = self._copying is not None and self._copy()
         entry = Entry(
@@ -125,8 +141,9 @@ class Journal:
             batches=tuple(self._batches),
             windows=tuple(_window(*key, window) for key, window in self._windows.items()),
             streams=tuple(_stream(key[0], stream) for key, stream in self._streams.items()),
+            transactions=tuple(_transaction(*each) for each in self._transactions.items()),
         )
-        for each in (self._producers, self._forgotten, self._topics, self._batches, self._windows, self._streams):
+        for each in changed:
             each.clear()
         data = framed(build(entry, 0))
         stored = Store(self._segment, data, self._segment if copied else 0)
@@ -172,6 +189,9 @@ class Journal:
         for place, stream in producer.streams.items():
             self._streams[producer.producer_id, place] = stream
             size += 100
+        if producer.transaction is not None:
+            self._transactions[producer.producer_id] = producer.transaction
+            size += 100
         return size
 
 
@@ -207,6 +227,7 @@ def _stream(producer_id: int, stream: "Stream") -> NotedStream:
         topic_id=stream.topic_id,
         epoch=stream.epoch,
         next_sequence=stream.next_sequence,
+        lost=stream.lost,
         last_offset=stream.last_offset,
         sent=tuple(
             NotedSent(
@@ -246,6 +267,20 @@ def _window(producer_id: int, place: Place, window: "Window[Any]") -> NotedWindo
         stored=stored,
         others=others,
         unknown=unknown,
+    )
+
+
+def _transaction(producer_id: int, transaction: "Transaction") -> NotedTransaction:
+    failure = transaction.failure
+    return NotedTransaction(
+        producer_id=producer_id,
+        transactional_id=transaction.transactional_id,
+        epoch=transaction.epoch,
+        implicit=transaction.implicit,
+        failed=failure is not None,
+        error_code=failure.error_code if failure else 0,
+        message=failure.message if failure else None,
+        over=transaction.over,
     )
 
 

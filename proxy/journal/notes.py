@@ -76,6 +76,7 @@ class NotedStream:
     topic_id: UUID = wire(Uuid, default=NO_UUID)
     epoch: int = wire(Int32)
     next_sequence: int = wire(Int32)
+    lost: bool = wire(Boolean)
     last_offset: int = wire(Int64)
     sent: tuple[NotedSent, ...] = wire(Array(NotedSent))
     waiting: tuple[NotedPart, ...] = wire(Array(NotedPart))
@@ -133,6 +134,21 @@ class NotedWindow:
     """Fingerprints of records of refused batches: that are stored, that are not, of which nobody knows."""
 
 
+@struct
+class NotedTransaction:
+    """What is known of the transactions of a producer in one epoch."""
+
+    producer_id: int = wire(Int64)
+    transactional_id: str = wire(String)
+    epoch: int = wire(Int16)
+    implicit: bool = wire(Boolean)
+    failed: bool = wire(Boolean)
+    """The one that is open has to be aborted."""
+    error_code: int = wire(Int16)
+    message: str | None = wire(String, null="0+")
+    over: bool = wire(Boolean)
+
+
 @message(key=0, versions="0", flexible="0+")
 class Entry:
     """
@@ -147,3 +163,4 @@ class Entry:
     batches: tuple[NotedBatch, ...] = wire(Array(NotedBatch), default=())
     windows: tuple[NotedWindow, ...] = wire(Array(NotedWindow), default=())
     streams: tuple[NotedStream, ...] = wire(Array(NotedStream), default=())
+    transactions: tuple[NotedTransaction, ...] = wire(Array(NotedTransaction), default=())

@@ -21,9 +21,11 @@ from ottla.proxy.journal.notes import (
     NotedPart,
     NotedStream,
     NotedTopic,
+    NotedTransaction,
     NotedUnderWay,
     NotedWindow,
 )
+from ottla.proxy.lent import Transaction
 from ottla.proxy.producers import Outcome, Window
 from ottla.proxy.routing import Routes
 from ottla.proxy.streams import Stream
@@ -31,6 +33,7 @@ from ottla.proxy.streams import Stream
 if TYPE_CHECKING:
     from ottla.proxy.delivery import Delivery
     from ottla.proxy.produce import ClientBatch, Rewriter
+    from ottla.proxy.topics import Topics
 
 Place = tuple[str, int]
 
@@ -47,6 +50,7 @@ class Noted:
     batches: dict[int, NotedBatch] = field(default_factory=dict)
     windows: dict[int, dict[Place, NotedWindow]] = field(default_factory=lambda: defaultdict(dict))
     streams: dict[int, dict[Place, NotedStream]] = field(default_factory=lambda: defaultdict(dict))
+    transactions: dict[int, NotedTransaction] = field(default_factory=dict)
 
     def take(self, data: bytes) -> None:
         """One more entry.
@@ -76,8 +80,10 @@ class Noted:
                     self.batches.pop(number, None)
         for stream in entry.streams:
             self.streams[stream.producer_id][stream.topic, stream.partition] = stream
+        for transaction in entry.transactions:
+            self.transactions[transaction.producer_id] = transaction
         for producer_id in entry.forgotten:
-            for known in (self.producers, self.windows, self.streams):
+            for known in (self.producers, self.windows, self.streams, self.transactions):
                 known.pop(producer_id, None)
 
     @property
@@ -98,16 +104,18 @@ def noted(entries: Iterable[bytes]) -> Noted:
     return found
 
 
-def restore(found: Noted, rewriter: "Rewriter", delivery: "Delivery", now: float) -> None:
+def restore(found: Noted, topics: "Topics", rewriter: "Rewriter", delivery: "Delivery", now: float) -> None:
     """Bring those of a new machine to where the journal has left another's.
 
     Raises:
         DecodeError: the journal contradicts itself.
     """
     for name, topic in found.topics.items():
-        rewriter.pin(name, Routes(topic.topic_id, topic.partitions, topic.partitioner))
+        topics.pin(name, Routes(topic.topic_id, topic.partitions, topic.partitioner))
     for producer_id in found.producers:
         producer = rewriter.producers.allocated(producer_id)
+        if (transaction := found.transactions.get(producer_id)) is not None:
+            producer.transaction = _transaction(transaction)
         batches: dict[int, ClientBatch] = {}
         for place, window in found.windows.get(producer_id, {}).items():
             own = producer.windows[place] = _window(window)
@@ -119,12 +127,17 @@ def restore(found: Noted, rewriter: "Rewriter", delivery: "Delivery", now: float
                 batches[restored.number] = restored
                 own.under_way.append(restored)
         for place, each in found.streams.get(producer_id, {}).items():
-            producer.streams[place] = _stream(each, batches, now)
+            producer.streams[place] = _stream(each, batches, producer.transaction is not None, now)
         for stream in list(producer.streams.values()):
             if not stream.idle:
                 delivery.resume(producer, stream, now)
         for restored_window in producer.windows.values():
             rewriter.resume(restored_window, now)
+
+
+def _transaction(noted: NotedTransaction) -> Transaction:
+    failure = Result(noted.error_code, message=noted.message) if noted.failed else None
+    return Transaction(noted.transactional_id, noted.epoch, noted.implicit, failure, noted.over)
 
 
 def _window(noted: NotedWindow) -> "Window[ClientBatch]":
@@ -158,8 +171,9 @@ def _part(batch: "ClientBatch", partition: int, first: int, count: int, alone: b
     return Part(batch, partition, records, size, kind, now, whole, first, alone)
 
 
-def _stream(noted: NotedStream, batches: "dict[int, ClientBatch]", now: float) -> Stream:
-    stream = Stream(noted.topic, noted.partition, noted.epoch, noted.topic_id)
+def _stream(noted: NotedStream, batches: "dict[int, ClientBatch]", transactional: bool, now: float) -> Stream:
+    stream = Stream(noted.topic, noted.partition, noted.epoch, noted.topic_id, transactional=transactional)
+    stream.lost = noted.lost
 
     def parts(of: Iterable[NotedPart]) -> list[Part]:
         found = []
@@ -174,7 +188,9 @@ def _stream(noted: NotedStream, batches: "dict[int, ClientBatch]", now: float) -
     sent = []
     for each in noted.sent:
         own = parts(each.parts)
-        data = built(own, noted.producer_id, noted.epoch, each.sequence)[1] if own and not each.refused else b""
+        data = b""
+        if own and not each.refused:
+            data = built(own, noted.producer_id, noted.epoch, each.sequence, transactional=transactional)[1]
         batch = Batch(own, data, each.sequence)
         batch.stored, batch.refused, batch.named = each.stored, each.refused, each.named
         batch.tries, batch.uncertain = 1, each.uncertain

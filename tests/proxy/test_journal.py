@@ -248,7 +248,7 @@ def test_the_number_of_partitions_stays_pinned(world: World) -> None:
     world.upstream.leaders["flights", 6] = 0
     world.restart()
     assert code(world, batch([(key_at(1), b"2")], producer, 0, 1)) == 0
-    assert world.core.rewriter.pins["flights"].partitions == 6
+    assert world.core.topics.pins["flights"].partitions == 6
 
 
 def test_the_journal_is_bounded(world: World) -> None:

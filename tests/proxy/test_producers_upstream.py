@@ -37,7 +37,7 @@ def test_a_clients_own_producer_id_goes_upstream_with_numbers_for_each_destinati
     for sequence in range(3):
         data = batch([(key_at(sequence % 2), b"x")], producer, 0, sequence)
         assert world.produce(1, {("flights", 5): data}).code == 0
-    assert numbers(world) == [(producer, 0, 0), (producer, 0, 0), (producer, 0, 1)]
+    assert numbers(world) == [(producer, 1, 0), (producer, 1, 0), (producer, 1, 1)]
 
 
 def test_a_partition_that_is_slow_delays_only_those_who_send_to_it() -> None:
@@ -82,7 +82,7 @@ def test_behind_a_refused_batch_the_numbers_begin_anew_in_another_epoch() -> Non
     world.upstream.errors["flights", 0] += [TopicAuthorizationFailed.code]
     assert world.produce(1, {("flights", 0): batch([(key_at(0), b"x")], producer, 0, 0)}).code == 29
     assert world.produce(1, {("flights", 0): batch([(key_at(0), b"x")], producer, 0, 0)}).code == 0
-    assert numbers(world) == [(producer, 0, 0), (producer, 1, 0)]
+    assert numbers(world) == [(producer, 1, 0), (producer, 2, 0)]
 
 
 def test_what_is_too_large_for_upstream_goes_in_parts() -> None:

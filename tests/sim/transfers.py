@@ -200,7 +200,7 @@ class Teller:
             self._failed(told)
             calm = self.world.options.delivery_timeout >= 5 and self.timeout > 10 and not self.fenced
             calm = calm and all(each.kind != "swallow" for each in self.world.faults)  # which is noticed late
-            if in_peace and calm and error is None:
+            if in_peace and calm and error is None and not self.world.forgetful:
                 raise Violation(FAILS, f"{written.name}: {told}") from told
         features[f"a transaction is {written.outcome}"] += 1
         self.settled |= in_peace and bool(core.committed) and bool(written.values)
@@ -215,7 +215,7 @@ class Teller:
         topic = chance.choice(list(world.topics))
         place: Place = (topic, chance.randrange(world.topics[topic]))
         value = f"{written.name}.{leg}".encode() + b"." * chance.choice((0, 0, 100, 900))
-        record = PendingRecord(topic, value, None, place[1], (), 1000)
+        record = world.record(place, value)
         cancel = self._impatience()
         way = chance.choice(("send_soon", "send_soon", "send_soon", "send", "send_nowait", "called back"))
         written.perhaps.append((place, value))
@@ -303,6 +303,8 @@ class Transfers:
     """Faults that are this world's, and come twice as often as others."""
     RELEASES: tuple[str, ...] = ("2.8", "3.9", "3.9", "4.3", "4.3", "4.3", BROKERLITE, BROKERLITE)
     """Of Kafka, that the model cluster may be; or brokerlite."""
+    forgetful = False
+    """A transaction may fail because what was known of its producer is forgotten."""
     SETTLES = True
     """Tellers go on until a transaction is committed in which nothing went wrong any more."""
 
@@ -310,7 +312,7 @@ class Transfers:
         self.seed, self.chance, self.clock = seed, Random(seed), Clock()
         chance = self.chance
         self.history = History(self.clock, told)
-        self.topics = {"a": chance.randint(1, 3), "b": chance.randint(1, 2)}
+        self.topics = self._drawn_topics()
         self.network = Network(self.clock, Random(seed + 1), self.history)
         self.nodes = chance.choice((1, 2, 3, 3))
         self.release = chance.choice(self.RELEASES)
@@ -341,11 +343,18 @@ class Transfers:
             self.ledger.astray = self.brokers.astray
         self.brokers.appended, self.brokers.answered = self.ledger.appended, self._answered
         self.tellers: list[Teller] = []
-        self._initialized: defaultdict[str, list[tuple[str, int, int]]] = defaultdict(list)
-        """Per transactional id, the clients that were initialized, or are to be, each with its id and epoch."""
+        self._initialized: defaultdict[str, list[tuple[int, int]]] = defaultdict(list)
+        """Per transactional id, the id and epoch of each that was initialized, or is to be."""
         self.seen: Seen | None = None
         said = f"{self.nodes} nodes of {self.release}, version {self.version}, {self.topics}, {self.options}"
         self.say("#", f"seed {seed}", said)
+
+    def _drawn_topics(self) -> dict[str, int]:
+        return {"a": self.chance.randint(1, 3), "b": self.chance.randint(1, 2)}
+
+    def record(self, place: Place, value: bytes) -> PendingRecord:
+        """A record that has to come to a partition."""
+        return PendingRecord(place[0], value, None, place[1], (), 1000)
 
     def _model(self) -> ModelBrokers:
         brokers = ModelBrokers(
@@ -488,7 +497,7 @@ class Transfers:
         if isinstance(request, InitProducerIdRequest) and isinstance(answer, InitProducerIdResponse):
             self.ledger.initialized(request, answer)
             if answer.error_code in (0, ConcurrentTransactions.code, NotCoordinator.code):  # which has moved by now
-                given = (client, answer.producer_id, answer.producer_epoch)
+                given = answer.producer_id, answer.producer_epoch
                 self._initialized[request.transactional_id or ""].append(given)
 
     def _delivered(self, link: Link, request: Any, answer: Any) -> None:
@@ -497,7 +506,7 @@ class Transfers:
         if self.upgrades and isinstance(answer, EndTxnResponse) and not answer.error_code:
             self._upgrade()
         if isinstance(answer, InitProducerIdResponse) and not answer.error_code:
-            given = (link.client.name, answer.producer_id, answer.producer_epoch)
+            given = answer.producer_id, answer.producer_epoch
             for teller in [each for each in self.tellers if each.process is link.client]:
                 teller.since = self._initialized[teller.transactional_id].index(given)
 

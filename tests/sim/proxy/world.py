@@ -9,7 +9,7 @@ Promises:
 """
 
 import traceback
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable
 from contextlib import nullcontext
 from functools import partial
@@ -22,6 +22,7 @@ from ottla.errors import DuplicateSequenceNumber, InvalidRecord, TopicAuthorizat
 from ottla.proxy import delivery
 from ottla.proxy.batches import Part
 from ottla.proxy.config import ProxyConfig, parse_rule
+from ottla.proxy.produce import Rewriter
 from ottla.proxy.producers import Window
 from ottla.proxy.streams import Stream
 from ottla.sdk.options import Options
@@ -205,7 +206,7 @@ class Simulation:
 
     def run(self) -> Result:
         violation = None
-        with logged_to(None), changed((delivery, "LONG_REST", lambda _: REST), *self._counted()):
+        with logged_to(None), changed((delivery, "LONG_REST", lambda _: REST), *counted(self.cluster.data.features)):
             try:
                 self.proxy.start()
                 self._people()
@@ -232,31 +233,6 @@ class Simulation:
             self.network.requests,
             features,
         )
-
-    def _counted(self) -> list[tuple[Any, str, Change]]:
-        """Note how often the proxy does what it seldom does."""
-        features = self.cluster.data.features
-
-        def when(text: str, seen: Callable[[Any], object]) -> Change:
-            def change(original: Any) -> Any:
-                def noted(*given: Any, **named: Any) -> Any:
-                    result = original(*given, **named)
-                    features[text] += bool(seen(result))
-                    return result
-
-                return noted
-
-            return change
-
-        return [
-            (Stream, "start_over", when("what follows a refused batch is numbered anew", lambda _: True)),
-            (Stream, "_give_up", when("nobody can know what became of a batch", bool)),
-            (Stream, "withdraw", when("records are withdrawn", bool)),
-            (Part, "halves", when("a part is sent in two", bool)),
-            (Window, "look_up", when("a batch comes again", lambda found: found is not None)),
-            (Window, "failed", when("a batch is refused with others behind it", lambda found: len(found) > 1)),
-            (Window, "stored_already", when("records that are stored already come again", bool)),
-        ]
 
     def _come_to_rest(self) -> None:
         until = self.clock.now + 30.0
@@ -310,6 +286,34 @@ class Simulation:
         if topic in self.cluster.ids:
             self.cluster.delete(topic)
             self.clock.later(pause if self.chance.random() < 0.7 else 0.0, partial(self.cluster.create, topic))
+
+
+def counted(features: Counter[str]) -> list[tuple[Any, str, Change]]:
+    """Note how often the proxy does what it seldom does."""
+
+    def when(text: str, seen: Callable[[Any], object]) -> Change:
+        def change(original: Any) -> Any:
+            def noted(*given: Any, **named: Any) -> Any:
+                result = original(*given, **named)
+                features[text] += bool(seen(result))
+                return result
+
+            return noted
+
+        return change
+
+    return [
+        (Stream, "start_over", when("what follows a refused batch is numbered anew", lambda _: True)),
+        (Stream, "_give_up", when("nobody can know what became of a batch", bool)),
+        (Stream, "withdraw", when("records are withdrawn", bool)),
+        (Part, "halves", when("a part is sent in two", bool)),
+        (Stream, "_lose_count", when("a transaction loses the count of a partition", lambda _: True)),
+        (Stream, "overtaken", when("a transaction is overtaken with records under way", bool)),
+        (Rewriter, "withdraw", when("records of a transaction are withdrawn", lambda _: True)),
+        (Window, "look_up", when("a batch comes again", lambda found: found is not None)),
+        (Window, "failed", when("a batch is refused with others behind it", lambda found: len(found) > 1)),
+        (Window, "stored_already", when("records that are stored already come again", bool)),
+    ]
 
 
 class Upstream:

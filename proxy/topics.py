@@ -1,0 +1,140 @@
+"""Topics that have a rule: where their keys go, and what waits until upstream has described one."""
+
+import logging
+from collections import deque
+from collections.abc import Callable, Set
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from ottla.codec.apis.metadata import MetadataResponse
+from ottla.codec.wire import NO_UUID
+from ottla.proxy.cluster import Cluster
+from ottla.proxy.contained import contained
+from ottla.proxy.control import Control
+from ottla.proxy.routing import Routes, TopicRules, routes
+
+if TYPE_CHECKING:
+    from ottla.proxy.journal.journal import Journal
+
+log = logging.getLogger("ottla.proxy")
+
+METADATA_WAIT = 15.0
+"""Seconds that records wait for the number of their topic's partitions."""
+
+
+@dataclass(slots=True)
+class _Waiting:
+    """What waits until a topic is described."""
+
+    deadline: float
+    go_on: Callable[[float], None]
+    give_up: Callable[[str, float], None]
+    """Called with a message, if it was not within `METADATA_WAIT`."""
+
+
+class Topics:
+    """What is known of the topics that have a rule."""
+
+    def __init__(self, rules: TopicRules, cluster: Cluster, control: Control, journal: "Journal | None") -> None:
+        self._rules, self._cluster, self._control, self._journal = rules, cluster, control, journal
+        self._routes: dict[str, Routes] = {}
+        self._alerted: set[tuple[str, int]] = set()
+        self._waiting: dict[str, deque[_Waiting]] = {}
+        """By topic."""
+
+    # -- what waits for them
+
+    def is_described(self, topic: str) -> bool:
+        """Nothing has to wait for upstream's description of a topic, nor is anything waiting."""
+        return self._cluster.is_described(topic) and topic not in self._waiting
+
+    def when_described(
+        self, topic: str, go_on: Callable[[float], None], give_up: Callable[[str, float], None], now: float
+    ) -> None:
+        """Call one of the two: ``go_on`` behind whatever waits for this topic already."""
+        if self.is_described(topic):
+            go_on(now)
+            return
+        self._control.request_topics(topic)
+        self._waiting.setdefault(topic, deque()).append(_Waiting(now + METADATA_WAIT, go_on, give_up))
+
+    def learned(self, metadata: MetadataResponse, now: float) -> None:
+        """Metadata has come: go on with what waited for it."""
+        for topic in metadata.topics:
+            if topic.name in self._routes:
+                self.ways(topic.name)
+        for name in [name for name in self._waiting if self._cluster.is_described(name)]:
+            for each in self._waiting.pop(name):
+                with contained("a topic is described"):
+                    each.go_on(now)
+
+    def expire(self, now: float) -> None:
+        """Give up what has waited too long for its topic."""
+        for topic, waiting in list(self._waiting.items()):
+            while waiting and waiting[0].deadline <= now:
+                with contained("a topic is not described"):
+                    waiting.popleft().give_up(f"upstream has not described {topic} within {METADATA_WAIT:g} s", now)
+            if not waiting:
+                del self._waiting[topic]
+        self._control.request_topics(*self._waiting)
+
+    @property
+    def deadline(self) -> float | None:
+        return min((waiting[0].deadline for waiting in self._waiting.values()), default=None)
+
+    # -- where their keys go
+
+    @property
+    def pins(self) -> dict[str, Routes]:
+        """Where the keys of rewritten topics go."""
+        return {topic: ways for topic, ways in self._routes.items() if self._rules.rewrites(topic)}
+
+    def pin(self, topic: str, ways: Routes) -> None:
+        """Have the keys of a topic go where they went, unless its rule has changed."""
+        rule = self._rules.of(topic)
+        if rule is not None and rule.partitioner == ways.partitioner and rule.partitions in (None, ways.partitions):
+            self._routes[topic] = ways
+
+    def ways(self, topic: str) -> Routes:
+        """Where the keys of a rewritten topic go, which is described."""
+        known, ways = self._cluster.topics[topic], self._routes.get(topic)
+        count = len(known.leaders)
+        if ways is not None and ways.topic_id == NO_UUID:
+            ways = replace(ways, topic_id=known.topic_id)  # it was learnt without its id
+            self._pinned(topic, ways)
+        if ways is None or ways.topic_id != known.topic_id:
+            rule = self._rules.of(topic)
+            assert rule is not None, "only topics with a rule come here"
+            ways = routes(rule, known.topic_id, count)
+            self._pinned(topic, ways)
+            log.info("partitions pinned", extra={"topic": topic, "partitions": ways.partitions})
+            if known.topic_id == NO_UUID:  # told by a client's old version of Metadata
+                self._control.request_topics(topic)
+        if count != ways.partitions and (topic, count) not in self._alerted:
+            self._alerted.add((topic, count))
+            what = "its keys go to the pinned number of them" if count > ways.partitions else "its records are refused"
+            log.error(
+                "a rewritten topic has another number of partitions than is pinned; %s",
+                what,
+                extra={"topic": topic, "pinned": ways.partitions, "partitions": count},
+            )
+        return ways
+
+    def partitions(self, topic: str) -> Set[int]:
+        """Those that a topic has, which is described."""
+        return self._cluster.topics[topic].leaders.keys()
+
+    def _pinned(self, topic: str, ways: Routes) -> None:
+        self._routes[topic] = ways
+        if self._journal is not None:
+            self._journal.pinned(topic, ways)
+
+    def observed(self, topic: str) -> Routes | None:
+        """Where the keys of an observed topic would go; ``None`` while that is not known."""
+        known, rule = self._cluster.topics.get(topic), self._rules.of(topic)
+        if known is None or rule is None:
+            return None
+        ways, count = self._routes.get(topic), len(known.leaders)
+        if ways is None or ways.partitions != (rule.partitions or count):
+            ways = self._routes[topic] = routes(rule, known.topic_id, count)
+        return ways

@@ -1,0 +1,204 @@
+"""Transactions that write to rewritten topics.
+
+A transactional producer keeps its id and its epoch upstream, because upstream's coordinator knows it by them, and
+speaks to that coordinator itself. The proxy sees to what it cannot know:
+
+Rules:
+- Where its records go. Up to version 1 of transactions the client's own AddPartitionsToTxn is widened to all partitions
+  to which keys of the topic go, and the answer is narrowed to those that the client has named. A second speaker at the
+  coordinator would collide with the client. The price is a marker in each of these partitions.
+- When all of it is settled. EndTxn waits until nothing of the transaction is under way; what is to be aborted is not
+  sent any more.
+- Whether it may be committed. Once records of it were refused, or nobody can know whether they are stored, its client
+  is told to abort, whatever it sends, and EndTxn refuses to commit. Nothing that the proxy does not know fences a
+  transactional producer: only its coordinator does.
+
+Source: KIP-98, KIP-360, KIP-890; TransactionManager.java, TransactionCoordinator.scala.
+"""
+
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING
+
+from ottla.codec.apis.add_partitions_to_txn import (
+    AddPartitionsToTxnPartitionResult,
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnResponse,
+    AddPartitionsToTxnTopic,
+    AddPartitionsToTxnTopicResult,
+)
+from ottla.codec.apis.end_txn import EndTxnRequest, EndTxnResponse
+from ottla.errors import OperationNotAttempted, UnknownTopicOrPartition
+from ottla.proxy.delivery import Delivery
+from ottla.proxy.lent import Transaction
+from ottla.proxy.produce import ClientBatch, Rewriter
+from ottla.proxy.producers import KnownProducer
+from ottla.proxy.routing import TopicRules
+from ottla.proxy.streams import ABORTED
+from ottla.proxy.topics import Topics
+
+if TYPE_CHECKING:
+    from ottla.proxy.journal.journal import Journal
+
+Known = KnownProducer[ClientBatch]
+
+
+class Transactions:
+    """The transactions of clients, as far as the proxy has to know of them."""
+
+    def __init__(
+        self, rules: TopicRules, topics: Topics, rewriter: Rewriter, delivery: Delivery, journal: "Journal | None"
+    ) -> None:
+        self._rules, self._topics, self._rewriter, self._delivery = rules, topics, rewriter, delivery
+        self._journal = journal
+
+    def initialized(self, transactional_id: str, producer_id: int, epoch: int, now: float) -> None:
+        """Upstream's coordinator gave a producer this id and epoch: what is of an earlier epoch is over."""
+        producer = self._rewriter.allocated(producer_id)
+        known = producer.transaction
+        if known is not None and known.epoch >= epoch:
+            return
+        producer.transaction = Transaction(transactional_id, epoch)
+        self._note(producer)
+        self._delivery.renew(producer, epoch, now)
+        self._rewriter.withdraw(producer, now, before=epoch)
+        if known is not None:
+            known.go_on(now)
+
+    def _note(self, producer: Known) -> None:
+        if self._journal is not None:
+            self._journal.transaction(producer)
+
+    def _of(self, producer_id: int, epoch: int) -> tuple[Known, Transaction] | None:
+        if producer_id not in self._rewriter.producers:
+            return None
+        producer = self._rewriter.producers.known(producer_id)
+        transaction = producer.transaction
+        return (producer, transaction) if transaction is not None and transaction.epoch == epoch else None
+
+    # -- the end
+
+    def end(
+        self, request: EndTxnRequest, go_on: Callable[[float], None], refuse: Callable[[], None], now: float
+    ) -> None:
+        """A client ends its transaction: ``go_on`` once nothing of it is under way, or ``refuse`` to commit it."""
+        found = self._of(request.producer_id, request.producer_epoch)
+        if found is None:
+            go_on(now)
+            return
+        producer, transaction = found
+
+        def settled(now: float) -> None:
+            if request.committed and transaction.failure is not None:
+                refuse()
+            else:
+                go_on(now)
+
+        if not request.committed and not producer.settled:
+            transaction.over, transaction.failure = True, transaction.failure or ABORTED
+            self._note(producer)
+            self._rewriter.withdraw(producer, now)
+            self._delivery.stop(producer, now)
+        if producer.settled:
+            settled(now)
+        else:
+            transaction.waiting.append(settled)
+
+    def ended(self, request: EndTxnRequest, answer: EndTxnResponse, now: float) -> None:
+        """Upstream's coordinator has answered."""
+        if answer.error_code:
+            return
+        if answer.producer_id >= 0:  # from version 5 on each transaction has its own epoch
+            self.initialized(request.transactional_id, answer.producer_id, answer.producer_epoch, now)
+        elif found := self._of(request.producer_id, request.producer_epoch):
+            producer, transaction = found
+            if transaction.failure is not None:
+                transaction.failure, transaction.over = None, False
+                self._note(producer)
+
+    # -- the partitions
+
+    def widen(
+        self,
+        request: AddPartitionsToTxnRequest,
+        go_on: Callable[[AddPartitionsToTxnRequest, float], None],
+        refuse: Callable[[AddPartitionsToTxnResponse], None],
+        now: float,
+    ) -> None:
+        """Have ``go_on`` called with a request that names all partitions to which records may go, or ``refuse``.
+
+        A topic that upstream does not describe in time is refused, and the others with it.
+        """
+        names = [topic.name for topic in request.v3_and_below_topics if self._rules.rewrites(topic.name)]
+        unknown = next((name for name in names if not self._topics.is_described(name)), None)
+        if unknown is None:
+            go_on(self._widened(request), now)
+            return
+
+        def give_up(message: str, now: float) -> None:
+            refuse(_refusal(request, unknown))
+
+        self._topics.when_described(unknown, partial(self.widen, request, go_on, refuse), give_up, now)
+
+    def _widened(self, request: AddPartitionsToTxnRequest) -> AddPartitionsToTxnRequest:
+        return AddPartitionsToTxnRequest(
+            v3_and_below_transactional_id=request.v3_and_below_transactional_id,
+            v3_and_below_producer_id=request.v3_and_below_producer_id,
+            v3_and_below_producer_epoch=request.v3_and_below_producer_epoch,
+            v3_and_below_topics=tuple(
+                AddPartitionsToTxnTopic(name=topic.name, partitions=self._all(topic))
+                for topic in request.v3_and_below_topics
+            ),
+        )
+
+    def _all(self, topic: AddPartitionsToTxnTopic) -> tuple[int, ...]:
+        """Those that the client has named, where records without a key stay, and those to which keys go."""
+        if not self._rules.rewrites(topic.name):
+            return topic.partitions
+        there = self._topics.partitions(topic.name)
+        return tuple(sorted({*topic.partitions, *(there & {*range(self._topics.ways(topic.name).partitions)})}))
+
+
+def narrowed(request: AddPartitionsToTxnRequest, answer: AddPartitionsToTxnResponse) -> AddPartitionsToTxnResponse:
+    """The answer to a widened request, as the client expects it: a partition that failed fails those it has named."""
+    told = {
+        topic.name: {each.partition_index: each.partition_error_code for each in topic.results_by_partition}
+        for topic in answer.results_by_topic_v3_and_below
+    }
+
+    def code(name: str, partition: int) -> int:
+        own = told.get(name, {}).get(partition, UnknownTopicOrPartition.code)
+        if own not in (0, OperationNotAttempted.code):
+            return own
+        return next((each for each in told[name].values() if each not in (0, OperationNotAttempted.code)), own)
+
+    return AddPartitionsToTxnResponse(
+        throttle_time_ms=answer.throttle_time_ms,
+        results_by_topic_v3_and_below=_results(request, code),
+    )
+
+
+def _refusal(request: AddPartitionsToTxnRequest, unknown: str) -> AddPartitionsToTxnResponse:
+    """Nothing is added, because this topic is not known."""
+
+    def code(name: str, partition: int) -> int:
+        return UnknownTopicOrPartition.code if name == unknown else OperationNotAttempted.code
+
+    return AddPartitionsToTxnResponse(results_by_topic_v3_and_below=_results(request, code))
+
+
+def _results(
+    request: AddPartitionsToTxnRequest, code: Callable[[str, int], int]
+) -> tuple[AddPartitionsToTxnTopicResult, ...]:
+    return tuple(
+        AddPartitionsToTxnTopicResult(
+            name=topic.name,
+            results_by_partition=tuple(
+                AddPartitionsToTxnPartitionResult(
+                    partition_index=partition, partition_error_code=code(topic.name, partition)
+                )
+                for partition in topic.partitions
+            ),
+        )
+        for topic in request.v3_and_below_topics
+    )

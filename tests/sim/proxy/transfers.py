@@ -1,0 +1,130 @@
+"""Transactional producers through the real proxy to a model cluster; see `tests.sim.transfers` for what is promised.
+
+Records of topic ``a`` have keys, and their producers send them to other partitions than those of their keys.
+"""
+
+from contextlib import nullcontext
+from random import Random
+from typing import Any
+
+from ottla.codec.partitioners import murmur2_partition
+from ottla.proxy import delivery
+from ottla.proxy.config import ProxyConfig, parse_rule
+from ottla.sdk.produce.records import PendingRecord
+from tests.sim.brokers import ModelBrokers
+from tests.sim.data import Place
+from tests.sim.faults import FAULTS, Fault
+from tests.sim.mutations import changed
+from tests.sim.network import Link, Network
+from tests.sim.proxy.mutations import MUTATIONS
+from tests.sim.proxy.process import ProxyProcess
+from tests.sim.proxy.world import LEFT, REST, Upstream, counted
+from tests.sim.run import Result
+from tests.sim.transfers import Transfers
+from tests.sim.users import Violation
+
+UPSTREAM = ("cut", "silence", "swallow", "slow")
+"""Of the faults of a network, those that the one behind the proxy has, too."""
+MOST_SHIFTED = 6
+QUIET = 30.0
+"""Seconds in which the proxy comes to rest."""
+
+
+class _Behind:
+    """The world as faults of the network behind the proxy see it."""
+
+    def __init__(self, world: "ProxiedTransfers") -> None:
+        self._world, self.network, self.processes = world, world.back, {"proxy": world.proxy}
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._world, name)
+
+
+class ProxiedTransfers(Transfers):
+    """The world of one seed."""
+
+    OWN = (*Transfers.OWN, "restart", "restart", "freeze the proxy", "behind", "behind")
+    RELEASES = ("2.8", "3.9", "3.9", "4.3", "4.3", "4.3")
+    back: Network
+    proxy: ProxyProcess
+
+    def _drawn_topics(self) -> dict[str, int]:
+        self.shift = self.chance.randrange(MOST_SHIFTED)
+        """By which a record's partition differs from that of its key."""
+        return {"a": self.chance.choice((2, 3, 6)), "b": 2}
+
+    def record(self, place: Place, value: bytes) -> PendingRecord:
+        topic, partition = place
+        if topic != "a":
+            return super().record(place, value)
+        count = self.topics[topic]
+        key = next(b"%d" % n for n in range(10_000) if murmur2_partition(b"%d" % n, count) == partition)
+        return PendingRecord(topic, value, key, (partition + self.shift) % count, (), 1000)
+
+    def _model(self) -> ModelBrokers:
+        chance, front = self.chance, self.network
+        self.back = self.network = Network(self.clock, Random(self.seed + 9), self.history)
+        brokers = super()._model()
+        self.network = front
+        front.features = brokers.features
+        config = ProxyConfig(
+            upstream="n1:9092",
+            listen="proxy:9092",
+            topics=(parse_rule("a=rewrite"),),
+            connect_timeout=chance.choice((1.0, 10.0)),
+            request_timeout=chance.choice((2.0, 10.0)),
+            delivery_timeout=chance.choice((1.0, 3.0)) if (gives_up := chance.random() < 0.2) else 10_000.0,
+            max_batch=chance.choice((300, 2000, 2**19)),
+        )
+        self.proxy = ProxyProcess(self.clock, front, self.back, self.history, config, self.nodes, self.seed)
+        if chance.random() < 0.8:
+            self.proxy.stored = []
+        self.forgetful = gives_up or self.proxy.stored is None
+        self.upstream = Upstream(self.clock, brokers.cluster)
+        self.back.sent, self.back.delivered = self.upstream.sent, self.upstream.delivered
+        return brokers
+
+    def _strike(self, fault: Fault) -> None:
+        proxy = self.proxy
+        match fault.kind:
+            case "restart":
+                if proxy.alive and proxy.core is not None:
+                    proxy.dies_at = self.chance.choice((0, 0, 1, 2, 5, 20))
+                    proxy.restart_after = fault.seconds / 4
+                    if not proxy.dies_at:
+                        proxy.kill()
+            case "freeze the proxy":
+                if proxy.alive:
+                    proxy.freeze(fault.seconds / 2)
+                    self.clock.at(proxy.thawed, proxy.thaw)
+            case "behind":
+                FAULTS[self.chance.choice(UPSTREAM)](_Behind(self), fault)  # type: ignore[arg-type] # as far as they ask
+            case _:
+                super()._strike(fault)
+                return
+        self.say("!", fault.kind, "")
+        self.features[f"fault: {fault.kind}"] += 1
+
+    def _disturb_request(self, link: Link, message: Any, teller: Any) -> None:
+        if teller.process is link.client:
+            super()._disturb_request(link, message, teller)
+
+    def _play(self) -> None:
+        with changed((delivery, "LONG_REST", lambda _: REST), *counted(self.features)):
+            self.proxy.start()
+            super()._play()
+
+    def _check(self) -> None:
+        super()._check()
+        until = self.clock.now + QUIET
+        while self.clock.now < until and self.clock.step():
+            pass
+        core = self.proxy.core
+        if core is None or not core.idle or core.rewriter.buffered or core.rewriter.buffered_of:
+            raise Violation(LEFT, f"{core and core.rewriter.buffered} bytes")
+
+
+def play(seed: int, *, told: bool = False, broken: str | None = None) -> Result:
+    """Play one seed, as `tests.sim.run.play`; the mutations are those of `tests.sim.proxy.mutations`."""
+    with MUTATIONS[broken]() if broken else nullcontext():
+        return ProxiedTransfers(seed, told=told).run()
