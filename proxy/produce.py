@@ -27,6 +27,7 @@ from ottla.errors import (
     InvalidTimestamp,
     InvalidTxnState,
     NotEnoughReplicas,
+    OutOfOrderSequenceNumber,
     PolicyViolation,
     ProducerFenced,
     TransactionAbortable,
@@ -43,7 +44,7 @@ from ottla.proxy.control import Control
 from ottla.proxy.delivery import IMPLICIT, Delivery
 from ottla.proxy.journal.notes import NotedBatch
 from ottla.proxy.lent import Producer, Transaction
-from ottla.proxy.producers import KnownProducer, Numbered, Outcome, Producers, Window, abortable
+from ottla.proxy.producers import KnownProducer, Numbered, Outcome, Producers, Window
 from ottla.proxy.routing import Routes, TopicRules
 from ottla.proxy.streams import ABORTED, OVERTAKEN
 from ottla.proxy.topics import Topics
@@ -58,6 +59,7 @@ Answered = Callable[[Outcome, float], None]
 DECOMPRESSED_LIMIT = 64 * 2**20
 """Bytes that one batch of a client may take when decompressed."""
 _BUG = "the proxy failed on these records, as its log says"
+_IN_PART = "a batch before it failed, and some of its records are stored"
 _MAGIC = 16
 """Where the format of a record set stands."""
 _FARTHEST = 2**63 - 1
@@ -325,19 +327,25 @@ class Rewriter:
         return producer
 
     def _in_transaction(self, offer: Offer, batch: RecordBatch) -> KnownProducer[ClientBatch]:
+        """A transactional producer.
+
+        Raises:
+            OutOfOrderSequenceNumber: nothing can be added to its transaction. As from a broker behind a gap, this has
+                clients abort and get another epoch, also those that end no transaction of which nothing was stored.
+        """
         transaction = self._transaction(batch)
         if transaction is None:
             known = batch.producer_id in self.producers and self.producers.known(batch.producer_id).transaction
             if known and batch.producer_epoch < known.epoch:
                 raise InvalidProducerEpoch(f"epoch {batch.producer_epoch} has been followed by {known.epoch}")
-            raise TransactionAbortable(
+            raise OutOfOrderSequenceNumber(
                 f"the proxy does not know epoch {batch.producer_epoch} of producer id {batch.producer_id}, because it "
                 "was not given through this proxy, or its state is lost: abort, and if that does not help open a new "
                 "producer"
             )
         if transaction.failure is not None:
-            told = abortable(transaction.failure)
-            raise broker_error(told.error_code, told.error_message or "")
+            why = transaction.failure.message or broker_error(transaction.failure.error_code).name
+            raise OutOfOrderSequenceNumber(f"abort the transaction, because a batch before this one failed: {why}")
         producer = self.producers.known(batch.producer_id)
         if transaction.implicit != (offer.version >= IMPLICIT):
             transaction.implicit = not transaction.implicit
@@ -492,7 +500,6 @@ class Rewriter:
     def failed(self, batch: ClientBatch, result: Result, now: float) -> None:
         """A part of a batch is not stored, or in doubt."""
         self._note(batch)
-        self._fail_transaction(batch, result)
         try:
             self._fail(batch, result, now)
         except Exception:
@@ -507,12 +514,18 @@ class Rewriter:
         for each in window.failed(batch, result):  # what follows may not be stored before it
             self._delivery.withdraw(each.producer, each.topic, each.parts, now)
 
-    def _fail_transaction(self, batch: ClientBatch, result: Result) -> None:
-        producer, transaction = batch.producer, batch.producer.transaction
-        if not batch.transactional or transaction is None or transaction.epoch != batch.epoch or transaction.failure:
+    def _fail_transaction(self, batch: ClientBatch) -> None:
+        """See that it is not committed with a part of a batch that is refused."""
+        doubtful = batch.failure is not None and batch.failure.doubtful
+        unstored = sum(len(part.records) for part, _ in batch.unstored)
+        if not doubtful and (not batch.begun or unstored == batch.count):
             return
-        transaction.failure = result
-        self._note_transaction(producer)
+        if batch.failure is None:
+            batch.failure = Result(TransactionAbortable.code, message=_IN_PART)
+        transaction = batch.producer.transaction
+        if transaction is not None and transaction.epoch == batch.epoch and transaction.failure is None:
+            transaction.failure = batch.failure
+            self._note_transaction(batch.producer)
 
     def finished(self, batch: ClientBatch, now: float) -> None:
         """Every part of a batch is settled."""
@@ -520,6 +533,8 @@ class Rewriter:
         if window is None:
             self._tell(batch, batch.outcome(), now)
             return
+        if batch.transactional and batch.refused:
+            self._fail_transaction(batch)
         self._note(batch)
         self._tell_of_those_over(window, now)
         self._deliver_due(window, now)

@@ -60,13 +60,11 @@ _NO_ONES_FAULT = {OutOfOrderSequenceNumber.code, UnknownProducerId.code}
 """Errors that the records of a transaction got because of others."""
 
 
-def abortable(result: Result | None) -> Outcome:
+def abortable(result: Result) -> Outcome:
     """What a client is told of records of a transaction that failed: it must abort it, and no more than that.
 
     Where upstream has a reason of its own it is that, also where it fences the producer.
     """
-    if result is None:
-        return Outcome(TransactionAbortable.code, error_message="a batch before it failed: abort the transaction")
     code = result.error_code
     if code in _NO_ONES_FAULT or BY_CODE.get(code, UnknownServerError).retriable:
         code = TransactionAbortable.code
@@ -109,10 +107,10 @@ class Numbered:
         """What its client is told, once its parts are settled."""
         if not self.refused and self.failure is None:
             return Outcome(0, self.offset)
-        if self.transactional:
-            return abortable(self.failure)
         if self.failure is None:
             return GAP
+        if self.transactional:
+            return abortable(self.failure)
         fenced = self.failure.doubtful and self.epoch >= 0
         return Outcome(ProducerFenced.code if fenced else self.failure.error_code, error_message=self.failure.message)
 
@@ -294,7 +292,8 @@ class Window(Generic[B]):
             if self._refused is None:
                 self._refused = _Refused()
             self._refused.add(batch.fingerprints())
-        if batch.failure is not None and batch.epoch == self.epoch:
+        behind = (self.next_sequence - batch.base_sequence) % _SEQUENCES > _SEQUENCES // 2
+        if batch.failure is not None and batch.epoch == self.epoch and not behind:  # one before it has failed already
             self.next_sequence = batch.base_sequence
         return outcome
 

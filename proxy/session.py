@@ -37,6 +37,7 @@ from ottla.errors import (
     InvalidRequiredAcks,
     InvalidTxnState,
     OttlaError,
+    PolicyViolation,
     RemoteProtocolError,
     TransactionAbortable,
     UnsupportedVersion,
@@ -413,7 +414,7 @@ class Gathering:
         """The proxy has done with one partition."""
         code = outcome.error_code
         if code == TransactionAbortable.code and self.version < ABORTABLE_SINCE[PRODUCE]:
-            code = InvalidTxnState.code  # of the older ones that which has clients abort
+            code = PolicyViolation.code  # which no client repeats, or is ended by
         self._settled[topic, partition] = PartitionProduceResponse(
             index=partition,
             error_code=code,

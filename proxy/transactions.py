@@ -9,9 +9,9 @@ Rules:
   coordinator would collide with the client. The price is a marker in each of these partitions.
 - When all of it is settled. EndTxn waits until nothing of the transaction is under way; what is to be aborted is not
   sent any more.
-- Whether it may be committed. Once records of it were refused, or nobody can know whether they are stored, its client
-  is told to abort, whatever it sends, and EndTxn refuses to commit. Nothing that the proxy does not know fences a
-  transactional producer: only its coordinator does.
+- Whether it may be committed. Where a batch was refused and some of its records are stored, or nobody can know whether
+  they are, the client is told to abort, whatever it sends, and EndTxn refuses to commit. That is all: what the proxy
+  does not know never fences a transactional producer. Only its coordinator does.
 
 Source: KIP-98, KIP-360, KIP-890; TransactionManager.java, TransactionCoordinator.scala.
 """

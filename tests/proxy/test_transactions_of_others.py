@@ -1,0 +1,135 @@
+"""Transactions of other people's producers on a rewritten topic, through the proxy to brokerlite and Apache Kafka."""
+
+import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from ottla.brokerlite.config import BrokerConfig, Sync
+from ottla.codec.partitioners import murmur2_partition
+from ottla.testing import Broker
+from tests.interop.peers import create_topic
+from tests.interop.raw_reader import RawReader
+from tests.interop.test_transactions import until
+from tests.interop.transacting import TRANSACTORS, Refused, Transactor, TransactorClient
+from tests.proxy.running import RunningProxy, proxied
+
+pytestmark = pytest.mark.slow
+
+SIX = 6
+KEYS = [b"key-%d" % n for n in range(12)]
+
+ALL = [("brokerlite", each) for each in TRANSACTORS.values()]
+SOME = [("kafka", TRANSACTORS[name]) for name in ("java", "librdkafka", "franz-go", "aiokafka")]
+with_each_client = pytest.mark.parametrize(("upstream", "client"), ALL + SOME, indirect=["upstream"], ids=str)
+
+
+@pytest.fixture
+def upstream(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
+    """The address of a broker, ours or Apache Kafka's."""
+    if request.param == "brokerlite":
+        config = BrokerConfig(port=0, data=tmp_path / "data", sync=Sync.NEVER, group_initial_rebalance_delay=0)
+        broker = Broker(config)
+        yield broker.bootstrap
+        broker.stop()
+    else:
+        yield request.getfixturevalue("kafka").bootstrap
+
+
+@pytest.fixture
+def topic(upstream: str) -> str:
+    """A new topic that the proxy rewrites, and that takes no records without a key."""
+    name = f"moved-{secrets.token_hex(4)}"
+    create_topic(upstream, name, SIX, cleanup_policy="compact")
+    return name
+
+
+@contextmanager
+def producing(client: TransactorClient, proxy: RunningProxy, name: str) -> Iterator[Transactor]:
+    with client.start(proxy.bootstrap, name) as producer:
+        producer.insist("init")
+        yield producer
+
+
+def send(producer: Transactor, topic: str, *values: bytes) -> None:
+    """Send each value under each key, to any partition but that of the key."""
+    for value in values:
+        for key in KEYS:
+            producer.send(topic, (murmur2_partition(key, SIX) + 1) % SIX, key, value)
+
+
+def transact(producer: Transactor, topic: str, *values: bytes, end: str = "commit") -> None:
+    producer.do("begin")
+    send(producer, topic, *values)
+    if end == "abort":
+        producer.do("flush")  # or there would be nothing to abort
+    producer.do(end)
+
+
+def committed(upstream: str, topic: str) -> dict[bytes | None, list[bytes | None]]:
+    """The committed values of each key, which are all in its partition, once every transaction has ended."""
+    values: dict[bytes | None, list[bytes | None]] = {}
+    with RawReader(upstream) as reader:
+        until(lambda: not any(reader.is_open(topic, partition) for partition in range(SIX)))
+        for each in reader.committed(topic):
+            assert each.partition == murmur2_partition(each.key or b"", SIX)
+            values.setdefault(each.key, []).append(each.value)
+    return values
+
+
+@with_each_client
+def test_what_is_committed_is_in_the_partitions_of_its_keys(
+    client: TransactorClient, upstream: str, topic: str
+) -> None:
+    with proxied(upstream, "moved-*=rewrite") as proxy, producing(client, proxy, topic) as producer:
+        transact(producer, topic, b"1", b"2")
+        transact(producer, topic, b"aborted", end="abort")
+        transact(producer, topic, b"3")
+        producer.do("begin")
+        producer.do("commit")  # nothing was sent
+        transact(producer, topic, b"4")
+        producer.close()
+    assert committed(upstream, topic) == {key: [b"1", b"2", b"3", b"4"] for key in KEYS}
+
+
+@with_each_client
+def test_a_batch_that_is_refused_in_part_is_not_committed_in_part(
+    client: TransactorClient, upstream: str, topic: str
+) -> None:
+    with proxied(upstream, "moved-*=rewrite") as proxy, producing(client, proxy, topic) as producer:
+        transact(producer, topic, b"1")
+        producer.do("begin")
+        place = murmur2_partition(KEYS[0], SIX)
+        producer.send(topic, (place + 1) % SIX, KEYS[0], b"stored")
+        producer.do("send", topic, str((place + 1) % SIX), "-", b"refused, for the topic is compacted".hex())
+        with pytest.raises(Refused):
+            producer.do("commit")
+        producer.open()  # some clients can go on with the same
+        producer.insist("init")
+        transact(producer, topic, b"2")
+        producer.close()
+    assert committed(upstream, topic) == {key: [b"1", b"2"] for key in KEYS}
+
+
+@with_each_client
+def test_a_proxy_that_is_killed_within_a_transaction_is_not_noticed(
+    client: TransactorClient, upstream: str, topic: str, tmp_path: Path
+) -> None:
+    with (
+        proxied(upstream, "moved-*=rewrite", state=tmp_path / "state") as first,
+        client.start(first.bootstrap, topic) as producer,
+    ):
+        producer.insist("init")
+        transact(producer, topic, b"1")
+        producer.do("begin")
+        send(producer, topic, b"2")
+        producer.do("flush")
+        first.kill()
+        with proxied(upstream, "moved-*=rewrite", state=tmp_path / "state", listen=first.bootstrap):
+            send(producer, topic, b"3")
+            producer.do("commit")
+            transact(producer, topic, b"4")
+            producer.close()
+    assert committed(upstream, topic) == {key: [b"1", b"2", b"3", b"4"] for key in KEYS}
