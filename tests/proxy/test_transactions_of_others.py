@@ -23,6 +23,8 @@ KEYS = [b"key-%d" % n for n in range(12)]
 
 ALL = [("brokerlite", each) for each in TRANSACTORS.values()]
 SOME = [("kafka", TRANSACTORS[name]) for name in ("java", "librdkafka", "franz-go", "aiokafka")]
+RESTARTED = [(where, each) for where, each in ALL + SOME if each.name != "sarama"]
+"""Some time after its only broker was away sarama 1.47 asks for metadata for ever, also for a topic that only passes."""
 with_each_client = pytest.mark.parametrize(("upstream", "client"), ALL + SOME, indirect=["upstream"], ids=str)
 
 
@@ -113,7 +115,7 @@ def test_a_batch_that_is_refused_in_part_is_not_committed_in_part(
     assert committed(upstream, topic) == {key: [b"1", b"2"] for key in KEYS}
 
 
-@with_each_client
+@pytest.mark.parametrize(("upstream", "client"), RESTARTED, indirect=["upstream"], ids=str)
 def test_a_proxy_that_is_killed_within_a_transaction_is_not_noticed(
     client: TransactorClient, upstream: str, topic: str, tmp_path: Path
 ) -> None:

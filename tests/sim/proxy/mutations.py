@@ -6,15 +6,18 @@ from contextlib import AbstractContextManager
 from typing import Any
 from uuid import UUID
 
-from ottla.errors import BY_CODE, NotLeaderOrFollower
-from ottla.proxy import streams
+from ottla.errors import BY_CODE, NotLeaderOrFollower, ProducerFenced
+from ottla.proxy import producers, streams
 from ottla.proxy.batches import Batch, Part
 from ottla.proxy.core import ProxyCore
+from ottla.proxy.delivery import BY_ID, Delivery
 from ottla.proxy.events import Store
 from ottla.proxy.journal.journal import Journal
+from ottla.proxy.lent import Producer
 from ottla.proxy.produce import ClientBatch, Rewriter
 from ottla.proxy.producers import Outcome, Window
 from ottla.proxy.streams import Stream
+from ottla.proxy.transactions import Transactions
 from tests.sim.mutations import Change, changed
 
 MUTATIONS: dict[str, Callable[[], AbstractContextManager[None]]] = {}
@@ -23,6 +26,8 @@ WITHIN = 300
 """Seeds, within which each is caught."""
 SEEDS: dict[str, list[int]] = {}
 """By the same names, those to be tried."""
+TRANSACTIONAL: list[str] = []
+"""The names of those that `tests.sim.proxy.transfers` catches; `tests.sim.proxy.world` catches the others."""
 
 
 def _no_records(window: Any) -> Any:
@@ -33,6 +38,12 @@ def _mutation(name: str, *changes: tuple[Any, str, Change], seed: int | None = N
     """Args: seed: one that catches it, and is tried first."""
     MUTATIONS[name] = lambda: changed(*changes)
     SEEDS[name] = [*([seed] if seed is not None else []), *range(WITHIN)]
+
+
+def _transaction(name: str, *changes: tuple[Any, str, Change], seed: int | None = None) -> None:
+    """One that is caught where producers are transactional."""
+    _mutation(name, *changes, seed=seed)
+    TRANSACTIONAL.append(name)
 
 
 # -- what goes upstream ------------------------------------------------------------------------------------------------
@@ -219,3 +230,43 @@ _mutation("what was numbered before a restart is numbered anew", (Stream, "resum
 _mutation("a window is not noted", (Journal, "window", _nothing))
 _mutation("a stream is not noted", (Journal, "stream", _nothing))
 _mutation("records of refused batches are forgotten by a restart", (Window, "refused_records", lambda _: _no_records))
+
+
+# -- transactions
+
+
+def _as_they_came(widened: Any) -> Any:
+    return lambda self, request: request
+
+
+def _at_once(end: Any) -> Any:
+    return lambda self, request, go_on, refuse, now: go_on(now)
+
+
+def _newest(newest: Any) -> Any:
+    return lambda self, producer: BY_ID - 1
+
+
+def _in_an_epoch_of_its_own(stream: Any) -> Any:
+    def broken(self: Producer, topic: str, partition: int, topic_id: UUID) -> Stream:
+        made: Stream = stream(self, topic, partition, topic_id)
+        made.transactional = False
+        return made
+
+    return broken
+
+
+def _fenced(abortable: Any) -> Any:
+    return lambda result: Outcome(ProducerFenced.code)
+
+
+_transaction("AddPartitionsToTxn passes as it came", (Transactions, "_widened", _as_they_came))
+_transaction("EndTxn does not wait", (Transactions, "end", _at_once))
+_transaction("a transaction of version 1 is sent as one of version 2", (Delivery, "_newest", _newest))
+_transaction("another epoch changes nothing", (Delivery, "renew", _nothing))
+_transaction("the numbers go on behind a doubt", (Stream, "_lose_count", _nothing))
+_transaction(
+    "what follows a refused batch of a transaction gets another epoch", (Producer, "stream", _in_an_epoch_of_its_own)
+)
+_transaction("a doubt fences a transactional producer", (producers, "abortable", _fenced))
+_transaction("a transaction is not noted", (Journal, "transaction", _nothing))
