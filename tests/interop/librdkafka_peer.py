@@ -12,25 +12,10 @@ from typing import Any
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka import Message as Delivered
 
-from tests.interop.lines import Message, Outcome, Received, settings
+from tests.interop.lines import InOrder, Message, Outcome, Received, settings
 from tests.interop.members import input_ends, tell_assigned, tell_record
 
 PARTITION_CHOSEN_BY_CLIENT = -1
-
-
-class InOrder:
-    """Prints outcomes in the order of the messages, whatever the order in which they become known."""
-
-    def __init__(self) -> None:
-        self._known: dict[int, Outcome] = {}
-        self._next = 0
-
-    def settle(self, number: int, outcome: Outcome) -> None:
-        self._known[number] = outcome
-        while self._next in self._known:
-            print(self._known.pop(self._next).line())
-            self._next += 1
-        sys.stdout.flush()
 
 
 def produce(config: dict[str, str], lines: Iterable[str]) -> None:

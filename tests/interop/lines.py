@@ -8,6 +8,7 @@ Bytes are in hex and ``-`` is null, so an empty field is zero bytes. Headers are
 names hold no tab, comma or equals sign. The Java programs read and write the same lines.
 """
 
+import sys
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -81,6 +82,21 @@ class Received:
     def parse(cls, line: str) -> "Received":
         partition, offset, timestamp, key, value, headers = line.rstrip("\n").split("\t")
         return cls(int(partition), int(offset), int(timestamp), _bytes(key), _bytes(value), _parse_headers(headers))
+
+
+class InOrder:
+    """Prints outcomes in the order of the messages, whatever the order in which they become known."""
+
+    def __init__(self) -> None:
+        self._known: dict[int, Outcome] = {}
+        self._next = 0
+
+    def settle(self, number: int, outcome: Outcome) -> None:
+        self._known[number] = outcome
+        while self._next in self._known:
+            print(self._known.pop(self._next).line())
+            self._next += 1
+        sys.stdout.flush()
 
 
 def settings(arguments: Iterable[str]) -> dict[str, str]:

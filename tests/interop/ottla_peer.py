@@ -1,18 +1,62 @@
-"""ottla as a program like the others: ``consume TOPIC key=value…``, and as a member of a group ``join TOPIC …``.
+"""ottla as a program like the others: ``produce key=value…``, ``consume TOPIC key=value…``, and as a member of a group
+``join TOPIC …``.
 
-Settings have Kafka's names; what it prints `tests.interop.lines` and `tests.interop.members` describe.
+Settings have Kafka's names; what it reads and prints `tests.interop.lines` and `tests.interop.members` describe.
 """
 
+import os
 import sys
 import threading
+from collections.abc import AsyncIterator, Callable
 
 import trio
 
 import ottla
 from ottla.codec.records import Record
-from ottla.errors import CommitFailed
-from tests.interop.lines import Received, settings
+from ottla.errors import CommitFailed, OttlaError
+from tests.interop.lines import InOrder, Message, Outcome, Received, settings
 from tests.interop.members import input_ends, tell_assigned, tell_record
+
+CHUNK = 2**16
+
+
+async def produce(config: dict[str, str]) -> None:
+    arguments = ottla.from_kafka_config(config)
+    outcomes = InOrder()
+    async with ottla.connect(**arguments) as client, client.producer(**arguments.producer) as producer:
+        number = 0
+        async for lines in _chunks():
+            for line in lines:
+                message, settled = Message.parse(line.decode()), _settling(outcomes, number)
+                number += 1
+                await producer.send_soon(
+                    message.topic,
+                    message.value,
+                    key=message.key,
+                    partition=message.partition,
+                    headers=message.headers,
+                    timestamp=message.timestamp,
+                    on_delivery=settled,
+                )
+
+
+async def _chunks() -> AsyncIterator[list[bytes]]:
+    """The lines of standard input, as many at a time as there are."""
+    rest = b""
+    async with trio.lowlevel.FdStream(os.dup(0)) as stdin:
+        while data := await stdin.receive_some(CHUNK):
+            *lines, rest = (rest + data).split(b"\n")
+            yield lines
+
+
+def _settling(outcomes: InOrder, number: int) -> Callable[[ottla.Receipt | OttlaError], None]:
+    def settled(result: ottla.Receipt | OttlaError) -> None:
+        if isinstance(result, OttlaError):
+            outcomes.settle(number, Outcome(error=type(result).__name__, message=str(result)))
+        else:
+            outcomes.settle(number, Outcome(result.partition, result.offset))
+
+    return settled
 
 
 async def consume(topic: str, config: dict[str, str]) -> None:
@@ -54,8 +98,10 @@ def _received(partition: int, r: Record) -> Received:
 
 
 if __name__ == "__main__":
-    role, topic, *arguments = sys.argv[1:]
-    if role == "consume":
-        trio.run(consume, topic, settings(arguments))
+    role, *arguments = sys.argv[1:]
+    if role == "produce":
+        trio.run(produce, settings(arguments))
+    elif role == "consume":
+        trio.run(consume, arguments[0], settings(arguments[1:]))
     else:
-        trio.run(join, topic, settings(arguments), input_ends())
+        trio.run(join, arguments[0], settings(arguments[1:]), input_ends())

@@ -1,4 +1,4 @@
-"""Other people's clients, as programs that tests start: Java, librdkafka, aiokafka, kafkajs and kcat.
+"""Clients, as programs that tests start: Java, librdkafka, aiokafka, kafkajs, sarama, franz-go, ours, and kcat.
 
 Rules of this file:
 - A peer runs in a process of its own, with a bound on its time, and is ended with the test that started it.
@@ -27,7 +27,7 @@ from typing import Any, Self
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from tests.interop.lines import Message, Outcome, Received
-from tests.interop.programs import java_classes, kafkajs
+from tests.interop.programs import go_program, java_classes, kafkajs
 from tests.kafka import java, need
 
 ROOT = Path(__file__).parents[2]
@@ -233,6 +233,11 @@ def _output(command: Sequence[str], timeout: float, stdin: bytes = b"") -> bytes
     return done.stdout
 
 
+def _producer(role: str, program: str) -> list[str]:
+    assert role == "produce", "it only produces"
+    return [go_program(program)]
+
+
 def _java_command(role: str) -> list[str]:
     return java(role.capitalize(), classes=java_classes())
 
@@ -266,7 +271,23 @@ KAFKAJS = Client(
 )
 CLIENTS = (JAVA, LIBRDKAFKA, AIOKAFKA, KAFKAJS)
 OTTLA = Client("ottla", _python_command("tests.interop.ottla_peer"), idempotence={}, small_batches={})
-"""Ours, which here only consumes."""
+"""Ours."""
+SARAMA = Client(
+    "sarama",
+    lambda role: _producer(role, "sarama_produce"),
+    idempotence={},
+    small_batches={},
+    soon_back={"retry.backoff.ms": "100", "retries": "1000"},
+)
+FRANZ = Client(
+    "franz-go",
+    lambda role: _producer(role, "franz_produce"),
+    idempotence={},
+    small_batches={},
+    soon_back={"retry.backoff.ms": "50"},
+)
+PRODUCERS = (*CLIENTS, SARAMA, FRANZ, OTTLA)
+"""The idempotent producers that there are; those of Go do not consume here."""
 
 
 def kcat(bootstrap: str, *args: str, stdin: bytes = b"", timeout: float = 30.0) -> bytes:

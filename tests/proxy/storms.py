@@ -1,0 +1,239 @@
+"""A proxy with a state under the load of idempotent producers, while something is broken again and again.
+
+    python -m tests.proxy.kills --strikes 100
+    python -m tests.proxy.cuts --leg upstream --strikes 100
+    python -m tests.proxy.nodes --kafka 3.9 --seconds 600
+
+Each producer sends records with keys as fast as it can, and its own partitioner puts them elsewhere than the proxy
+does. In the end each record is there once, in the partition of its key, those of a key in their order; and no producer
+was told of an error, least of all that it is fenced.
+"""
+
+import argparse
+import random
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from abc import ABC, abstractmethod
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Self
+
+from ottla.codec.partitioners import PARTITIONERS
+from tests.interop.lines import Message, Received
+from tests.interop.peers import JAVA, PRODUCERS, Client, create_topic
+from tests.interop.streams import Streamer
+from tests.interop.transfers import Steps
+from tests.kafka import free_ports
+
+PARTITIONS = 12
+KEYS = 97
+START = 30.0
+"""Seconds in which a proxy has to listen."""
+BETWEEN = 4_000
+"""Records at most between two strikes."""
+EVERYBODY = 0.3
+"""The share of strikes before which each client has had a record stored: some come back sooner than others."""
+PARTITIONER = {"librdkafka": "murmur2", "sarama": "murmur2", "franz-go": "fnv1a", "ottla": "fnv1a"}
+"""Client -> the proxy's partitioner for it, which is not the client's own; of others it is ``crc32``."""
+MOST_NODES = 3
+
+
+class ProxyProcess:
+    """A proxy in a process of its own, at the same address each time it is started."""
+
+    def __init__(self, folder: Path, upstream: str, *options: str) -> None:
+        self.bootstrap = f"127.0.0.1:{_port()}"
+        self.log = folder / "proxy.log"
+        self._command = [
+            *(sys.executable, "-m", "ottla", "proxy", "--upstream", upstream, "--listen", self.bootstrap, "--json"),
+            *options,
+        ]
+        self._process: subprocess.Popen[str] | None = None
+        self.start()
+
+    def start(self) -> None:
+        """Run it, and return when it takes requests."""
+        with self.log.open("a") as log:
+            self._process = subprocess.Popen(self._command, text=True, stdout=subprocess.PIPE, stderr=log)
+        assert self._process.stdout is not None
+        assert self._process.stdout.readline(), self.log.read_text()[-2000:]
+
+    @property
+    def pid(self) -> int:
+        assert self._process is not None, "it runs"
+        return self._process.pid
+
+    def end(self, how: signal.Signals = signal.SIGKILL) -> None:
+        if self._process is not None:
+            self._process.send_signal(how)
+            self._process.wait(START)
+            assert self._process.stdout is not None
+            self._process.stdout.close()
+            self._process = None
+
+
+def _port() -> int:
+    """One behind which the ports for more nodes are free, too."""
+    while True:
+        [port] = free_ports(1)
+        if all(map(_is_free, range(port + 1, port + MOST_NODES))):
+            return port
+
+
+def _is_free(port: int) -> bool:
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) != 0
+
+
+class Keyed(Streamer):
+    """A producer of records with keys."""
+
+    partitioner: str
+    """The proxy's for its topic."""
+
+    def message(self, number: int) -> Message:
+        return Message(self.name, b"k%d" % (number % KEYS), b"%d" % number)
+
+    def check(self, read: Iterable[Received]) -> None:
+        errors = Counter(f"{each.error}: {each.message}" for each in self.outcomes if each.error)
+        assert not errors, f"{self.name}: of {self.sent} {errors.most_common(3)}"
+        place = PARTITIONERS[self.partitioner]
+        found: list[int] = []
+        order: dict[bytes, list[int]] = defaultdict(list)
+        for record in read:
+            assert record.key is not None and record.value is not None
+            assert record.partition == place(record.key, PARTITIONS), f"{self.name}: misplaced {record}"
+            found.append(int(record.value))
+            order[record.key].append(int(record.value))
+        lost, twice = set(range(self.sent)) - set(found), len(found) - len(set(found))
+        assert not lost and not twice, f"{self.name}: {twice} twice, {len(lost)} lost: {sorted(lost)[:9]}"
+        for key, numbers in order.items():
+            assert numbers == sorted(numbers), f"{self.name}: {key!r} is out of order"
+
+
+class Storm(ABC):
+    """A proxy and its clients; a context manager.
+
+    Args:
+        upstream: the brokers, as who checks finds them.
+        in_place: have the proxy put keys where each client does.
+
+    Attributes:
+        strikes: how often something was broken.
+    """
+
+    def __init__(
+        self,
+        upstream: str,
+        seed: int,
+        clients: Sequence[Client] = PRODUCERS,
+        *,
+        in_place: bool = False,
+        replicas: int = 1,
+    ) -> None:
+        self.upstream, self.strikes = upstream, 0
+        self.rng, self.steps = random.Random(seed), Steps()
+        self.names = {f"keyed-{client}-{seed}": client for client in clients}
+        self._own = in_place
+        for name in self.names:
+            self.create_topic(name, replicas)
+
+    def create_topic(self, name: str, replicas: int) -> None:
+        create_topic(self.upstream, name, PARTITIONS, replicas)
+
+    @property
+    def rules(self) -> list[str]:
+        """The options that say how topics are treated."""
+        return [
+            option
+            for name, client in self.names.items()
+            for option in ("--topic", f"{name}=rewrite:{self._partitioner(client)}")
+        ]
+
+    def _partitioner(self, client: Client) -> str:
+        if self._own:
+            return {"librdkafka": "crc32", "sarama": "fnv1a"}.get(client.name, "murmur2")
+        return PARTITIONER.get(client.name, "crc32")
+
+    def begin(self, proxy: ProxyProcess, bootstrap: str) -> None:
+        """Have the clients ready to be started."""
+        self.proxy = proxy
+        self.streamers = [Keyed(client, bootstrap, name, self.steps) for name, client in self.names.items()]
+        for streamer in self.streamers:
+            streamer.partitioner = self._partitioner(self.names[streamer.name])
+
+    @abstractmethod
+    def strike(self) -> None:
+        """Break something, once; it is whole when this returns."""
+
+    def run(self, strikes: int, seconds: float) -> None:
+        """Strike so many times, or until ``seconds`` are over; then let the clients come to an end."""
+        over = time.monotonic() + seconds
+        for streamer in self.streamers:
+            streamer.start()
+        while self.strikes < strikes and time.monotonic() < over:
+            all_come = not self.strikes or self.rng.random() < EVERYBODY
+            self.steps.await_steps(self.rng.randrange(1, BETWEEN), list(self.names) if all_come else (), 60)
+            self.strike()
+            self.strikes += 1
+        self.steps.await_steps(1)
+        for streamer in self.streamers:
+            streamer.stop()
+        for streamer in self.streamers:
+            streamer.join(120)
+            assert not streamer.is_alive(), f"{streamer.name} does not end"
+        assert not self.steps.errors, self.steps.errors
+
+    def check(self) -> None:
+        """Whether everything is as the clients were told, and the proxy has met no bug."""
+        for streamer in self.streamers:
+            streamer.check(JAVA.consume(self.upstream, streamer.name, timeout=120))
+        text = self.proxy.log.read_text()
+        for complaint in ("Traceback", "please report it", "a producer is fenced"):
+            assert complaint not in text, text[text.index(complaint) :][:3000]
+
+    def said(self) -> str:
+        return f"{self.strikes} strikes; records: {sum(self.steps.steps.values())}, {dict(self.steps.steps)}"
+
+    def end(self) -> None:
+        """End what the storm has started."""
+        for streamer in self.streamers:
+            streamer.end()
+        self.proxy.end()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.end()
+
+
+def parser(text: str | None) -> argparse.ArgumentParser:
+    """The options that every storm has."""
+    made = argparse.ArgumentParser(description=text)
+    made.add_argument("--strikes", type=int, default=100)
+    made.add_argument("--seconds", type=float, default=600.0)
+    made.add_argument("--seed", type=int, default=1)
+    made.add_argument("--clients", help="names between commas; else all")
+    made.add_argument("--in-place", action="store_true", help="the proxy's partitioners are the clients'")
+    return made
+
+
+def play(asked: argparse.Namespace, made: Callable[[Path, Sequence[Client], ExitStack], Storm]) -> None:
+    """Run the storm that ``made`` gives, and say what came out."""
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        clients = [each for each in PRODUCERS if not asked.clients or each.name in asked.clients.split(",")]
+        storm = stack.enter_context(made(folder, clients, stack))
+        try:
+            storm.run(asked.strikes, asked.seconds)
+        finally:
+            print(storm.said(), flush=True)
+        storm.check()
+    print("everything is as it was told")
