@@ -141,11 +141,11 @@ class Storm(ABC):
         self.rng, self.steps = random.Random(seed), Steps()
         self.names = {f"keyed-{client}-{seed}": client for client in clients}
         self._own = in_place
-        for name in self.names:
-            self.create_topic(name, replicas)
+        self.create_topics()
 
-    def create_topic(self, name: str, replicas: int) -> None:
-        create_topic(self.upstream, name, PARTITIONS, replicas)
+    def create_topics(self) -> None:
+        for name in self.names:
+            create_topic(self.upstream, name, PARTITIONS)
 
     @property
     def rules(self) -> list[str]:

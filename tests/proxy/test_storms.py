@@ -1,0 +1,34 @@
+"""Connections cut under load, and nodes of Apache Kafka broken under it: `tests.proxy.storms` says what must hold.
+
+That of kills is in `test_journal`. Nodes are broken in a process of its own, because the witness's library is C, and its
+end must not be that of the whole suite.
+"""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.proxy.cuts import Cuts, Leg
+
+ROOT = Path(__file__).parents[2]
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("leg", ["client", "upstream"])
+def test_no_producer_notices_cut_held_and_half_closed_connections(tmp_path: Path, leg: Leg) -> None:
+    with Cuts(tmp_path, leg, seed=1) as storm:
+        storm.run(strikes=15, seconds=30)
+        assert all(storm.wires.done.values()), storm.wires.done
+        storm.check()
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("kafka", ["4.3", "3.9"])
+def test_no_producer_notices_that_nodes_of_kafka_are_broken(kafka: str) -> None:
+    command = [sys.executable, "-m", "tests.proxy.nodes", "--kafka", kafka, "--seconds", "30"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=550)
+    assert done.returncode == 0, f"{done.stdout}\n{done.stderr[-5000:]}"
