@@ -1,7 +1,7 @@
 """Connections cut under load, and nodes of Apache Kafka broken under it: `tests.proxy.storms` says what must hold.
 
-That of kills is in `test_journal`. Nodes are broken in a process of its own, because the witness's library is C, and its
-end must not be that of the whole suite.
+That of kills is in `test_journal`. Nodes are broken in a process of its own, because the witness's library is C, and
+its end must not be that of the whole suite.
 """
 
 import subprocess
