@@ -62,6 +62,8 @@ REQUESTS = 5
 BACKOFF, LONGEST_BACKOFF = 0.05, 1.0
 IDLE_CONNECTION = 60.0
 """Seconds after which a connection that carries nothing is closed."""
+MOST_CONNECTIONS = 500
+"""Beyond so many, one that is idle is closed for each that is made: one client may have thousands of producers."""
 LONG_REST = 600.0
 """Seconds after which upstream may have forgotten a producer (`producer.id.expiration.ms` is a day, as it comes)."""
 _LOOK = 1.0
@@ -81,6 +83,7 @@ class Delivery:
         self._busy: dict[Stream, Producer] = {}
         """Streams that have something to settle."""
         self._connections: dict[Connection, None] = {}
+        """The longest unused first."""
         self._pressing: dict[Connection, None] = {}
         """Those to look at in the next `pump`."""
         self._later: list[tuple[float, int, Callable[[float], None]]] = []
@@ -196,8 +199,10 @@ class Delivery:
             return
         connection = producer.connections.get(node)
         if connection is None:
+            self._make_room(producer)
             connection = producer.connections[node] = Connection(producer, node, now)
-            self._connections[connection] = None
+        self._connections.pop(connection, None)
+        self._connections[connection] = None
         connection.ready[stream] = None
         self._pressing[connection] = None
 
@@ -493,6 +498,13 @@ class Delivery:
         for connection in list(self._connections):
             if connection.idle and now >= connection.idle_since + IDLE_CONNECTION:
                 self._close(connection)
+
+    def _make_room(self, producer: Producer) -> None:
+        """For a connection of a producer."""
+        if len(self._connections) >= MOST_CONNECTIONS:
+            others = (each for each in self._connections if each.idle and each.producer is not producer)
+            if unused := next(others, None):
+                self._close(unused)
 
     def _close(self, connection: Connection) -> None:
         if connection.link is not None:

@@ -14,6 +14,7 @@ from ottla.errors import (
     TopicAuthorizationFailed,
     UnknownTopicOrPartition,
 )
+from ottla.proxy import delivery
 from ottla.proxy.delivery import IDLE_CONNECTION
 from ottla.proxy.streams import LAST_EPOCH
 from tests.proxy.simulated import World, batch
@@ -202,3 +203,26 @@ def test_after_the_last_epoch_a_producer_id_is_of_no_more_use(own: bool) -> None
     assert produce(1) == (NotEnoughReplicas.code if own else ProducerFenced.code)
     if own:
         assert produce(1) == 0
+
+
+def test_a_client_with_many_producers_has_a_bounded_number_of_connections(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(delivery, "MOST_CONNECTIONS", 4)
+    world = world_of()
+    producers = [world.producer_id(1) for _ in range(20)]
+    for turn in range(2):
+        for producer in producers:
+            assert world.produce(1, {("flights", 0): batch([(key_at(0), b"x")], producer, 0, turn)}).code == 0
+            assert len(world.core.delivery._connections) <= 4
+    assert len(world.upstream.values("flights")) == 40
+
+
+def test_connections_that_carry_something_are_not_closed_for_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(delivery, "MOST_CONNECTIONS", 2)
+    world = world_of()
+    producers = [world.producer_id(1) for _ in range(5)]
+    world.slow = True
+    replies = [world.produce(1, {("flights", 0): batch([(key_at(0), b"x")], each, 0, 0)}) for each in producers]
+    world.slow = False
+    world.release()
+    world.settle(1)
+    assert [reply.code for reply in replies] == [0] * 5
