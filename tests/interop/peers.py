@@ -49,7 +49,9 @@ class Client:
     small_batches: Mapping[str, str]
     """The settings that make it send about twenty small records a request, for tests that need many requests."""
     soon_back: Mapping[str, str] = field(default_factory=dict)
-    """The settings with which it is back within a second when the broker is; empty where that is the default."""
+    """The settings with which it is back within a second when the broker is; empty where that is the default.
+
+    librdkafka spends most of its time on back-offs where connections break every second; kafkajs waits up to 36 s."""
     null_headers: bool = True
     """Whether it can send a header whose value is null."""
     compressions: tuple[str, ...] = ("gzip", "snappy", "lz4", "zstd")
@@ -252,7 +254,12 @@ LIBRDKAFKA = Client(
     _python_command("tests.interop.librdkafka_peer"),
     idempotence={"enable.idempotence": "true"},
     small_batches={"batch.num.messages": "20"},
-    soon_back={"reconnect.backoff.max.ms": "500"},
+    soon_back={
+        "reconnect.backoff.ms": "10",
+        "reconnect.backoff.max.ms": "50",
+        "retry.backoff.ms": "10",
+        "retry.backoff.max.ms": "50",
+    },
 )
 AIOKAFKA = Client(
     "aiokafka",
@@ -265,6 +272,7 @@ KAFKAJS = Client(
     lambda role: kafkajs("peer", role),
     idempotence={"enable.idempotence": "true"},
     small_batches={"records.per.send": "20"},
+    soon_back={"retry.backoff.max.ms": "1000"},
     null_headers=False,
     compressions=("gzip",),
     leaves_out_aborted=False,

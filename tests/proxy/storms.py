@@ -37,6 +37,8 @@ START = 30.0
 """Seconds in which a proxy has to listen."""
 BETWEEN = 4_000
 """Records at most between two strikes."""
+STALL = 60.0
+"""Seconds within which a client must have had a record stored, where it is waited for."""
 EVERYBODY = 0.3
 """The share of strikes before which each client has had a record stored: some come back sooner than others."""
 PARTITIONER = {"librdkafka": "murmur2", "sarama": "murmur2", "franz-go": "fnv1a", "ottla": "fnv1a"}
@@ -179,7 +181,7 @@ class Storm(ABC):
             streamer.start()
         while self.strikes < strikes and time.monotonic() < over:
             all_come = not self.strikes or self.rng.random() < EVERYBODY
-            self.steps.await_steps(self.rng.randrange(1, BETWEEN), list(self.names) if all_come else (), 60)
+            self.steps.await_steps(self.rng.randrange(1, BETWEEN), list(self.names) if all_come else (), STALL)
             self.strike()
             self.strikes += 1
         self.steps.await_steps(1)

@@ -1,0 +1,243 @@
+"""Clients that are hostile or very slow, within the protocol: decent ones beside them are served, and memory comes
+back.
+
+That no step of the proxy's takes long is what `tests.steps` watches in the tests whose proxy runs in this process.
+Large batches are left out there: they are decompressed, sorted and compressed within a step.
+"""
+
+import contextlib
+import os
+import re
+import socket
+import struct
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from ottla.codec.apis.api_versions import ApiVersionsRequest
+from ottla.codec.apis.init_producer_id import InitProducerIdRequest
+from ottla.codec.apis.metadata import MetadataRequest, MetadataRequestTopic
+from ottla.codec.apis.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from ottla.codec.compression import Compression
+from ottla.codec.frames import build_request
+from ottla.codec.records import BatchBuilder
+from ottla.testing import Broker
+from tests.brokerlite.peer import Peer
+from tests.brokerlite.running import BrokerProcess
+from tests.interop.peers import LIBRDKAFKA, create_topic
+from tests.proxy.running import RunningProxy, proxied
+from tests.proxy.simulated import batch
+from tests.proxy.storms import ProxyProcess
+
+MB = 2**20
+PARTITIONS = 12
+PRODUCE, METADATA, VERSIONS = 9, 9, 3
+HELLO = ApiVersionsRequest(client_software_name="crowd", client_software_version="1")
+CROWD = 1900
+"""Of the 2,000 connections that upstream takes as it comes."""
+_RESET = struct.pack("ii", 1, 0)
+
+
+def producing(data: bytes, partition: int = 0) -> ProduceRequest:
+    each = PartitionProduceData(index=partition, records=data)
+    topic = TopicProduceData(name="t", partition_data=(each,))
+    return ProduceRequest(acks=-1, timeout_ms=30_000, topic_data=(topic,))
+
+
+def code(answer: object) -> int:
+    [topic] = answer.responses  # type: ignore[attr-defined]
+    return int(topic.partition_responses[0].error_code)
+
+
+def stores(peer: Peer, key: bytes = b"decent") -> bool:
+    return code(peer.ask(producing(batch([(key, b"v")])), PRODUCE)) == 0
+
+
+def at(bootstrap: str, timeout: float = 30.0) -> Peer:
+    return Peer(int(bootstrap.rpartition(":")[2]), timeout=timeout)
+
+
+@pytest.fixture
+def proxy(ottla_broker: Broker) -> Iterator[RunningProxy]:
+    ottla_broker.create_topic("t", partitions=PARTITIONS)
+    with proxied(ottla_broker.bootstrap, "t=rewrite") as running:
+        yield running
+
+
+def test_a_request_that_comes_byte_by_byte_is_carried_out_and_delays_nobody(proxy: RunningProxy) -> None:
+    request = build_request(producing(batch([(b"slow", b"v" * 200)])), PRODUCE, 1, "slow")
+    with contextlib.closing(at(proxy.bootstrap)) as slow, contextlib.closing(at(proxy.bootstrap)) as decent:
+        slow._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        for number, byte in enumerate(request):
+            slow.write(bytes([byte]))
+            if number % 50 == 0:
+                assert stores(decent)
+        assert int.from_bytes(slow.frame()[:4], "big") == 1
+
+
+def test_a_client_that_reads_byte_by_byte_gets_all_answers_in_order_and_delays_nobody(proxy: RunningProxy) -> None:
+    asks = MetadataRequest(topics=(MetadataRequestTopic(name="t"),))
+    with contextlib.closing(at(proxy.bootstrap)) as slow, contextlib.closing(at(proxy.bootstrap)) as decent:
+        sent = [slow.send(asks, METADATA) for _ in range(300)]
+        first = b""
+        for number in range(2000):
+            first += slow._socket.recv(1)
+            if number % 100 == 0:
+                assert stores(decent)
+        got, rest = [], first
+        while len(got) < len(sent):
+            while len(rest) < 4 or len(rest) < 4 + int.from_bytes(rest[:4], "big"):
+                rest += (more := slow._socket.recv(65536))
+                assert more
+            got.append(int.from_bytes(rest[4:8], "big"))
+            rest = rest[4 + int.from_bytes(rest[:4], "big") :]
+        assert got == sent
+
+
+@pytest.mark.parametrize("how", ["close", "reset"])
+def test_clients_that_send_a_part_of_a_request_and_leave_harm_nobody(proxy: RunningProxy, how: str) -> None:
+    request = build_request(producing(batch([(b"half", b"v" * 2000)])), PRODUCE, 1, "half")
+    with contextlib.closing(at(proxy.bootstrap)) as decent:
+        for number in range(150):
+            peer = at(proxy.bootstrap)
+            peer.write(request[: 1 + number * len(request) // 151])
+            if how == "reset":
+                peer._socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
+            peer.close()
+            if number % 10 == 0:
+                assert stores(decent)
+        assert proxy.running._core is not None
+        assert proxy.running._core.tallies["t"].records == 15, "nothing of half a request is stored"
+
+
+def test_clients_that_end_only_their_writing_harm_nobody(proxy: RunningProxy) -> None:
+    with contextlib.closing(at(proxy.bootstrap)) as decent:
+        for number in range(50):
+            peer = at(proxy.bootstrap)
+            peer.send(producing(batch([(b"%d" % number, b"v")])), PRODUCE)
+            peer._socket.shutdown(socket.SHUT_WR)
+            with contextlib.suppress(EOFError, ConnectionResetError):
+                peer.frame()
+            peer.close()
+        assert stores(decent)
+
+
+@pytest.mark.parametrize("shape", ["headers", "timestamps", "many"])
+def test_batches_of_an_odd_shape_hold_nobody_up(proxy: RunningProxy, shape: str) -> None:
+    builder = BatchBuilder()
+    if shape == "headers":
+        for number in range(10):
+            builder.append(1, b"%d" % number, b"v", [("h", b"")] * 4000)
+    elif shape == "timestamps":
+        for number in range(1000):
+            builder.append((number % 2) * 2**40, b"%d" % number, b"v")
+    else:
+        for number in range(30_000):
+            builder.append(1, b"%d" % (number % 997), b"")
+    with contextlib.closing(at(proxy.bootstrap)) as hostile, contextlib.closing(at(proxy.bootstrap)) as decent:
+        assert stores(decent)
+        hostile.send(producing(bytes(builder.build())), PRODUCE)
+        assert stores(decent)
+        hostile.frame()
+
+
+# -- a process, whose memory is looked at
+
+
+class Processes:
+    """A broker, a proxy before it, and the topic ``t``."""
+
+    def __init__(self, folder: Path, *options: str) -> None:
+        self.broker = BrokerProcess(folder / "data")
+        create_topic(self.broker.bootstrap, "t", PARTITIONS, max_message_bytes=str(100 * MB))
+        rule = ("--topic", "t=rewrite", "--state", str(folder / "state"))
+        self.proxy = ProxyProcess(folder, self.broker.bootstrap, *rule, *options)
+
+    @property
+    def memory(self) -> int:
+        """MiB that are the proxy's own."""
+        found = re.search(r"RssAnon:\s+(\d+)", Path(f"/proc/{self.proxy.pid}/status").read_text())
+        assert found
+        return int(found[1]) // 1024
+
+    @property
+    def files(self) -> int:
+        return len(os.listdir(f"/proc/{self.proxy.pid}/fd"))
+
+    def end(self) -> None:
+        self.proxy.end()
+        self.broker.kill()
+
+
+@pytest.fixture
+def processes(tmp_path: Path) -> Iterator[Processes]:
+    running = Processes(tmp_path)
+    yield running
+    running.end()
+    assert "please report it" not in running.proxy.log.read_text()
+
+
+on_linux = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+
+
+@pytest.mark.slow
+@on_linux
+def test_bombs_are_stored_beside_others_and_their_memory_comes_back(processes: Processes) -> None:
+    builder = BatchBuilder()
+    for number in range(60):
+        builder.append(1, b"k%d" % number, bytes(MB))
+    bootstrap = processes.proxy.bootstrap
+    with contextlib.closing(at(bootstrap, 100)) as hostile, contextlib.closing(at(bootstrap, 100)) as decent:
+        assert stores(decent)
+        before = processes.memory
+        for compression in (each for each in Compression if each):
+            hostile.send(producing(bytes(builder.build(compression=compression))), PRODUCE)
+            assert stores(decent)
+            hostile.frame()
+        assert stores(hostile)
+        assert processes.memory < before + 64, "30 were seen"
+    found = LIBRDKAFKA.consume(processes.broker.bootstrap, "t", timeout=120)
+    assert sum(len(each.value or b"") == MB for each in found) == 4 * 60
+
+
+@pytest.mark.slow
+@on_linux
+def test_thousands_of_producer_ids_of_one_client_leave_room_for_others(processes: Processes) -> None:
+    opening = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=1000)
+    bootstrap = processes.proxy.bootstrap
+    with contextlib.closing(at(bootstrap, 60)) as hostile, contextlib.closing(at(bootstrap)) as decent:
+        for _ in range(3000):
+            identity = hostile.ask(opening, 4).producer_id
+            assert code(hostile.ask(producing(batch([(b"k", b"v")], identity, 0, 0)), PRODUCE)) == 0
+        assert processes.files < 700
+        assert stores(decent)
+
+
+@pytest.mark.slow
+@on_linux
+def test_two_thousand_connections_at_once_are_served_and_what_they_took_comes_back(processes: Processes) -> None:
+    import resource
+
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if hard < 3 * CROWD:
+        pytest.skip(f"{hard} open files are allowed")
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, 3 * CROWD), hard))
+    bootstrap = processes.proxy.bootstrap
+    memory: list[int] = []
+    with contextlib.closing(at(bootstrap, 100)) as decent:
+        for _ in range(3):
+            with contextlib.ExitStack() as crowd:
+                peers = [crowd.enter_context(contextlib.closing(at(bootstrap, 100))) for _ in range(CROWD)]
+                for peer in peers:
+                    peer.send(HELLO, VERSIONS)
+                assert stores(decent)
+                for peer in peers:
+                    peer.frame()
+                assert stores(decent)
+            while processes.files > 100:  # for a process there is nothing else to wait on
+                assert stores(decent)
+            memory.append(processes.memory)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    assert memory[-1] < memory[0] + 20, "what they took is used by those who come next"
