@@ -86,7 +86,8 @@ def test_a_client_that_reads_byte_by_byte_gets_all_answers_in_order_and_delays_n
             first += slow._socket.recv(1)
             if number % 100 == 0:
                 assert stores(decent)
-        got, rest = [], first
+        got: list[int] = []
+        rest = first
         while len(got) < len(sent):
             while len(rest) < 4 or len(rest) < 4 + int.from_bytes(rest[:4], "big"):
                 rest += (more := slow._socket.recv(65536))
