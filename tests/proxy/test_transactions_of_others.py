@@ -24,7 +24,7 @@ KEYS = [b"key-%d" % n for n in range(12)]
 ALL = [("brokerlite", each) for each in TRANSACTORS.values()]
 SOME = [("kafka", TRANSACTORS[name]) for name in ("java", "librdkafka", "franz-go", "aiokafka")]
 RESTARTED = [(where, each) for where, each in ALL + SOME if each.name != "sarama"]
-"""Some time after its only broker was away sarama 1.47 asks for metadata for ever, also for a topic that only passes."""
+"""Once its only broker was away, sarama may ask for metadata for ever, also where its topic just passes."""
 with_each_client = pytest.mark.parametrize(("upstream", "client"), ALL + SOME, indirect=["upstream"], ids=str)
 
 
