@@ -40,7 +40,7 @@ from ottla.proxy.events import (
 from ottla.proxy.journal.restored import restore
 from ottla.proxy.link import Link, Links
 from ottla.proxy.produce import Rewriter, Tally
-from ottla.proxy.routing import TopicRules
+from ottla.proxy.routing import RuleHistory, TopicRules
 from ottla.proxy.session import Session
 from ottla.proxy.topics import Topics
 from ottla.proxy.transactions import Transactions
@@ -87,7 +87,7 @@ class ProxyCore:
         self.control = Control(self.links, self.cluster, bootstrap, config.request_timeout, self._learned)
         self.delivery = Delivery(self.links, self.cluster, self.control, config, journal)
         self.topics = Topics(self.rules, self.cluster, self.control, journal)
-        self.rewriter = Rewriter(self.rules, self.topics, self.cluster, self.control, self.delivery, config, journal)
+        self.rewriter = Rewriter(self.topics, self.cluster, self.control, self.delivery, config, journal)
         self.transactions = Transactions(self.rules, self.topics, self.rewriter, self.delivery, journal)
         self._journal = journal
         self._sessions: dict[int, Session] = {}
@@ -104,8 +104,9 @@ class ProxyCore:
             BrokerError, DecodeError: what is left contradicts itself; this machine is of no use.
         """
         assert self._journal is not None, "there is a journal to go on with"
+        self.rewriter.history = RuleHistory(self.config.topics, found.rules)
         restore(found, self.topics, self.rewriter, self.delivery, now)
-        self._journal.watch(self.rewriter.producers, lambda: self.topics.pins)
+        self._journal.watch(self.rewriter.producers, lambda: self.topics.pins, self.rewriter.history)
 
     @property
     def ready(self) -> bool:

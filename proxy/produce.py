@@ -45,7 +45,7 @@ from ottla.proxy.delivery import IMPLICIT, Delivery
 from ottla.proxy.journal.notes import NotedBatch
 from ottla.proxy.lent import Producer, Transaction
 from ottla.proxy.producers import KnownProducer, Numbered, Outcome, Producers, Window
-from ottla.proxy.routing import Routes, TopicRules
+from ottla.proxy.routing import Routes, RuleHistory
 from ottla.proxy.streams import ABORTED, OVERTAKEN
 from ottla.proxy.topics import Topics
 
@@ -60,6 +60,7 @@ DECOMPRESSED_LIMIT = 64 * 2**20
 """Bytes that one batch of a client may take when decompressed."""
 _BUG = "the proxy failed on these records, as its log says"
 _IN_PART = "a batch before it failed, and some of its records are stored"
+_RULE_CHANGED = "the proxy's rule for this topic has changed since this producer was opened: open another one"
 _MAGIC = 16
 """Where the format of a record set stands."""
 _FARTHEST = 2**63 - 1
@@ -166,7 +167,6 @@ class Rewriter:
 
     def __init__(
         self,
-        rules: TopicRules,
         topics: Topics,
         cluster: Cluster,
         control: Control,
@@ -183,15 +183,17 @@ class Rewriter:
         self.buffered_of: Counter[int] = Counter()
         """The same by client."""
         self._topics, self._cluster, self._control, self._delivery = topics, cluster, control, delivery
-        self._rules, self._config = rules, config
+        self._config = config
+        self.history = RuleHistory(config.topics)
         self._fenced: set[int] = set()
         """Producers that the log has told of."""
 
     def allocated(self, producer_id: int) -> KnownProducer[ClientBatch]:
         """Upstream gave a client this producer id."""
+        producer = self.producers.allocated(producer_id, self.history.newest)
         if self._journal is not None:
-            self._journal.allocated(producer_id)
-        return self.producers.allocated(producer_id)
+            self._journal.allocated(producer_id, producer.since)
+        return producer
 
     def _forget(self, producer: Producer) -> None:
         assert producer.producer_id is not None, "it is a client's"
@@ -254,6 +256,23 @@ class Rewriter:
             return None
         transaction = self.producers.known(batch.producer_id).transaction
         return transaction if transaction is not None and transaction.epoch == batch.producer_epoch else None
+
+    def refuses_to_pass(self, topic: str, data: Buffer | None) -> Outcome | None:
+        """Why records of a topic that is not rewritten are not for upstream: it was, and knows other numbers."""
+        if not self.history.newest or not data:
+            return None
+        try:
+            batch = parse_batch(data)
+        except DecodeError:
+            return None
+        if batch.producer_id not in self.producers:
+            return None
+        producer = self.producers.known(batch.producer_id)
+        if not self.history.changed(topic, producer.since):
+            return None
+        error = OutOfOrderSequenceNumber if batch.transactional else ProducerFenced
+        self._tell_of_fencing(batch.producer_id, topic, ProducerFenced(_RULE_CHANGED))
+        return Outcome(error.code, error_message=_RULE_CHANGED)
 
     def left(self, client: int) -> None:
         """A client has gone; what it has sent goes its way."""
@@ -322,6 +341,8 @@ class Rewriter:
         if batch.transactional:
             return self._in_transaction(offer, batch)
         producer = self.producers.known(batch.producer_id)
+        if self.history.changed(offer.topic, producer.since):
+            raise ProducerFenced(_RULE_CHANGED)
         # What a client has sent here before the topic had a rule is of no later epoch than its own.
         producer.epoch = max(producer.epoch, batch.producer_epoch + 1)
         return producer
@@ -347,6 +368,8 @@ class Rewriter:
             why = transaction.failure.message or broker_error(transaction.failure.error_code).name
             raise OutOfOrderSequenceNumber(f"abort the transaction, because a batch before this one failed: {why}")
         producer = self.producers.known(batch.producer_id)
+        if self.history.changed(offer.topic, producer.since):
+            raise OutOfOrderSequenceNumber(_RULE_CHANGED)
         if transaction.implicit != (offer.version >= IMPLICIT):
             transaction.implicit = not transaction.implicit
             self._note_transaction(producer)

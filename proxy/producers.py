@@ -323,12 +323,17 @@ class Window(Generic[B]):
 
 
 class KnownProducer(Producer, Generic[B]):
-    """A client's producer id, which goes upstream as it is."""
+    """A client's producer id, which goes upstream as it is.
 
-    __slots__ = ("windows",)
+    Attributes:
+        since: the number of the rules that were in force when it was given (see `ottla.proxy.routing.RuleHistory`).
+    """
 
-    def __init__(self, producer_id: int) -> None:
+    __slots__ = ("since", "windows")
+
+    def __init__(self, producer_id: int, since: int = 0) -> None:
         super().__init__(producer_id)
+        self.since = since
         self.windows: dict[tuple[str, int], Window[B]] = {}
 
     def window(self, topic: str, partition: int) -> Window[B]:
@@ -362,9 +367,9 @@ class Producers(Generic[B]):
         """The longest unused first."""
         return iter(self._known.values())
 
-    def allocated(self, producer_id: int) -> KnownProducer[B]:
+    def allocated(self, producer_id: int, since: int = 0) -> KnownProducer[B]:
         """Upstream gave a client this id, through this proxy."""
-        producer = self._known.setdefault(producer_id, KnownProducer(producer_id))
+        producer = self._known.setdefault(producer_id, KnownProducer(producer_id, since))
         self._known.move_to_end(producer_id)
         while len(self._known) > REMEMBERED_PRODUCERS:
             self._forgotten(self._known.popitem(last=False)[1])

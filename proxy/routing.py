@@ -17,7 +17,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from ottla.codec.records import Records
-from ottla.proxy.config import Mode, TopicRule
+from ottla.proxy.config import Mode, TopicRule, parse_rule
 
 if TYPE_CHECKING:
     from uuid import UUID
@@ -43,6 +43,31 @@ class TopicRules:
     def rewrites(self, topic: str) -> bool:
         rule = self.of(topic)
         return rule is not None and rule.mode is Mode.REWRITE
+
+
+class RuleHistory:
+    """The rules that this proxy, and those before it on the same state, were given, the newest last.
+
+    A producer that was open when the rule of a topic changed may have numbered records of that topic itself, where the
+    proxy would number them now, or the other way round: upstream could take new records for old ones. So it has to be
+    opened again before it sends to that topic.
+    """
+
+    def __init__(self, rules: Sequence[TopicRule], earlier: Sequence[tuple[str, ...]] = ()) -> None:
+        now = tuple(f"{rule.glob}={rule.mode.value}" for rule in rules)
+        self.texts = [*earlier] if earlier and earlier[-1] == now else [*earlier, now]
+        """Each as its rules with their modes."""
+        self._rules = [TopicRules([parse_rule(text) for text in texts]) for texts in self.texts]
+
+    @property
+    def newest(self) -> int:
+        """The number of those in force."""
+        return len(self.texts) - 1
+
+    def changed(self, topic: str, since: int) -> bool:
+        """Whether a topic is treated otherwise now than at any time since the rules number ``since``."""
+        rewrites = self._rules[-1].rewrites(topic)
+        return any(each.rewrites(topic) != rewrites for each in self._rules[since:-1])
 
 
 @dataclass(frozen=True, slots=True)

@@ -314,7 +314,11 @@ class Session:
             self._refuse(message, gathering, now)
             return
         rules, rewriter = self._house.rules, self._house.rewriter
-        passed = tuple(topic for topic in message.topic_data if not rules.rewrites(topic.name))
+        passed = tuple(
+            topic
+            for topic in message.topic_data
+            if not rules.rewrites(topic.name) and not self._keeps_back(topic, message.acks, gathering, now)
+        )
         for topic in passed:
             if rules.of(topic.name) is not None:
                 for each in topic.partition_data:
@@ -333,6 +337,19 @@ class Session:
             self._answer(ticket, b"")
         elif not passed:
             gathering.answer_if_complete()
+
+    def _keeps_back(self, topic: TopicProduceData, acks: int, gathering: "Gathering", now: float) -> bool:
+        """Whether a topic that is not rewritten has records that must not pass, and is refused for that."""
+        refuses = self._house.rewriter.refuses_to_pass
+        refusal = next(filter(None, (refuses(topic.name, each.records) for each in topic.partition_data)), None)
+        if refusal is None:
+            return False
+        for each in topic.partition_data:
+            if acks:
+                gathering.settle(topic.name, each.index, refusal, now)
+            else:
+                self._unheard(refusal, now)
+        return True
 
     def _rewrite(self, message: ProduceRequest, gathering: "Gathering", now: float) -> None:
         for topic in message.topic_data:

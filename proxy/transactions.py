@@ -58,8 +58,10 @@ class Transactions:
         known = producer.transaction
         if known is not None and known.epoch >= epoch:
             return
-        producer.transaction = Transaction(transactional_id, epoch)
+        producer.transaction, producer.since = Transaction(transactional_id, epoch), self._rewriter.history.newest
         self._note(producer)
+        if self._journal is not None:
+            self._journal.allocated(producer_id, producer.since)
         self._delivery.renew(producer, epoch, now)
         self._rewriter.withdraw(producer, now, before=epoch)
         if known is not None:

@@ -8,6 +8,7 @@ Rules:
   the older segments go.
 """
 
+import logging
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -20,6 +21,8 @@ from ottla.proxy.journal.notes import (
     NotedBatch,
     NotedOutcome,
     NotedPart,
+    NotedProducer,
+    NotedRules,
     NotedSent,
     NotedStream,
     NotedTopic,
@@ -28,6 +31,7 @@ from ottla.proxy.journal.notes import (
     NotedUnstored,
     NotedWindow,
 )
+from ottla.proxy.routing import RuleHistory
 
 if TYPE_CHECKING:
     from ottla.codec.records import RecordBatch
@@ -36,6 +40,8 @@ if TYPE_CHECKING:
     from ottla.proxy.producers import KnownProducer, Producers, Window
     from ottla.proxy.routing import Routes
     from ottla.proxy.streams import Stream
+
+log = logging.getLogger("ottla.proxy")
 
 SEGMENT_BYTES = 64 * 2**20
 COPIED_AT_ONCE = 256 * 2**10
@@ -69,7 +75,8 @@ class Journal:
     """
 
     def __init__(self, segment: int = 1, segment_bytes: int = SEGMENT_BYTES) -> None:
-        self._producers: list[int] = []
+        self._rules: list[tuple[str, ...]] = []
+        self._producers: list[NotedProducer] = []
         self._forgotten: list[int] = []
         self._topics: dict[str, Routes] = {}
         self._batches: list[NotedBatch] = []
@@ -79,17 +86,19 @@ class Journal:
         self._segment, self._size, self._limit, self._least = segment, 0, segment_bytes, segment_bytes
         self._known: Producers[Any] | None = None
         self._pins: Callable[[], dict[str, Routes]] = dict
+        self._history = RuleHistory(())
+        self._given_up = False
         self._copying: Iterator[KnownProducer[Any]] | None = None
 
-    def watch(self, known: "Producers[Any]", pins: "Callable[[], dict[str, Routes]]") -> None:
+    def watch(self, known: "Producers[Any]", pins: "Callable[[], dict[str, Routes]]", history: RuleHistory) -> None:
         """These are to be copied to each segment, the first one too."""
-        self._known, self._pins = known, pins
+        self._known, self._pins, self._history = known, pins, history
         self._begin_copying()
 
     # -- what has changed
 
-    def allocated(self, producer_id: int) -> None:
-        self._producers.append(producer_id)
+    def allocated(self, producer_id: int, since: int) -> None:
+        self._producers.append(NotedProducer(producer_id=producer_id, since=since))
 
     def forgotten(self, producer_id: int) -> None:
         self._forgotten.append(producer_id)
@@ -121,8 +130,19 @@ class Journal:
     # -- out
 
     def take(self) -> Store | None:
-        """What is to be stored now."""
+        """What is to be stored now; an entry that cannot be made ends the journal, so that nobody believes it."""
+        if self._given_up:
+            return None
+        try:
+            return self._take()
+        except Exception:
+            log.exception("a bug in the proxy, please report it: without a journal the next start fences producers")
+            self._given_up = True
+            return Store(self._segment + 1, b"", self._segment + 1)
+
+    def _take(self) -> Store | None:
         changed = (
+            self._rules,
             self._producers,
             self._forgotten,
             self._topics,
@@ -135,6 +155,7 @@ class Journal:
             return None
         copied = self._copying is not None and self._copy()
         entry = Entry(
+            rules=tuple(NotedRules(rules=each) for each in self._rules),
             producers=tuple(self._producers),
             forgotten=tuple(self._forgotten),
             topics=tuple(_topic(name, routes) for name, routes in self._topics.items()),
@@ -159,6 +180,7 @@ class Journal:
     def _begin_copying(self) -> None:
         assert self._known is not None
         self._size = 0
+        self._rules = list(self._history.texts)
         self._topics |= self._pins()
         self._copying = iter(list(self._known))
 
@@ -176,7 +198,7 @@ class Journal:
         assert producer.producer_id is not None
         if self._known is None or producer.producer_id not in self._known:
             return 0
-        self._producers.append(producer.producer_id)
+        self.allocated(producer.producer_id, producer.since)
         size = 16
         noted = {batch.number for batch in self._batches}
         for place, window in producer.windows.items():

@@ -25,6 +25,20 @@ from ottla.codec.wire import (
 
 
 @struct
+class NotedRules:
+    """Those of one time."""
+
+    rules: tuple[str, ...] = wire(Array(String))
+
+
+@struct
+class NotedProducer:
+    producer_id: int = wire(Int64)
+    since: int = wire(Int32)
+    """Which rules were in force when it was given."""
+
+
+@struct
 class NotedTopic:
     """Where its keys go."""
 
@@ -153,11 +167,13 @@ class NotedTransaction:
 class Entry:
     """
     Attributes:
+        rules: all that are remembered, from the first on; none if nothing has changed.
         producers: ids that were allocated to clients.
         forgotten: those that are not remembered any more, nor is anything of theirs.
     """
 
-    producers: tuple[int, ...] = wire(Array(Int64), default=())
+    rules: tuple[NotedRules, ...] = wire(Array(NotedRules), default=())
+    producers: tuple[NotedProducer, ...] = wire(Array(NotedProducer), default=())
     forgotten: tuple[int, ...] = wire(Array(Int64), default=())
     topics: tuple[NotedTopic, ...] = wire(Array(NotedTopic), default=())
     batches: tuple[NotedBatch, ...] = wire(Array(NotedBatch), default=())

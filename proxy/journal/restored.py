@@ -45,7 +45,10 @@ NOBODY = -1
 class Noted:
     """The newest of everything that stands in a journal."""
 
-    producers: dict[int, None] = field(default_factory=dict)
+    rules: list[tuple[str, ...]] = field(default_factory=list)
+    """Those that were in force one after the other."""
+    producers: dict[int, int] = field(default_factory=dict)
+    """Each with the number of the rules that were in force when it was given."""
     topics: dict[str, NotedTopic] = field(default_factory=dict)
     batches: dict[int, NotedBatch] = field(default_factory=dict)
     windows: dict[int, dict[Place, NotedWindow]] = field(default_factory=lambda: defaultdict(dict))
@@ -61,9 +64,11 @@ class Noted:
         entry, end = parse(Entry, 0, data)
         if end != len(data):
             raise DecodeError(f"{len(data) - end} bytes too many in an entry of the journal")
-        for producer_id in entry.producers:
-            self.producers.pop(producer_id, None)
-            self.producers[producer_id] = None
+        if entry.rules:
+            self.rules = [each.rules for each in entry.rules]
+        for producer in entry.producers:
+            self.producers.pop(producer.producer_id, None)
+            self.producers[producer.producer_id] = producer.since
         for topic in entry.topics:
             self.topics[topic.name] = topic
         under_way = {each.batch for window in entry.windows for each in window.under_way}
@@ -112,8 +117,10 @@ def restore(found: Noted, topics: "Topics", rewriter: "Rewriter", delivery: "Del
     """
     for name, topic in found.topics.items():
         topics.pin(name, Routes(topic.topic_id, topic.partitions, topic.partitioner))
-    for producer_id in found.producers:
-        producer = rewriter.producers.allocated(producer_id)
+    for producer_id, since in found.producers.items():
+        if since >= len(found.rules):
+            raise DecodeError(f"the journal lacks the rules of producer {producer_id}")
+        producer = rewriter.producers.allocated(producer_id, since)
         if (transaction := found.transactions.get(producer_id)) is not None:
             producer.transaction = _transaction(transaction)
         batches: dict[int, ClientBatch] = {}

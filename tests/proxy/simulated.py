@@ -271,6 +271,11 @@ class World:
         self.listens: list[int] = []
         self.settle()
 
+    def use(self, *rules: str) -> None:
+        """A new proxy in the place of the old one, with other rules."""
+        self._rules = rules
+        self.restart()
+
     # -- time
 
     def settle(self, seconds: float = 0.0) -> None:

@@ -8,20 +8,21 @@ import pytest
 from typer.testing import CliRunner
 
 from ottla.codec.messages import build
-from ottla.errors import ConfigurationError, DecodeError, MessageTooLarge, OutOfOrderSequenceNumber
+from ottla.errors import ConfigurationError, DecodeError, MessageTooLarge, OutOfOrderSequenceNumber, ProducerFenced
 from ottla.proxy.events import Store
 from ottla.proxy.journal import files
 from ottla.proxy.journal.files import StateDirectory, read, segments
-from ottla.proxy.journal.journal import framed
-from ottla.proxy.journal.notes import Entry
+from ottla.proxy.journal.journal import Journal, framed
+from ottla.proxy.journal.notes import Entry, NotedProducer, NotedRules
 from tests.brokerlite.running import BrokerProcess
 from tests.proxy.kills import Kills
 from tests.proxy.simulated import CUT_AFTER, World, batch
-from tests.proxy.test_rewriting import key_at, world_of
+from tests.proxy.test_rewriting import key_at, make_known, world_of
 
 
 def entry(*producers: int) -> bytes:
-    return framed(build(Entry(producers=producers), 0))
+    known = tuple(NotedProducer(producer_id=each, since=0) for each in producers)
+    return framed(build(Entry(rules=(NotedRules(rules=()),), producers=known), 0))
 
 
 def producers(path: Path) -> list[int]:
@@ -286,3 +287,31 @@ def test_no_producer_notices_that_the_proxy_is_killed(tmp_path: Path) -> None:
             storm.check()
     finally:
         broker.kill()
+
+
+def test_a_producer_that_was_open_when_a_rule_changed_is_to_be_opened_again() -> None:
+    world = world_of(journal=True)
+    old = world.producer_id(1)
+    assert world.produce(1, {("flights", 0): batch([(key_at(0), b"x")], old, 0, 0)}).code == 0
+    assert world.produce(1, {("plain", 0): batch([(key_at(0), b"x")], old, 0, 0)}).code == 0
+    for rules in (("plain=rewrite",), ("plain=rewrite", "other=rewrite")):  # the second change concerns neither
+        world.use(*rules)
+        make_known(world)
+        for topic in ("flights", "plain"):
+            answer = world.produce(2, {(topic, 1): batch([(key_at(1), b"y")], old, 0, 0)})
+            assert answer.code == ProducerFenced.code
+            new = world.producer_id(2)
+            assert world.produce(2, {(topic, 1): batch([(key_at(1), b"y")], new, 0, 0)}).code == 0
+    assert world.upstream.values("flights") == [b"x", b"y", b"y"]
+
+
+def test_an_entry_that_cannot_be_made_ends_the_journal_and_nothing_else(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    world = world_of(journal=True)
+    producer = world.producer_id(1)
+    monkeypatch.setattr(Journal, "_take", lambda self: {}["an entry"])
+    assert world.produce(1, {("flights", 0): batch([(key_at(0), b"x")], producer, 0, 0)}).code == 0
+    assert "the next start fences producers" in caplog.text
+    monkeypatch.undo()
+    assert [each.data for each in world.stored] == [b""]
