@@ -310,7 +310,11 @@ def test_an_entry_that_cannot_be_made_ends_the_journal_and_nothing_else(
 ) -> None:
     world = world_of(journal=True)
     producer = world.producer_id(1)
-    monkeypatch.setattr(Journal, "_take", lambda self: {}["an entry"])
+
+    def broken(journal: Journal) -> None:
+        raise ValueError("an entry")
+
+    monkeypatch.setattr(Journal, "_take", broken)
     assert world.produce(1, {("flights", 0): batch([(key_at(0), b"x")], producer, 0, 0)}).code == 0
     assert "the next start fences producers" in caplog.text
     monkeypatch.undo()
