@@ -5,7 +5,8 @@ purpose (`tests.sim.mutations`), ``python -m tests.sim mutations`` tries all of 
 ``--broker`` all of this is about brokerlite on a model disk (`tests.sim.broker`), not about the client against a model
 cluster; with ``--transactions`` about the client's transactions (`tests.sim.transfers`), with ``--onlookers`` about
 those that read them committed (`tests.sim.onlookers`), with ``--transforms`` about consume, transform, produce
-(`tests.sim.transforms`), with ``--proxy`` about clients of the proxy (`tests.sim.proxy`).
+(`tests.sim.transforms`), with ``--proxy`` about clients of the proxy (`tests.sim.proxy.world`), and with
+``--proxied-transactions`` about transactions through it (`tests.sim.proxy.transfers`).
 """
 
 import argparse
@@ -24,6 +25,8 @@ from tests.sim import transform_mutations as of_transforms
 from tests.sim.broker import mutations as of_broker
 from tests.sim.broker import world
 from tests.sim.proxy import mutations as of_proxy
+from tests.sim.proxy import transfer_mutations as of_transfers
+from tests.sim.proxy import transfers as through
 from tests.sim.proxy import world as proxied
 
 
@@ -44,6 +47,7 @@ WORLDS = {
     "transactions": World(transfers.play, of_transactions, "play the client's transactions"),
     "onlookers": World(onlookers.play, onlookers, "play readers of committed records beside them"),
     "proxy": World(proxied.play, of_proxy, "play clients of the proxy"),
+    "proxied-transactions": World(through.play, of_transfers, "play transactions through the proxy"),
     "transforms": World(transforms.play, of_transforms, "play consume, transform, produce"),
 }
 

@@ -5,6 +5,7 @@ from collections.abc import Iterable
 
 import pytest
 
+from tests.sim.proxy import transfer_mutations, transfers
 from tests.sim.proxy.mutations import MUTATIONS, SEEDS
 from tests.sim.proxy.world import play
 from tests.sim.run import Result, catches, play_many
@@ -12,6 +13,8 @@ from tests.sim.run import Result, catches, play_many
 QUICK = 40
 SLOW = 1000
 OFTEN = 50
+SOME_TRANSFERS, TRANSFERS = 15, 400
+SELDOM = 5
 FEATURES = {
     "a batch comes again",
     "a batch is refused with others behind it",
@@ -41,9 +44,27 @@ FEATURES = {
     "what follows a refused batch is numbered anew",
 }
 
+OF_TRANSFERS = {
+    "a transaction can only be aborted",
+    "a transaction is aborted",
+    "a transaction is committed",
+    "a transaction is overtaken with records under way",
+    "a transaction is unknown",
+    "a transaction loses the count of a partition",
+    "fault: behind",
+    "fault: crash",
+    "fault: freeze the proxy",
+    "fault: kill a teller",
+    "fault: move coordinators",
+    "fault: refuse",
+    "fault: restart",
+    "fault: upgrade",
+    "records of a transaction are withdrawn",
+}
 
-def broken(results: Iterable[Result]) -> list[str]:
-    return [f"python -m tests.sim --proxy {each.seed}   # {each.cause}" for each in results if each.violation]
+
+def broken(results: Iterable[Result], world: str = "proxy") -> list[str]:
+    return [f"python -m tests.sim --{world} {each.seed}   # {each.cause}" for each in results if each.violation]
 
 
 def test_what_clients_of_the_proxy_were_told_is_so() -> None:
@@ -59,6 +80,19 @@ def test_what_clients_of_the_proxy_were_told_is_so_in_a_thousand_worlds() -> Non
     assert min(often[each] for each in FEATURES) >= OFTEN, often
 
 
+def test_transactions_through_the_proxy_are_whole_or_absent() -> None:
+    assert not broken((transfers.play(seed) for seed in range(SOME_TRANSFERS)), "proxied-transactions")
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+def test_transactions_through_the_proxy_are_whole_or_absent_in_hundreds_of_worlds() -> None:
+    results = list(play_many(range(TRANSFERS), play=transfers.play))
+    assert not broken(results, "proxied-transactions")
+    often = sum((each.features for each in results), Counter[str]())
+    assert min(often[each] for each in OF_TRANSFERS) >= SELDOM, often
+
+
 def test_a_seed_of_the_proxy_replays_exactly() -> None:
     assert play(7, told=True).history == play(7, told=True).history
 
@@ -67,3 +101,10 @@ def test_a_seed_of_the_proxy_replays_exactly() -> None:
 @pytest.mark.parametrize("mutation", MUTATIONS)
 def test_a_broken_proxy_is_found_out(mutation: str) -> None:
     assert next(catches(mutation, SEEDS[mutation], play=play), None) is not None
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mutation", transfer_mutations.MUTATIONS)
+def test_a_proxy_that_is_broken_about_transactions_is_found_out(mutation: str) -> None:
+    seeds = transfer_mutations.SEEDS[mutation]
+    assert next(catches(mutation, seeds, play=transfers.play), None) is not None

@@ -16,8 +16,8 @@ from tests.sim.data import Place
 from tests.sim.faults import FAULTS, Fault
 from tests.sim.mutations import changed
 from tests.sim.network import Link, Network
-from tests.sim.proxy.mutations import MUTATIONS
 from tests.sim.proxy.process import ProxyProcess
+from tests.sim.proxy.transfer_mutations import MUTATIONS
 from tests.sim.proxy.world import LEFT, REST, Upstream, counted
 from tests.sim.run import Result
 from tests.sim.transfers import Transfers
@@ -125,6 +125,6 @@ class ProxiedTransfers(Transfers):
 
 
 def play(seed: int, *, told: bool = False, broken: str | None = None) -> Result:
-    """Play one seed, as `tests.sim.run.play`; the mutations are those of `tests.sim.proxy.mutations`."""
+    """Play one seed, as `tests.sim.run.play`; the mutations are those of `tests.sim.proxy.transfer_mutations`."""
     with MUTATIONS[broken]() if broken else nullcontext():
         return ProxiedTransfers(seed, told=told).run()

@@ -278,6 +278,9 @@ class Simulation:
                 self.fences = True  # where an earlier attempt went unanswered, this says nothing of it
                 for place in self.chance.sample(places, self.chance.randint(1, len(places))):
                     self.cluster.data.refusals[place] = (error.code, False, self.clock.now + fault.seconds / 4)
+                if self.chance.random() < 0.5:  # so that an attempt before goes unanswered
+                    for link in list(self.network.links.values()):
+                        self.network.cut(link, "the wire broke")
             case kind:
                 FAULTS[kind](self, fault)  # type: ignore[arg-type] # it has what these ask for
         self.cluster.data.features[f"fault: {fault.kind}"] += 1
