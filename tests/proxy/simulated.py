@@ -11,7 +11,14 @@ from typing import Any
 from uuid import UUID
 
 from ottla.codec.apis import APIS
-from ottla.codec.apis.api_versions import ApiVersion, ApiVersionsResponse
+from ottla.codec.apis.add_partitions_to_txn import (
+    AddPartitionsToTxnPartitionResult,
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnResponse,
+    AddPartitionsToTxnTopicResult,
+)
+from ottla.codec.apis.api_versions import ApiVersion, ApiVersionsResponse, FinalizedFeatureKey
+from ottla.codec.apis.end_txn import EndTxnRequest, EndTxnResponse
 from ottla.codec.apis.find_coordinator import Coordinator, FindCoordinatorResponse
 from ottla.codec.apis.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from ottla.codec.apis.metadata import (
@@ -94,6 +101,15 @@ class Upstream:
         self.produced: list[tuple[int, ProduceRequest]] = []
         self._memories: dict[tuple[str, int, int], _Memory] = {}
         self._next_producer_id = 1000
+        self._transactional: dict[str, tuple[int, int]] = {}
+        """Transactional id -> its producer id and epoch."""
+        self.of_transactions: list[Any] = []
+        """AddPartitionsToTxn and EndTxn, as they came."""
+        self.unaddable: dict[tuple[str, int], int] = {}
+        """(topic, partition) -> the code with which it is not added to a transaction."""
+        self.newest = {0: 13, 1: 18, 3: 13, 10: 6, 18: 4, 22: 5, 24: 5, 26: 5, 28: 5, 60: 2}
+        """API key -> the newest version."""
+        self.features: dict[str, int] = {}
 
     def forget_producers(self) -> None:
         """As if the producers' state had expired, except that the next sequence must then be 0."""
@@ -120,9 +136,12 @@ class Upstream:
         return build_response(body, version, request.header.correlation_id)[4:], how
 
     def _apiversions(self, node: int, request: Any) -> ApiVersionsResponse:
-        newest = {0: 13, 1: 18, 3: 13, 10: 6, 18: 4, 22: 5, 60: 2}
-        keys = tuple(ApiVersion(api_key=key, min_version=0, max_version=high) for key, high in newest.items())
-        return ApiVersionsResponse(error_code=0, api_keys=keys)
+        keys = tuple(ApiVersion(api_key=key, min_version=0, max_version=high) for key, high in self.newest.items())
+        features = tuple(
+            FinalizedFeatureKey(name=name, max_version_level=level, min_version_level=level)
+            for name, level in self.features.items()
+        )
+        return ApiVersionsResponse(error_code=0, api_keys=keys, finalized_features_epoch=1, finalized_features=features)
 
     def _metadata(self, node: int, request: MetadataRequest) -> MetadataResponse:
         names = sorted(self.ids) if request.topics is None else [topic.name or "" for topic in request.topics]
@@ -151,8 +170,38 @@ class Upstream:
         return FindCoordinatorResponse(coordinators=(found,))
 
     def _initproducerid(self, node: int, request: Any) -> InitProducerIdResponse:
-        self._next_producer_id += 1
-        return InitProducerIdResponse(error_code=0, producer_id=self._next_producer_id, producer_epoch=0)
+        if request.transactional_id in self._transactional:
+            producer_id, epoch = self._transactional[request.transactional_id]
+        else:
+            self._next_producer_id += 1
+            producer_id, epoch = self._next_producer_id, -1
+        if request.transactional_id is not None:
+            self._transactional[request.transactional_id] = producer_id, epoch + 1
+        return InitProducerIdResponse(error_code=0, producer_id=producer_id, producer_epoch=epoch + 1)
+
+    def _addpartitionstotxn(self, node: int, request: AddPartitionsToTxnRequest) -> AddPartitionsToTxnResponse:
+        self.of_transactions.append(request)
+        results = tuple(
+            AddPartitionsToTxnTopicResult(
+                name=topic.name,
+                results_by_partition=tuple(
+                    AddPartitionsToTxnPartitionResult(
+                        partition_index=each, partition_error_code=self.unaddable.get((topic.name, each), 0)
+                    )
+                    for each in topic.partitions
+                ),
+            )
+            for topic in request.v3_and_below_topics
+        )
+        return AddPartitionsToTxnResponse(results_by_topic_v3_and_below=results)
+
+    def _endtxn(self, node: int, request: EndTxnRequest) -> EndTxnResponse:
+        self.of_transactions.append(request)
+        if "transaction.version" not in self.features:
+            return EndTxnResponse(error_code=0)
+        producer_id, epoch = self._transactional[request.transactional_id]
+        self._transactional[request.transactional_id] = producer_id, epoch + 1
+        return EndTxnResponse(error_code=0, producer_id=producer_id, producer_epoch=epoch + 1)
 
     def _produce(self, node: int, request: ProduceRequest) -> ProduceResponse:
         return ProduceResponse(

@@ -1,0 +1,222 @@
+"""Transactions on a rewritten topic, against an upstream that notes what it is asked."""
+
+from typing import Any
+
+import pytest
+
+from ottla.codec.apis.add_partitions_to_txn import (
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnResponse,
+    AddPartitionsToTxnTopic,
+)
+from ottla.codec.apis.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from ottla.codec.apis.end_txn import EndTxnRequest, EndTxnResponse
+from ottla.codec.apis.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+from ottla.errors import (
+    InvalidProducerEpoch,
+    InvalidRecord,
+    InvalidTxnState,
+    OperationNotAttempted,
+    OutOfOrderSequenceNumber,
+    PolicyViolation,
+    TopicAuthorizationFailed,
+    TransactionAbortable,
+)
+from ottla.proxy.delivery import LONG_REST
+from tests.proxy.simulated import ANSWERED, CUT_AFTER, Pair, Reply, World, batch
+from tests.proxy.test_producers_upstream import numbers
+from tests.proxy.test_rewriting import SIX, key_at, world_of
+
+NAME = "payments"
+ABORTABLE = {9: PolicyViolation.code, 11: TransactionAbortable.code}
+"""Version of Produce -> what has clients abort."""
+
+
+def opened(world: World, client: int = 1) -> tuple[int, int]:
+    """A transactional producer's id and epoch."""
+    reply = world.request(client, InitProducerIdRequest(transactional_id=NAME, transaction_timeout_ms=1000), 4)
+    answer: InitProducerIdResponse = reply.parsed(InitProducerIdResponse)
+    return answer.producer_id, answer.producer_epoch
+
+
+def produce(world: World, producer: tuple[int, int], sequence: int, *places: int, version: int = 9) -> Reply:
+    """Records for these partitions, which the client sends to partition 0."""
+    records: list[Pair] = [(key_at(place), b"%d" % sequence) for place in places]
+    data = batch(records, *producer, sequence, transactional=True)
+    return world.produce(1, {("flights", 0): data}, transactional_id=NAME, version=version)
+
+
+def end(world: World, producer: tuple[int, int], *, commit: bool, version: int = 4) -> Reply:
+    request = EndTxnRequest(
+        transactional_id=NAME, producer_id=producer[0], producer_epoch=producer[1], committed=commit
+    )
+    return world.request(2, request, version)
+
+
+def code(reply: Reply) -> int:
+    answer: EndTxnResponse = reply.parsed(EndTxnResponse)
+    return answer.error_code
+
+
+def add(world: World, producer: tuple[int, int], topics: dict[str, tuple[int, ...]]) -> dict[tuple[str, int], int]:
+    """What the answer to AddPartitionsToTxn says of each partition."""
+    request = AddPartitionsToTxnRequest(
+        v3_and_below_transactional_id=NAME,
+        v3_and_below_producer_id=producer[0],
+        v3_and_below_producer_epoch=producer[1],
+        v3_and_below_topics=tuple(AddPartitionsToTxnTopic(name=name, partitions=each) for name, each in topics.items()),
+    )
+    answer: AddPartitionsToTxnResponse = world.request(2, request, 3).parsed(AddPartitionsToTxnResponse)
+    return {
+        (topic.name, each.partition_index): each.partition_error_code
+        for topic in answer.results_by_topic_v3_and_below
+        for each in topic.results_by_partition
+    }
+
+
+def added(world: World) -> dict[str, tuple[int, ...]]:
+    """What upstream was asked to add last."""
+    request: AddPartitionsToTxnRequest = world.upstream.of_transactions[-1]
+    assert (request.v3_and_below_transactional_id, request.v3_and_below_producer_id) == (NAME, 1001)
+    return {topic.name: topic.partitions for topic in request.v3_and_below_topics}
+
+
+def test_all_partitions_that_keys_go_to_are_added_and_those_that_were_named_are_answered() -> None:
+    world = world_of()
+    producer = opened(world)
+    assert add(world, producer, {"flights": (2,), "plain": (1,)}) == {("flights", 2): 0, ("plain", 1): 0}
+    assert added(world) == {"flights": tuple(range(SIX)), "plain": (1,)}
+
+
+def test_a_partition_that_cannot_be_added_fails_the_one_that_was_named() -> None:
+    world = world_of()
+    producer = opened(world)
+    world.upstream.unaddable = {("flights", each): OperationNotAttempted.code for each in range(SIX)}
+    world.upstream.unaddable["flights", 4] = TopicAuthorizationFailed.code
+    assert add(world, producer, {"flights": (2,)}) == {("flights", 2): TopicAuthorizationFailed.code}
+
+
+def test_partitions_are_added_once_their_topic_is_described() -> None:
+    world = world_of(rule="*=rewrite")
+    producer = opened(world)
+    assert add(world, producer, {"plain": (0,)}) == {("plain", 0): 0}
+    assert added(world) == {"plain": (0, 1)}
+
+
+def test_a_transactions_records_go_under_its_producer_and_its_epoch() -> None:
+    world = world_of()
+    opened(world)
+    producer = opened(world)
+    assert producer[1] == 1
+    assert produce(world, producer, 0, 3).code == 0
+    assert produce(world, producer, 1, 3, 4).code == 0
+    assert code(end(world, producer, commit=True)) == 0
+    assert produce(world, producer, 3, 3).code == 0
+    assert numbers(world) == [(*producer, 0), (*producer, 1), (*producer, 0), (*producer, 2)]
+    assert {request.transactional_id for _, request in world.upstream.produced} == {NAME}
+
+
+@pytest.mark.parametrize(("version", "named"), [(9, True), (11, True), (12, False)])
+def test_version_1_is_never_sent_as_version_2(version: int, named: bool) -> None:
+    world = world_of()
+    assert produce(world, opened(world), 0, 3, version=version).code == 0
+    ((_, request),) = world.upstream.produced
+    assert (request.topic_data[0].topic_id.int == 0) is named  # from version 13 on a topic has its id
+
+
+@pytest.mark.parametrize("commit", [True, False])
+def test_a_transaction_is_ended_when_all_its_records_are_settled(commit: bool) -> None:
+    world = world_of()
+    producer = opened(world)
+    world.slow = True
+    records = produce(world, producer, 0, 3, 4)
+    ending = end(world, producer, commit=commit)
+    world.settle(1)
+    assert ending.frame is None and not world.upstream.of_transactions
+    world.release()
+    assert code(ending) == 0
+    assert records.code == (0 if commit else ABORTABLE[9])
+    (request,) = world.upstream.of_transactions
+    assert request.committed is commit
+
+
+def test_what_is_to_be_aborted_is_not_sent_again() -> None:
+    world = world_of()
+    producer = opened(world)
+    world.upstream.fate = lambda request: CUT_AFTER
+    produce(world, producer, 0, 3)
+    assert code(end(world, producer, commit=False)) == 0
+    sent = len(numbers(world))
+    world.settle(5)
+    assert len(numbers(world)) == sent
+
+
+def test_what_may_be_stored_can_only_be_aborted_and_the_next_epoch_goes_on() -> None:
+    world = world_of(delivery_timeout=1.0)
+    producer = opened(world)
+    world.upstream.fate = lambda request: CUT_AFTER
+    doubtful = [produce(world, producer, 0, 3, version=9), produce(world, producer, 1, 3, version=11)]
+    world.settle(LONG_REST)
+    assert [each.code for each in doubtful] == [ABORTABLE[9], OutOfOrderSequenceNumber.code]
+    assert code(end(world, producer, commit=True)) == TransactionAbortable.code
+    assert code(end(world, producer, commit=True, version=3)) == InvalidTxnState.code
+    assert not world.upstream.of_transactions
+    assert code(end(world, producer, commit=False)) == 0
+    world.upstream.fate = lambda request: ANSWERED
+    following = opened(world)
+    assert produce(world, following, 0, 3).code == 0
+    assert code(end(world, following, commit=True)) == 0
+
+
+def test_a_batch_that_is_stored_in_part_can_only_be_aborted() -> None:
+    world = world_of()
+    producer = opened(world)
+    world.upstream.errors["flights", 4].append(InvalidRecord.code)
+    assert produce(world, producer, 0, 3, 4).code == InvalidRecord.code
+    assert code(end(world, producer, commit=True)) == TransactionAbortable.code
+    assert produce(world, producer, 0, 5).code == OutOfOrderSequenceNumber.code
+    assert code(end(world, producer, commit=False)) == 0
+    assert produce(world, producer, 0, 3, 4).code == 0  # the same epoch, and its numbers go on
+    assert code(end(world, producer, commit=True)) == 0
+
+
+def test_a_batch_of_which_nothing_is_stored_is_for_the_client_to_judge() -> None:
+    world = world_of()
+    producer = opened(world)
+    world.upstream.errors["flights", 3].append(InvalidRecord.code)
+    assert produce(world, producer, 0, 3).code == InvalidRecord.code
+    assert produce(world, producer, 0, 3).code == 0
+    assert code(end(world, producer, commit=True)) == 0
+
+
+def test_an_epoch_that_the_proxy_does_not_know_gets_no_records_in_and_is_not_fenced() -> None:
+    world = world_of()
+    producer = opened(world)
+    assert produce(world, (producer[0], 7), 0, 3).code == OutOfOrderSequenceNumber.code
+    following = opened(world)
+    assert produce(world, producer, 0, 3).code == InvalidProducerEpoch.code
+    assert produce(world, following, 0, 3).code == 0
+
+
+def test_upstream_tells_the_next_epoch_of_version_2() -> None:
+    world = world_of()
+    world.upstream.features = {"transaction.version": 2}
+    producer = opened(world)
+    assert produce(world, producer, 0, 3, version=12).code == 0
+    answer: EndTxnResponse = end(world, producer, commit=True, version=5).parsed(EndTxnResponse)
+    following = answer.producer_id, answer.producer_epoch
+    assert following == (producer[0], producer[1] + 1)
+    assert produce(world, following, 0, 3, version=12).code == 0
+    assert numbers(world) == [(*producer, 0), (*following, 0)]
+
+
+@pytest.mark.parametrize(("lacks", "offered"), [({}, True), ({0: 11}, False), ({26: 4}, False), ({28: 4}, False)])
+def test_version_2_is_offered_where_upstream_has_all_that_it_takes(lacks: dict[int, int], offered: bool) -> None:
+    world = world_of()
+    world.upstream.newest |= lacks
+    world.upstream.features = {"transaction.version": 2, "group.version": 1}
+    asked = ApiVersionsRequest(client_software_name="c", client_software_version="1")
+    answer: Any = world.request(9, asked, 4).parsed(ApiVersionsResponse)
+    names = {each.name for each in answer.finalized_features}
+    assert names == {"group.version", *(["transaction.version"] if offered else [])}
+    assert answer.finalized_features_epoch == 1
