@@ -120,7 +120,7 @@ class Transactions(Storm):
     def __init__(self, folder: Path, seed: int, clients: Sequence[str] = TRANSACTIONAL) -> None:
         self.ledger = Ledger()
         super().__init__(folder, seed, self.ledger, (DEBITS, CREDITS, *(f"passed-{name}" for name in clients)))
-        bootstrap = self.broker.bootstrap
+        bootstrap = self._address(folder)
         self._tellers = [Teller(TRANSACTORS[name], bootstrap, f"teller-{name}", self.ledger, seed) for name in clients]
         right = [f"passed-{name}" for name in clients if TRANSACTORS[name].leaves_out_aborted]
         alone = right[0] if right else DEBITS  # has one producer, so that any client reads it well
@@ -128,6 +128,10 @@ class Transactions(Storm):
             Passer(each, bootstrap, f"passed-{each}", self.ledger, DEBITS if each.leaves_out_aborted else alone)
             for each in map(TRANSACTORS.__getitem__, clients)
         ]
+
+    def _address(self, folder: Path) -> str:
+        """Where the clients find the broker."""
+        return self.broker.bootstrap
 
     @property
     def clients(self) -> Sequence[Teller | Passer]:
@@ -158,9 +162,10 @@ class Transactions(Storm):
     def said(self) -> str:
         told = ", ".join(f"{self.ledger.count(each)} {each.name.lower()}" for each in Told)
         hung = sum(each.hung for each in self.clients)
+        refused = sum((each.refused for each in self.clients), Counter[str]())
         return (
-            f"{self.kills} kills; transactions: {dict(self.ledger.steps)}; "
-            f"of {len(self.ledger.transfers)} transfers {told}; {hung} times a client hung"
+            f"{self.kills} kills; transactions: {dict(self.ledger.steps)}; of {len(self.ledger.transfers)} transfers "
+            f"{told}; {hung} times a client hung; errors that clients were told: {dict(refused)}"
         )
 
 

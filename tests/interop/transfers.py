@@ -128,11 +128,13 @@ class _Client(threading.Thread):
 
     Attributes:
         hung: how often its program had to be started again, because it did not answer any more.
+        refused: the errors that it was told, as their texts begin.
     """
 
     def __init__(self, client: TransactorClient, bootstrap: str, name: str, ledger: Ledger) -> None:
         super().__init__(name=name, daemon=True)
         self.hung = 0
+        self.refused: Counter[str] = Counter()
         self._client, self._address, self._ledger = client, bootstrap, ledger
         self._over = threading.Event()
         self._producer: Transactor = client.start(bootstrap, name)
@@ -164,6 +166,8 @@ class _Client(threading.Thread):
 
     def _recover(self, error: Refused | PeerFailed) -> bool:
         """Do what is to be done about an error, and return whether the transaction is known to be aborted."""
+        if isinstance(error, Refused):
+            self.refused[str(error)[:80]] += 1
         if isinstance(error, Refused) and error.kind == "abortable":
             try:
                 self._producer.insist("abort")

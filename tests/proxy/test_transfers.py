@@ -1,0 +1,15 @@
+"""The proxy killed under transactional clients: `tests.proxy.transfers` says what must hold."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.proxy.transfers import ProxiedTransactions
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_transactions_of_other_peoples_clients_live_through_kills_of_the_proxy(tmp_path: Path) -> None:
+    with ProxiedTransactions(tmp_path, seed=1) as storm:
+        storm.run(kills=10, seconds=40)
+        storm.check()
