@@ -1,12 +1,15 @@
-"""Transactions of other people's producers on a rewritten topic, through the proxy to brokerlite and Apache Kafka."""
+"""Transactions of real producers, others' and our own, on a rewritten topic: brokerlite and Apache Kafka behind it."""
 
+import contextlib
 import secrets
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
+import trio
 
+import ottla
 from ottla.brokerlite.config import BrokerConfig, Sync
 from ottla.codec.partitioners import murmur2_partition
 from ottla.testing import Broker
@@ -14,6 +17,7 @@ from tests.interop.peers import create_topic
 from tests.interop.raw_reader import RawReader
 from tests.interop.test_transactions import until
 from tests.interop.transacting import TRANSACTORS, Refused, Transactor, TransactorClient
+from tests.kafka import free_ports
 from tests.proxy.running import RunningProxy, proxied
 
 pytestmark = pytest.mark.slow
@@ -135,3 +139,38 @@ def test_a_proxy_that_is_killed_within_a_transaction_is_not_noticed(
             transact(producer, topic, b"4")
             producer.close()
     assert committed(upstream, topic) == {key: [b"1", b"2", b"3", b"4"] for key in KEYS}
+
+
+@pytest.mark.parametrize("upstream", ["brokerlite", "kafka"], indirect=True)
+def test_our_own_client_is_not_concerned_either(upstream: str, topic: str, tmp_path: Path) -> None:
+    async def sending(bootstrap: str, restart: Callable[[], None]) -> None:
+        async with ottla.connect(bootstrap) as client, client.producer(transactional_id=topic) as producer:
+            for number in range(6):
+                values = [b"%d" % number, b"%d again" % number]
+                with contextlib.suppress(Changed):
+                    async with producer.transaction() as txn:
+                        for value in values:
+                            for key in KEYS:
+                                elsewhere = (murmur2_partition(key, SIX) + 1) % SIX
+                                await txn.send_soon(topic, value, key=key, partition=elsewhere)
+                            if number in (2, 3):
+                                await trio.to_thread.run_sync(restart)
+                        if number == 3:
+                            raise Changed
+
+    with ExitStack() as stack:
+        options = {"state": tmp_path / "state", "listen": f"127.0.0.1:{free_ports(1)[0]}"}
+        proxies = [stack.enter_context(proxied(upstream, "moved-*=rewrite", **options))]
+
+        def restart() -> None:
+            proxies[-1].kill()
+            proxies.append(stack.enter_context(proxied(upstream, "moved-*=rewrite", **options)))
+
+        trio.run(sending, proxies[0].bootstrap, restart)
+    assert len(proxies) == 5
+    expected = [value for number in (0, 1, 2, 4, 5) for value in (b"%d" % number, b"%d again" % number)]
+    assert committed(upstream, topic) == dict.fromkeys(KEYS, expected)
+
+
+class Changed(Exception):
+    """The application has changed its mind."""
