@@ -272,16 +272,17 @@ class RecordBatch(BatchHead):
         """For errors."""
         return f"batch at offset {self.base_offset}"
 
-    def records(self, limit: int = DECOMPRESSED_LIMIT) -> Records:
+    def records(self, limit: int = DECOMPRESSED_LIMIT, most: int | None = None) -> Records:
         """The records, decompressed and found whole.
 
         Args:
             limit: bytes that they may take, decompressed and as objects.
+            most: bytes that are decompressed, where ``limit`` would allow more.
 
         Raises:
             DecodeError: they are damaged, not as many as `count` says, or would take more than ``limit``.
         """
-        body, room = self._opened(limit)
+        body, room = self._opened(limit, most)
         try:
             return self.parse(body, room)
         except DamagedRecord as damaged:
@@ -293,8 +294,7 @@ class RecordBatch(BatchHead):
         """The bytes of the records, decompressed; none of them is read.
 
         Args:
-            limit: as that of `records`.
-            most: bytes that are decompressed, where ``limit`` would allow more.
+            limit, most: as those of `records`.
 
         Raises:
             DecodeError: as `records`.
