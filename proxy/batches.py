@@ -1,13 +1,16 @@
 """What goes to a partition of upstream: parts of clients' batches, and the batches that are made of them."""
 
+import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 from ottla.codec.compression import Compression
-from ottla.codec.records import BatchBuilder, Record, RecordBatch, Records
+from ottla.codec.records import NO_PRODUCER_ID, NO_SEQUENCE, BatchBuilder, Record, RecordBatch, Records, parse_batch
 from ottla.codec.rewrite import numbered
 from ottla.errors import EncodeError
+
+log = logging.getLogger("ottla.proxy")
 
 SomeRecords = Records | list[Record]
 """Records of a client's batch."""
@@ -47,8 +50,9 @@ class Part:
         first: its place among all those of its batch that go there.
         size: bytes before compression, about.
         since: when it came.
-        whole: the client's batch, if these are all of its records.
-        alone: it shares no batch any more: one with others was refused.
+        whole: a batch of just these records: the client's, if they are all of it, or one that a thread has built.
+        building: a thread does so.
+        alone: it shares no batch: it is large, or one with others was refused.
     """
 
     sender: Sender
@@ -60,6 +64,7 @@ class Part:
     whole: RecordBatch | None = None
     first: int = 0
     alone: bool = False
+    building: bool = False
 
     def halves(self) -> tuple["Part", "Part"]:
         """The same in two, for what is too large together."""
@@ -113,8 +118,8 @@ def built(
 ) -> tuple[int, bytes]:
     """How many of the parts one batch takes, at least one, and its bytes.
 
-    A client's batch that stays alone in it is neither opened nor compressed again. Parts whose timestamps lie too far
-    from those before them are left for the next batch.
+    A part that is alone in it and has a batch already is not compressed again. Parts whose timestamps lie too far from
+    those before them are left for the next batch.
     """
     whole = parts[0].whole
     if len(parts) == 1 and whole is not None:
@@ -136,3 +141,12 @@ def built(
         transactional=transactional,
     )
     return count, data
+
+
+def build_whole(part: Part, *, transactional: bool) -> RecordBatch | None:
+    """A batch of a part, without numbers; in a thread. ``None`` where it cannot be made, which is a bug."""
+    try:
+        return parse_batch(built([part], NO_PRODUCER_ID, -1, NO_SEQUENCE, transactional=transactional)[1])
+    except Exception:
+        log.exception("a bug in the proxy, please report it: a batch for partition %d", part.partition)
+        return None

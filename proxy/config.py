@@ -133,7 +133,7 @@ class ProxyConfig:
     max_buffered: int = 64 * 2**20
     """Records of rewritten topics on their way; above it clients that produce to them are not read."""
     max_batch: int = 512 * 2**10
-    """Up to here the records of several client batches share one upstream batch, before compression."""
+    """Up to here the records of several client batches share one upstream batch, before compression; 2 MiB at most."""
     max_request_bytes: int = 100 * 2**20
     """The largest request (`socket.request.max.bytes`); a larger one closes its connection."""
     max_connections: int = 2000

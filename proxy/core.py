@@ -36,12 +36,14 @@ from ottla.proxy.events import (
     Lost,
     Received,
     Requested,
+    Worked,
 )
 from ottla.proxy.journal.restored import restore
 from ottla.proxy.link import Link, Links
 from ottla.proxy.produce import Rewriter, Tally
 from ottla.proxy.routing import RuleHistory, TopicRules
 from ottla.proxy.session import Session
+from ottla.proxy.threads import Threads
 from ottla.proxy.topics import Topics
 from ottla.proxy.transactions import Transactions
 from ottla.sdk.connection.credentials import Credentials
@@ -85,9 +87,10 @@ class ProxyCore:
         self.links = Links(self.actions, config.connect_timeout, config.tls, self._credentials)
         self.cluster = Cluster(self.actions, config.advertised[0])
         self.control = Control(self.links, self.cluster, bootstrap, config.request_timeout, self._learned)
-        self.delivery = Delivery(self.links, self.cluster, self.control, config, journal)
+        self.threads = Threads(self.actions)
+        self.delivery = Delivery(self.links, self.cluster, self.control, self.threads, config, journal)
         self.topics = Topics(self.rules, self.cluster, self.control, journal)
-        self.rewriter = Rewriter(self.topics, self.cluster, self.control, self.delivery, config, journal)
+        self.rewriter = Rewriter(self.topics, self.cluster, self.control, self.delivery, self.threads, config, journal)
         self.transactions = Transactions(self.rules, self.topics, self.rewriter, self.delivery, journal)
         self._journal = journal
         self._sessions: dict[int, Session] = {}
@@ -121,7 +124,7 @@ class ProxyCore:
     @property
     def idle(self) -> bool:
         """No records are on their way."""
-        return self.delivery.idle
+        return self.delivery.idle and self.threads.idle
 
     @property
     def tallies(self) -> dict[str, Tally]:
@@ -135,6 +138,7 @@ class ProxyCore:
     def handle(self, event: Event, now: float) -> None:
         """Something happened."""
         self.links.now = now
+        self.threads.begin_step()
         match event:
             case Requested(client, node, ticket, frame):
                 self._requested(client, node, ticket, frame, now)
@@ -153,6 +157,9 @@ class ProxyCore:
                 self._opening.discard(node)
                 with contained("a port was opened"):
                     self.cluster.listening(node, port)
+            case Worked(number, result):
+                with contained("a thread is done"):
+                    self.threads.worked(number, result, now)
             case TokenFetched():
                 with contained("a token was fetched"):
                     self._credentials.fetched(event, now)
@@ -161,6 +168,7 @@ class ProxyCore:
     def poll(self, now: float) -> list[Action]:
         """What is to be done now."""
         self.links.now = now
+        self.threads.begin_step()
         while call := self._timers.due(now):
             call(now)
         for part in (self.links.begin, self.links.expire, self.topics.expire, self.delivery.pump, self.control.pump):

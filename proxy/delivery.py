@@ -25,6 +25,7 @@ from ottla.codec.apis.produce import (
     ProduceResponse,
     TopicProduceData,
 )
+from ottla.codec.records import RecordBatch
 from ottla.codec.wire import NO_UUID
 from ottla.errors import (
     NotEnoughReplicas,
@@ -35,7 +36,7 @@ from ottla.errors import (
     UnknownTopicOrPartition,
     broker_error,
 )
-from ottla.proxy.batches import Batch, Part, Result
+from ottla.proxy.batches import Batch, Part, Result, build_whole
 from ottla.proxy.cluster import NO_LEADER, Cluster
 from ottla.proxy.config import ProxyConfig
 from ottla.proxy.contained import as_ottla_error, contained
@@ -43,6 +44,7 @@ from ottla.proxy.control import Control
 from ottla.proxy.lent import Connection, Lent, Producer
 from ottla.proxy.link import Link, Links
 from ottla.proxy.streams import Settled, Stream, first_parts
+from ottla.proxy.threads import Threads
 
 if TYPE_CHECKING:
     from uuid import UUID
@@ -66,6 +68,7 @@ MOST_CONNECTIONS = 500
 """Beyond so many, one that is idle is closed for each that is made: one client may have thousands of producers."""
 LONG_REST = 600.0
 """Seconds after which upstream may have forgotten a producer (`producer.id.expiration.ms` is a day, as it comes)."""
+_UNBUILT = Result(UnknownServerError.code, message="the proxy cannot make a batch of these records")
 _LOOK = 1.0
 """Seconds between two looks for what has waited too long."""
 
@@ -76,9 +79,15 @@ class Delivery:
     """All that is under way."""
 
     def __init__(
-        self, links: Links, cluster: Cluster, control: Control, config: ProxyConfig, journal: "Journal | None"
+        self,
+        links: Links,
+        cluster: Cluster,
+        control: Control,
+        threads: Threads,
+        config: ProxyConfig,
+        journal: "Journal | None",
     ) -> None:
-        self._journal = journal
+        self._threads, self._journal = threads, journal
         self._links, self._cluster, self._control, self._config = links, cluster, control, config
         self._busy: dict[Stream, Producer] = {}
         """Streams that have something to settle."""
@@ -173,7 +182,7 @@ class Delivery:
                 connection.ready.clear()
             for stream, producer in list(self._busy.items()):
                 self._steer(producer, stream, now)
-        while self._pressing:
+        while self._pressing and not self._threads.step_is_full:  # the others go on in the next step
             connection = next(iter(self._pressing))
             del self._pressing[connection]
             self._drive_contained(connection, now)
@@ -322,7 +331,9 @@ class Delivery:
             connection.link = self._links.connect(address, now, ready=ready, lost=lost)
         elif connection.link.ready and self.lent.has_id(connection.producer):
             while connection.ready and connection.in_flight < REQUESTS and self._send(connection, connection.link, now):
-                pass
+                if self._threads.step_is_full:
+                    self._pressing[connection] = None
+                    break
 
     def _press(self, connection: Connection, now: float) -> None:
         connection.waits = False
@@ -340,7 +351,7 @@ class Delivery:
         topics: dict[str, list[PartitionProduceData]] = {}
         ids: dict[str, UUID] = {}
         for stream in list(connection.ready):
-            if sent and size >= REQUEST_BYTES:
+            if sent and (size >= REQUEST_BYTES or self._threads.step_is_full):
                 break
             if (batch := self._next(connection, stream, by_id, now)) is None:
                 continue
@@ -395,20 +406,43 @@ class Delivery:
             if stream.exhausted:
                 self._give_back_the_rest(producer, stream, now)
             elif stream.may_send() and producer.producer_id is not None:
-                if not stream.in_flight and now >= stream.sent_at + LONG_REST:
-                    stream.rested()
-                stream.sent_at = now
-                self._note(producer, stream)
-                return stream.next(producer.producer_id, self._config.max_batch, by_id=by_id)
+                if (part := stream.unbuilt(self._threads.step)) is None:
+                    return self._built_here(producer, stream, producer.producer_id, by_id, now)
+                part.building = part.alone = True
+                build = partial(build_whole, part, transactional=stream.transactional)
+                self._threads.run(build, partial(self._built_in_a_thread, producer, stream, part))
             connection.ready.pop(stream, None)
         except Exception:
             log.exception("a bug in the proxy, please report it: a batch for %s-%d", stream.topic, stream.partition)
             connection.ready.pop(stream, None)
-            refusal = Result(UnknownServerError.code, message="the proxy cannot make a batch of these records")
             if stream.waiting:
-                self._settle(producer, stream, [(stream.waiting.popleft(), refusal)], now)
+                self._settle(producer, stream, [(stream.waiting.popleft(), _UNBUILT)], now)
             self._go_on(producer, stream, now)
         return None
+
+    def _built_here(self, producer: Producer, stream: Stream, producer_id: int, by_id: bool, now: float) -> Batch:
+        if not stream.in_flight and now >= stream.sent_at + LONG_REST:
+            stream.rested()
+        stream.sent_at = now
+        self._note(producer, stream)
+        batch = stream.next(producer_id, min(self._config.max_batch, self._threads.step), by_id=by_id)
+        if batch.tries == 1:
+            self._threads.spend(sum(part.size for part in batch.parts))
+        return batch
+
+    def _built_in_a_thread(
+        self, producer: Producer, stream: Stream, part: Part, whole: RecordBatch | None, now: float
+    ) -> None:
+        """A thread has made a batch of a part, unless it failed; the part may be over by now."""
+        part.building, part.whole = False, whole
+        if part not in stream.waiting:
+            return
+        if whole is None:
+            stream.waiting.remove(part)
+            self._settle(producer, stream, [(part, _UNBUILT)], now)
+        self._rest_if_idle(producer, stream)
+        if not stream.idle and not stream.needs_mending:
+            self._steer(producer, stream, now)
 
     def _ready(self, connection: Connection, now: float) -> None:
         assert connection.link is not None, "a link that is ready was made"

@@ -4,7 +4,9 @@ Clients and upstream connections are numbers: a client's is the listener's, an u
 machine, so that late news of an old connection is about a number that nobody knows any more.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 from ottla.codec.wire import Buffer
 from ottla.sdk.events import RunInThread, TokenFetched
@@ -58,7 +60,15 @@ class Listening:
     port: int | None
 
 
-Event = Requested | Left | Connected | Received | Lost | Listening | TokenFetched
+@dataclass(frozen=True, slots=True)
+class Worked:
+    """What a `Work` came to."""
+
+    number: int
+    result: Any
+
+
+Event = Requested | Left | Connected | Received | Lost | Listening | Worked | TokenFetched
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,4 +138,12 @@ class Listen:
     node: int
 
 
-Action = Answer | CloseClient | HoldClients | Store | Connect | Send | Disconnect | Listen | RunInThread
+@dataclass(frozen=True, slots=True)
+class Work:
+    """Call ``call()`` in a thread, which takes long and raises nothing; answer with `Worked`, in any order."""
+
+    number: int
+    call: Callable[[], Any]
+
+
+Action = Answer | CloseClient | HoldClients | Store | Connect | Send | Disconnect | Listen | Work | RunInThread

@@ -5,10 +5,11 @@ Rules:
 - One that has no id yet is not kept for others: ids are asked for only while somebody waits for one.
 """
 
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ottla.proxy.batches import Result
 from ottla.proxy.control import Control, Identity
@@ -56,9 +57,11 @@ class Producer:
         epoch: in which new streams begin, outside of transactions.
         transaction: ``None`` where it is not transactional, or its epoch is not known.
         connections: by node.
+        unopened: where it is lent, the client's batches that are not delivered yet, since they or others before them
+            are being opened in a thread.
     """
 
-    __slots__ = ("connections", "epoch", "own", "producer_id", "streams", "transaction")
+    __slots__ = ("connections", "epoch", "own", "producer_id", "streams", "transaction", "unopened")
 
     def __init__(self, producer_id: int | None = None) -> None:
         self.producer_id = producer_id
@@ -67,10 +70,11 @@ class Producer:
         self.transaction: Transaction | None = None
         self.streams: dict[tuple[str, int], Stream] = {}
         self.connections: dict[int, Connection] = {}
+        self.unopened: deque[Any] = deque()
 
     @property
     def idle(self) -> bool:
-        return all(stream.idle for stream in self.streams.values())
+        return not self.unopened and all(stream.idle for stream in self.streams.values())
 
     @property
     def stopped(self) -> bool:

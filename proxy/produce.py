@@ -2,6 +2,8 @@
 
 Rules:
 - What the proxy cannot do right is refused with an error that no client retries and a message that says what to do.
+- A batch that is large when decompressed is opened in a thread (see `ottla.proxy.threads`). It has its place among the
+  client's batches from the beginning, and what comes behind it waits.
 - A client is answered when every part of its batch is settled. Its offset is told where the batch stayed whole and in
   place, else it is -1, "unknown".
 - The work goes on when the client has gone: its retry, over whatever connection, finds it under way or done.
@@ -11,12 +13,13 @@ import logging
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from hashlib import blake2b
 from itertools import count
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
-from ottla.codec.compression import Compression
-from ottla.codec.records import MAGIC, NO_PRODUCER_ID, RecordBatch, Records, parse_batch
+from ottla.codec.compression import Compression, decompressed_bound
+from ottla.codec.records import HEADER_SIZE, MAGIC, NO_PRODUCER_ID, RecordBatch, Records, parse_batch
 from ottla.codec.wire import Buffer
 from ottla.errors import (
     BrokerError,
@@ -47,6 +50,7 @@ from ottla.proxy.lent import Producer, Transaction
 from ottla.proxy.producers import KnownProducer, Numbered, Outcome, Producers, Window
 from ottla.proxy.routing import Routes, RuleHistory
 from ottla.proxy.streams import ABORTED, OVERTAKEN
+from ottla.proxy.threads import Threads
 from ottla.proxy.topics import Topics
 
 if TYPE_CHECKING:
@@ -65,6 +69,8 @@ _MAGIC = 16
 """Where the format of a record set stands."""
 _FARTHEST = 2**63 - 1
 """Milliseconds between two timestamps of a batch at the most, whichever of them its records are counted from."""
+_PER_RECORD = 64
+"""Bytes that a record takes in memory beside its own, about."""
 MOST_FENCED = 10_000
 """Producers to remember as told of."""
 
@@ -94,14 +100,15 @@ class ClientBatch(Numbered):
     partition: int
     """The one that the client chose."""
     batch: RecordBatch
-    records: Records
     ways: Routes
     size: int
-    """Bytes that it takes in memory, about."""
+    """Bytes that it takes in memory, about; while it is being opened, at most."""
     window: "Window[ClientBatch] | None"
     """``None`` where the client is not idempotent."""
     waiting: list[Answered]
     """Who wants to hear the outcome; a retry adds itself."""
+    records: Records = field(default_factory=Records)
+    """None while it is being opened, and where it cannot be."""
     parts: dict[int, SomeRecords] = field(default_factory=dict)
     """Partition -> the records that go there; their offsets are their indexes in the batch."""
     left_out: set[int] = field(default_factory=set)
@@ -111,14 +118,13 @@ class ClientBatch(Numbered):
     unstored: list[tuple[Part, bool]] = field(default_factory=list)
     """Parts that are not stored, or (true) of which nobody can know."""
 
-    def sort(self) -> None:
-        """Sort the records by destination, but those that are left out."""
-        parts: dict[int, SomeRecords] = {**self.ways.split(self.records, self.partition)}
-        self.in_place = list(parts) == [self.partition] and not self.left_out
-        if self.left_out:
-            kept = {place: [each for each in part if each.offset not in self.left_out] for place, part in parts.items()}
-            parts = {place: part for place, part in kept.items() if part}
-        self.parts = parts
+    def leave_out(self, indexes: set[int]) -> None:
+        """Have these records not sent."""
+        self.left_out = indexes
+        if indexes:
+            self.in_place = False
+            kept = {place: [each for each in part if each.offset not in indexes] for place, part in self.parts.items()}
+            self.parts = {place: part for place, part in kept.items() if part}
 
     def parted(self) -> None:
         self.open_parts += 1
@@ -128,7 +134,7 @@ class ClientBatch(Numbered):
         if result.error_code:
             self.unstored.append((part, result.doubtful))
             self.rewriter.failed(self, result, now)
-        elif part.whole is not None:
+        elif self.in_place and part.whole is not None:
             self.offset = result.offset
         if self.open_parts == 0:
             self.rewriter.finished(self, now)
@@ -162,6 +168,13 @@ class Offer:
         self.answered(Outcome(error.code, error_message=error.detail or None), now)
 
 
+class _Opened(NamedTuple):
+    """The records of a batch, and sorted by the partitions that they go to."""
+
+    records: Records
+    parts: dict[int, Records]
+
+
 class Rewriter:
     """Takes the records of rewritten topics, and counts those of observed ones."""
 
@@ -171,6 +184,7 @@ class Rewriter:
         cluster: Cluster,
         control: Control,
         delivery: Delivery,
+        threads: Threads,
         config: ProxyConfig,
         journal: "Journal | None",
     ) -> None:
@@ -183,7 +197,7 @@ class Rewriter:
         self.buffered_of: Counter[int] = Counter()
         """The same by client."""
         self._topics, self._cluster, self._control, self._delivery = topics, cluster, control, delivery
-        self._config = config
+        self._threads, self._config = threads, config
         self.history = RuleHistory(config.topics)
         self._fenced: set[int] = set()
         """Producers that the log has told of."""
@@ -293,7 +307,6 @@ class Rewriter:
                         offer.answered(outcome, now)
                         return
             self._check_room()
-            records = _opened(batch)
         except BrokerError as error:
             self._tally(offer.topic).refused += 1
             if isinstance(error, ProducerFenced):
@@ -301,16 +314,69 @@ class Rewriter:
             offer.refuse(error, now)
             return
         place = offer.topic, offer.partition
-        taken = self._client_batch(batch, records, offer.client, producer, place, window, ways, next(self._numbers))
+        taken = self._client_batch(batch, offer.client, producer, place, window, ways, next(self._numbers))
         taken.waiting.append(offer.answered)
         if window is None:
-            self._deliver(taken, now)
+            producer.unopened.append(taken)
+        else:
+            window.begin(taken)
+            if self._journal is not None:
+                self._journal.begun(taken)
+            self._note(taken)
+        self.open(taken, now)
+
+    def open(self, batch: ClientBatch, now: float) -> None:
+        """Open a batch that was taken on, and go on with it."""
+        self._open(batch.batch, batch.size, batch.ways, batch.partition, partial(self._go_on, batch), now)
+
+    def _open(
+        self,
+        batch: RecordBatch,
+        most: int,
+        ways: Routes,
+        partition: int,
+        then: "Callable[[_Opened | BrokerError, float], None]",
+        now: float,
+    ) -> None:
+        """Open a batch, here or in a thread, which takes up to ``most`` bytes; then call ``then``."""
+        call = partial(_opened, batch, ways, partition)
+        if not self._threads.fits(most):
+            self._threads.run(call, then)
             return
-        window.begin(taken)
-        if self._journal is not None:
-            self._journal.begun(taken)
-        self._note(taken)
-        self._deliver_due(window, now)
+        found = call()
+        self._threads.spend(_size(batch, found.records) if isinstance(found, _Opened) else most)
+        then(found, now)
+
+    def _go_on(self, batch: ClientBatch, found: "_Opened | BrokerError", now: float) -> None:
+        """A batch is opened, or cannot be."""
+        batch.opening = False
+        if isinstance(found, BrokerError):
+            self.failed(batch, Result(found.code, message=found.detail or None), now)
+        else:
+            self._take(batch, found)
+        window = batch.window
+        if window is None:
+            self._deliver_unopened(batch.producer, now)
+        elif batch.refused:
+            self.finished(batch, now)
+        else:
+            self._deliver_due(window, now)
+
+    def _take(self, batch: ClientBatch, opened: _Opened) -> None:
+        batch.records, batch.parts = opened.records, {**opened.parts}
+        batch.in_place = list(batch.parts) == [batch.partition]
+        size = _size(batch.batch, batch.records)
+        self._count(batch.client, size - batch.size)
+        batch.size = size
+
+    def _deliver_unopened(self, producer: Producer, now: float) -> None:
+        """Deliver what a lent producer has to send, in its order."""
+        while producer.unopened and not producer.unopened[0].opening:
+            batch: ClientBatch = producer.unopened.popleft()
+            if batch.failure is None:
+                self._deliver(batch, now)
+            else:
+                self.finished(batch, now)
 
     def _ways(self, offer: Offer) -> Routes:
         """Where the keys of a topic go.
@@ -382,7 +448,6 @@ class Rewriter:
     def _client_batch(
         self,
         batch: RecordBatch,
-        records: Records,
         client: int,
         producer: Producer,
         place: tuple[str, int],
@@ -390,13 +455,14 @@ class Rewriter:
         ways: Routes,
         number: int,
     ) -> ClientBatch:
-        size = _size(batch, records)
+        size = _most(batch)
         self._count(client, size)
         return ClientBatch(
             epoch=batch.producer_epoch,
             base_sequence=batch.base_sequence,
             count=batch.count,
             transactional=batch.transactional,
+            opening=True,
             rewriter=self,
             number=number,
             producer=producer,
@@ -404,7 +470,6 @@ class Rewriter:
             topic=place[0],
             partition=place[1],
             batch=batch,
-            records=records,
             ways=ways,
             size=size,
             window=window,
@@ -425,16 +490,24 @@ class Rewriter:
         window: "Window[ClientBatch]",
         noted: NotedBatch,
         client: int,
+        *,
+        begun: bool,
     ) -> ClientBatch:
-        """A batch that was under way.
+        """A batch that was under way; it is for the caller to `open` one that was not ``begun``.
 
         Raises:
             BrokerError: it is damaged.
         """
-        batch = _checked(noted.data)
         ways = Routes(noted.topic_id, noted.partitions, noted.partitioner)
         self._numbers = count(max(next(self._numbers), noted.number + 1))
-        return self._client_batch(batch, _opened(batch), client, producer, place, window, ways, noted.number)
+        batch = self._client_batch(_checked(noted.data), client, producer, place, window, ways, noted.number)
+        if begun:
+            opened = _opened(batch.batch, ways, batch.partition)
+            if isinstance(opened, BrokerError):
+                raise opened
+            batch.begun, batch.opening = True, False
+            self._take(batch, opened)
+        return batch
 
     def resume(self, window: "Window[ClientBatch]", now: float) -> None:
         """Go on with the batches of a window."""
@@ -476,11 +549,10 @@ class Rewriter:
         if self.buffered > 2 * self._config.max_buffered:
             raise NotEnoughReplicas("the proxy's buffer is full, because upstream takes no records at the moment")
 
-    def _sort(self, batch: ClientBatch) -> None:
-        """Sort its records by destination, but those that are stored since a batch with them was refused."""
+    def _sift(self, batch: ClientBatch) -> None:
+        """Leave out those of its records that are stored since a batch with them was refused."""
         if batch.window is not None and batch.window.remembers:
-            batch.left_out = batch.window.stored_already(_fingerprints(batch.records))
-        batch.sort()
+            batch.leave_out(batch.window.stored_already(_fingerprints(batch.records)))
         tally = self._tally(batch.topic)
         tally.records += batch.count
         tally.keyless += batch.records.keyless
@@ -493,7 +565,7 @@ class Rewriter:
     def _deliver(self, batch: ClientBatch, now: float) -> None:
         self._note(batch)
         try:
-            self._sort(batch)
+            self._sift(batch)
         except ProducerFenced as error:
             self.failed(batch, Result(error.code, message=error.detail, doubtful=True), now)
             self.finished(batch, now)
@@ -595,13 +667,13 @@ class Rewriter:
         self._tally(batch.topic).refused += 1
         place = f"{batch.topic}-{batch.partition}"
         log.warning(
-            "nobody can know whether records were stored" if result.doubtful else "upstream refused records",
+            "nobody can know whether records were stored" if result.doubtful else "records were refused",
             extra={"partition": place, "records": batch.count, "error": broker_error(result.error_code).name},
         )
 
     # -- observed topics
 
-    def observe(self, topic: str, partition: int, data: Buffer | None) -> None:
+    def observe(self, client: int, topic: str, partition: int, data: Buffer | None, now: float) -> None:
         """Count the keys of a record set that passes untouched; what cannot be read is for upstream to judge."""
         ways = self._topics.observed(topic)
         if ways is None:
@@ -610,13 +682,21 @@ class Rewriter:
         if not data:
             return
         try:
-            records = parse_batch(data).records(DECOMPRESSED_LIMIT)
+            batch = parse_batch(data)
         except DecodeError:
             return
-        tally = self._tally(topic)
-        tally.records += len(records)
-        tally.keyless += records.keyless
-        tally.misplaced += len(records) - len(ways.split(records, partition).get(partition, ()))
+        size = len(data)
+        self._count(client, size)
+
+        def opened(found: _Opened | BrokerError, now: float) -> None:
+            self._count(client, -size)
+            if isinstance(found, _Opened):
+                tally = self._tally(topic)
+                tally.records += len(found.records)
+                tally.keyless += found.records.keyless
+                tally.misplaced += len(found.records) - len(found.parts.get(partition, ()))
+
+        self._open(batch, _most(batch), ways, partition, opened, now)
 
     def _tally(self, topic: str) -> Tally:
         return self.tallies.setdefault(topic, Tally())
@@ -642,29 +722,41 @@ def _checked(data: Buffer) -> RecordBatch:
         raise InvalidRecord(
             "a control batch" if batch.control else f"{batch.count} records up to {batch.last_offset_delta}"
         )
+    batch.base_offset = 0  # upstream gives it another
     return batch
 
 
-def _opened(batch: RecordBatch) -> Records:
-    """The records, numbered from 0 on.
+def _opened(batch: RecordBatch, ways: Routes, partition: int) -> _Opened | BrokerError:
+    """The records, numbered from 0 on, unless they are damaged or may not fit a batch any more once they are parted.
 
-    Raises:
-        InvalidRecord: they are damaged.
-        InvalidTimestamp: they may not fit a batch any more once they are parted.
+    It may be called in a thread.
     """
-    batch.base_offset = 0  # upstream gives it another
     try:
-        records = batch.records(DECOMPRESSED_LIMIT)
+        records = batch.records(DECOMPRESSED_LIMIT, _decompressed(batch))
+        if records.time_span > _FARTHEST:
+            return InvalidTimestamp("the timestamps of a batch lie more than 63 bits apart")
+        return _Opened(records, ways.split(records, partition))
     except DecodeError as error:
-        raise InvalidRecord(f"the records cannot be read: {error}") from None
-    if records.time_span > _FARTHEST:
-        raise InvalidTimestamp("the timestamps of a batch lie more than 63 bits apart")
-    return records
+        return InvalidRecord(f"the records cannot be read: {error}")
+    except Exception:
+        log.exception("a bug in the proxy, please report it: records for partition %d", partition)
+        return UnknownServerError(_BUG)
 
 
 def _size(batch: RecordBatch, records: Records) -> int:
     """Bytes that a batch takes in memory while it is under way: as it came, opened, sorted and in upstream's batch."""
     return len(batch.data) + 2 * records.memory
+
+
+def _most(batch: RecordBatch) -> int:
+    """The same before it is opened, at most."""
+    opened = _decompressed(batch) + _PER_RECORD * max(batch.count, 0)
+    return len(batch.data) + 2 * min(opened, DECOMPRESSED_LIMIT)
+
+
+def _decompressed(batch: RecordBatch) -> int:
+    """Bytes that the records are decompressed, at most, by what the batch says of itself; more is not looked at."""
+    return decompressed_bound(batch.compression, batch.data[HEADER_SIZE:])
 
 
 def _fingerprints(records: Records) -> Iterator[int]:

@@ -7,6 +7,7 @@ and answers a retry from memory. Here the records go elsewhere, so this memory i
 Rules:
 - Only producer ids that were allocated through this proxy are known. Any other might have stored records through an
   earlier life of the proxy that left no journal, so it is fenced, even at sequence 0: a restart never duplicates.
+- A batch goes to upstream, or is refused, once it is opened (which a thread may do) and those before it have gone.
 - Batches are told of in their order. What follows a refused batch in its epoch is refused too, as a gap, just as on a
   broker: OUT_OF_ORDER_SEQUENCE_NUMBER. What comes in its place waits until all of that is settled.
 - Of what was refused some records may be stored all the same. A client sends them again under other numbers, in other
@@ -76,6 +77,7 @@ class Numbered:
     """A batch that a client has numbered, while it is under way.
 
     Attributes:
+        opening: its records are not known yet.
         begun: it is on its way to upstream.
         open_parts: so many of its parts are not settled.
         offset: of its first record, where it stayed whole.
@@ -88,6 +90,7 @@ class Numbered:
     base_sequence: int
     count: int
     transactional: bool = False
+    opening: bool = False
     begun: bool = False
     open_parts: int = 0
     offset: int = -1
@@ -97,7 +100,7 @@ class Numbered:
     @property
     def is_settled(self) -> bool:
         """What became of it is known."""
-        return self.open_parts == 0 and (self.begun or self.refused)
+        return self.open_parts == 0 and not self.opening and (self.begun or self.refused)
 
     @property
     def next_sequence(self) -> int:
@@ -249,7 +252,7 @@ class Window(Generic[B]):
     def due(self) -> B | None:
         """The next batch that may go to upstream."""
         for batch in self.under_way:
-            if batch.refused or batch.epoch != self.under_way[0].epoch:
+            if batch.refused or batch.opening or batch.epoch != self.under_way[0].epoch:
                 return None
             if not batch.begun:
                 return batch

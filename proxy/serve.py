@@ -44,6 +44,8 @@ from ottla.proxy.events import (
     Requested,
     Send,
     Store,
+    Work,
+    Worked,
 )
 from ottla.proxy.journal.files import StateDirectory
 from ottla.proxy.journal.journal import Journal
@@ -61,6 +63,8 @@ _ROOM = 4 * 2**20
 """Bytes that may wait for a client or for its upstream connection before the other side is not read."""
 _WRITE_TIMEOUT = 30.0
 """Seconds that an upstream connection may take nothing of what it is sent."""
+_THREADS = 2
+"""That open and build large batches at the same time."""
 _DRAIN = 0.4
 """Seconds that records of clients that wait for no answer have to reach upstream at the end."""
 
@@ -165,6 +169,7 @@ class _Driver:
         self._tickets: dict[int, dict[int, Ticket]] = {}
         self._ticket_numbers = itertools.count()
         self._holds: dict[int, set[str]] = {}
+        self._threads = trio.CapacityLimiter(_THREADS)
         self._started = trio.Event()
         """Set when a port was opened, or could not be."""
         self._nap = trio.CancelScope(deadline=-math.inf)
@@ -266,6 +271,8 @@ class _Driver:
             case HoldClients(clients, held):
                 for client in clients:
                     self.hold(client, "records", held)
+            case Work(number, call):
+                self._nursery.start_soon(self._work, number, call)
             case RunInThread(call):
                 self._nursery.start_soon(self._fetch, call)
             case Store():
@@ -275,6 +282,13 @@ class _Driver:
                 if self._first is None:
                     self._first = node  # the lowest comes first
                 self._nursery.start_soon(self._open_port, node, node - self._first)
+
+    async def _work(self, number: int, call: Callable[[], Any]) -> None:
+        try:
+            result = await trio.to_thread.run_sync(call, abandon_on_cancel=True, limiter=self._threads)
+        except RuntimeError:  # the system allows no more threads
+            result = call()
+        self.happened(Worked(number, result))
 
     async def _fetch(self, call: Callable[[], Any]) -> None:
         """Have a token fetched, which may take long, and is not waited for at the end."""

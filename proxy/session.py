@@ -322,7 +322,7 @@ class Session:
         for topic in passed:
             if rules.of(topic.name) is not None:
                 for each in topic.partition_data:
-                    rewriter.observe(topic.name, each.index, each.records)
+                    rewriter.observe(self.client, topic.name, each.index, each.records, now)
         if len(passed) < len(message.topic_data):
             self.produces = True
             self._rewrite(message, gathering, now)

@@ -191,7 +191,14 @@ class Stream:
                 return False
             if not batch.stored and not batch.in_flight:
                 return True
-        return bool(self.waiting) and len(self.sent) < UNSETTLED
+        return bool(self.waiting) and len(self.sent) < UNSETTLED and not self.waiting[0].building
+
+    def unbuilt(self, limit: int) -> Part | None:
+        """What `next` would make a batch of, if that is new and of more than ``limit`` bytes."""
+        if any(not batch.stored and not batch.in_flight for batch in self.sent):
+            return None
+        first = self.waiting[0]
+        return first if first.whole is None and first.size > limit else None
 
     def next(self, producer_id: int, limit: int, *, by_id: bool = False) -> Batch:
         """The batch that goes now, which `may_send` has allowed.

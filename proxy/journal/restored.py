@@ -129,7 +129,8 @@ def restore(found: Noted, topics: "Topics", rewriter: "Rewriter", delivery: "Del
             for under_way in window.under_way:
                 if under_way.batch not in found.batches:
                     raise DecodeError(f"the journal lacks batch {under_way.batch} of producer {producer_id}")
-                restored = rewriter.restored(producer, place, own, found.batches[under_way.batch], NOBODY)
+                data, begun = found.batches[under_way.batch], under_way.begun
+                restored = rewriter.restored(producer, place, own, data, NOBODY, begun=begun)
                 _mark(restored, under_way, now)
                 batches[restored.number] = restored
                 own.under_way.append(restored)
@@ -139,6 +140,9 @@ def restore(found: Noted, topics: "Topics", rewriter: "Rewriter", delivery: "Del
             if not stream.idle:
                 delivery.resume(producer, stream, now)
         for restored_window in producer.windows.values():
+            for each_batch in list(restored_window.under_way):
+                if each_batch.opening:
+                    rewriter.open(each_batch, now)
             rewriter.resume(restored_window, now)
 
 
@@ -158,12 +162,10 @@ def _window(noted: NotedWindow) -> "Window[ClientBatch]":
 
 
 def _mark(batch: "ClientBatch", noted: NotedUnderWay, now: float) -> None:
-    batch.begun, batch.refused, batch.offset = noted.begun, noted.refused, noted.offset
+    batch.refused, batch.offset = noted.refused, noted.offset
     if noted.failed:
         batch.failure = Result(noted.error_code, message=noted.message, doubtful=noted.unknown)
-    batch.left_out = set(noted.left_out)
-    if batch.begun:
-        batch.sort()
+    batch.leave_out(set(noted.left_out))
     for each in noted.unstored:
         batch.unstored.append((_part(batch, each.partition, each.first, each.count, False, now), each.unknown))
 

@@ -58,6 +58,8 @@ from ottla.proxy.events import (
     Requested,
     Send,
     Store,
+    Work,
+    Worked,
 )
 from ottla.proxy.journal.journal import SEGMENT_BYTES, Journal
 from ottla.proxy.journal.restored import noted
@@ -299,6 +301,9 @@ class World:
         self.slow = False
         """Answers to Produce wait for `release`, and those behind them."""
         self._late: list[tuple[int, bytes]] = []
+        self.busy = False
+        """What is to be done in threads waits in ``work``."""
+        self.work: list[Work] = []
         self.restart()
 
     def restart(self) -> None:
@@ -315,6 +320,7 @@ class World:
         self.core = ProxyCore(config, (("broker", PORT),), Random(0), journal)
         if journal is not None:
             self.core.restore(noted(each.data[8:] for each in self.stored), self.now)
+        self.work.clear()
         self._links: dict[int, int] = {}
         self._replies: dict[int, Reply] = {}
         self.listens: list[int] = []
@@ -357,6 +363,10 @@ class World:
             case CloseClient(client, why):
                 self.closed[client] = why
                 self.core.handle(Left(client), self.now)
+            case Work() if self.busy:
+                self.work.append(action)
+            case Work(number, call):
+                self.core.handle(Worked(number, call()), self.now)
             case Store(_, _, obsolete):
                 self.stored = [*(each for each in self.stored if each.segment >= obsolete), action]
             case HoldClients(clients, held):
@@ -389,6 +399,12 @@ class World:
 
     def _is_late(self, frame: bytes) -> bool:
         return self.slow and frame[:2] == b"\0\0"
+
+    def finish(self, work: Work) -> None:
+        """A thread is done with it."""
+        self.work.remove(work)
+        self.core.handle(Worked(work.number, work.call()), self.now)
+        self.settle()
 
     def release(self) -> None:
         """The answers that waited come, those to connections that still exist."""

@@ -16,7 +16,10 @@ OFTEN = 50
 SOME_TRANSFERS, TRANSFERS = 15, 400
 SELDOM = 5
 FEATURES = {
+    "a batch cannot be opened",
     "a batch comes again",
+    "a batch is built in a thread",
+    "a batch is opened in a thread",
     "a batch is refused with others behind it",
     "a leader appends and says that it leads no more",
     "a producer's state expires",
@@ -45,6 +48,8 @@ FEATURES = {
 }
 
 OF_TRANSFERS = {
+    "a batch is built in a thread",
+    "a batch is opened in a thread",
     "a transaction can only be aborted",
     "a transaction is aborted",
     "a transaction is committed",

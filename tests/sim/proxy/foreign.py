@@ -19,11 +19,13 @@ from functools import partial
 from random import Random
 from zlib import crc32
 
+from crc32c import crc32c
+
 from ottla.codec import frames
 from ottla.codec.apis.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from ottla.codec.apis.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from ottla.codec.apis.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
-from ottla.codec.records import BatchBuilder
+from ottla.codec.records import CRC_AT, BatchBuilder
 from ottla.errors import (
     BY_CODE,
     DuplicateSequenceNumber,
@@ -44,6 +46,8 @@ PRODUCE, METADATA, INIT = 9, 9, 4
 """The versions that it speaks."""
 IN_FLIGHT = 5
 BACKOFF = 0.1
+DAMAGED = 0.02
+"""How many of its batches are."""
 PATIENCE = 30.0
 """Seconds for an answer."""
 
@@ -60,12 +64,18 @@ class _Batch:
     renumbered: bool = False
     in_flight: bool = False
     not_before: float = 0.0
+    damaged: bool = False
+    """Its records cannot be read."""
 
     def data(self, producer_id: int) -> bytes:
         builder = BatchBuilder()
         for sent in self.records:
             builder.append(1_700_000_000_000 + sent.number, sent.key, sent.value)
-        return builder.build(producer_id=producer_id, producer_epoch=self.epoch, base_sequence=self.sequence)
+        data = builder.build(producer_id=producer_id, producer_epoch=self.epoch, base_sequence=self.sequence)
+        if not self.damaged:
+            return data
+        behind_crc = data[CRC_AT + 4 : -1] + b"\x01"  # of the last record's headers
+        return data[:CRC_AT] + crc32c(behind_crc).to_bytes(4, "big") + behind_crc
 
 
 @dataclass(eq=False)
@@ -110,6 +120,7 @@ class JavaLike(SimulatedProcess):
         self.ledger, self.chance, self.topics, self.nodes = ledger, chance, topics, nodes
         self.count, self.pause, self.keys = count, seconds / count, keys
         self.batch_size = chance.choice((1, 3, 10))
+        self._damage = Random(f"{name} {count} {seconds} {self.batch_size} damage")
         self.producer_id = -1
         self.epoch = 0
         self.done = False
@@ -137,7 +148,7 @@ class JavaLike(SimulatedProcess):
             sent = self.ledger.add(Sent(value, key, *place, self.name, self._number, once=True))
             fresh = self._partitions[place].fresh
             if not fresh or len(fresh[-1].records) >= self.batch_size:
-                fresh.append(_Batch(place, []))
+                fresh.append(_Batch(place, [], damaged=self._damage.random() < DAMAGED))
             fresh[-1].records.append(sent)
         if self._number < self.count:
             self.clock.later(self.chance.uniform(0.0, 20 * self.pause), self._produce)

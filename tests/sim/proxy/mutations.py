@@ -195,6 +195,24 @@ _mutation("a batch is told as stored with its first part", (ClientBatch, "settle
 _mutation("a refusal is told as a success", (Rewriter, "_fail", _success_all_the_same))
 
 
+# -- threads -----------------------------------------------------------------------------------------------------------
+
+
+def _passed(due: Any) -> Any:
+    def broken(self: Window[Any]) -> Any:
+        for batch in self.under_way:
+            if batch.refused or batch.epoch != self.under_way[0].epoch:
+                return None
+            if not batch.begun and not batch.opening:
+                return batch
+        return None
+
+    return broken
+
+
+_mutation("a batch passes one that is being opened", (Window, "due", _passed))
+
+
 # -- what outlives a restart -------------------------------------------------------------------------------------------
 
 

@@ -23,6 +23,8 @@ from tests.sim.history import History
 from tests.sim.network import PORT, Link, Network, Reply
 from tests.sim.process import SimulatedProcess
 
+WORK = (0.01, 0.1, 1.0)
+"""Seconds that something takes in a thread, at most; one of them for a world."""
 SEGMENT = 4000
 """Bytes, after which the journal is copied to another segment."""
 _SWEEP = 0.02
@@ -72,6 +74,8 @@ class ProxyProcess(SimulatedProcess):
     ) -> None:
         super().__init__("proxy", clock, back, history)
         self.front, self.config, self.nodes, self.seed = front, config, nodes, seed
+        self._chance = Random(f"{seed} threads")
+        self._longest_work = self._chance.choice(WORK)
         self.core: ProxyCore | None = None
         self.stored: list[tuple[int, bytes]] | None = None
         """Its journal, by segment; ``None``: it has none."""
@@ -222,6 +226,14 @@ class ProxyProcess(SimulatedProcess):
                 self.stored.append((segment, data))
             case proxy.Listen(node):
                 self.clock.later(0.001, partial(self._listen, self.core, node))
+            case proxy.Work(number, call):
+                self.clock.later(
+                    self._chance.uniform(0.0, self._longest_work), partial(self._work, self.core, number, call)
+                )
+
+    def _work(self, core: ProxyCore, number: int, call: Callable[[], Any]) -> None:
+        if self.core is core and not self.held(partial(self._work, core, number, call)):
+            self._tell(proxy.Worked(number, call()))
 
     def _listen(self, core: ProxyCore, node: int) -> None:
         if self.core is core:

@@ -6,7 +6,7 @@ from typing import Any
 from uuid import UUID
 
 from ottla.errors import ProducerFenced
-from ottla.proxy import producers
+from ottla.proxy import delivery, producers
 from ottla.proxy.delivery import Delivery
 from ottla.proxy.journal.journal import Journal
 from ottla.proxy.lent import Producer
@@ -46,6 +46,10 @@ def _in_an_epoch_of_its_own(stream: Any) -> Any:
     return broken
 
 
+def _not_transactional(build_whole: Any) -> Any:
+    return lambda part, *, transactional: build_whole(part, transactional=False)
+
+
 def _fenced(abortable: Any) -> Any:
     return lambda result: Outcome(ProducerFenced.code)
 
@@ -55,4 +59,5 @@ _mutation("another epoch changes nothing", (Delivery, "renew", _nothing))
 _mutation("the numbers go on behind a doubt", (Stream, "_lose_count", _nothing), seed=150)
 _mutation("behind a refused batch of a transaction is another epoch", (Producer, "stream", _in_an_epoch_of_its_own))
 _mutation("a doubt fences a transactional producer", (producers, "abortable", _fenced))
+_mutation("what a thread has built is not transactional", (delivery, "build_whole", _not_transactional))
 _mutation("a transaction is not noted", (Journal, "transaction", _nothing))

@@ -8,7 +8,7 @@ from random import Random
 from typing import Any
 
 from ottla.codec.partitioners import murmur2_partition
-from ottla.proxy import delivery
+from ottla.proxy import delivery, threads
 from ottla.proxy.config import ProxyConfig, parse_rule
 from ottla.sdk.produce.records import PendingRecord
 from tests.sim.brokers import ModelBrokers
@@ -18,7 +18,7 @@ from tests.sim.mutations import changed
 from tests.sim.network import Link, Network
 from tests.sim.proxy.process import ProxyProcess
 from tests.sim.proxy.transfer_mutations import MUTATIONS
-from tests.sim.proxy.world import LEFT, REST, Upstream, counted
+from tests.sim.proxy.world import LEFT, REST, STEPS, Upstream, counted
 from tests.sim.run import Result
 from tests.sim.transfers import Transfers
 from tests.sim.users import Violation
@@ -110,7 +110,13 @@ class ProxiedTransfers(Transfers):
             super()._disturb_request(link, message, teller)
 
     def _play(self) -> None:
-        with changed((delivery, "LONG_REST", lambda _: REST), *counted(self.features)):
+        step = Random(f"{self.seed} step").choice(STEPS)
+        changes = (
+            (delivery, "LONG_REST", lambda _: REST),
+            (threads, "STEP", lambda _: step),
+            *counted(self.features),
+        )
+        with changed(*changes):
             self.proxy.start()
             super()._play()
 

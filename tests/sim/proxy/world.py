@@ -18,13 +18,14 @@ from typing import Any
 
 from ottla.codec.apis.produce import ProduceRequest, ProduceResponse
 from ottla.codec.records import RecordBatch, parse_batch
-from ottla.errors import DuplicateSequenceNumber, InvalidRecord, TopicAuthorizationFailed
-from ottla.proxy import delivery
+from ottla.errors import BrokerError, DuplicateSequenceNumber, InvalidRecord, TopicAuthorizationFailed
+from ottla.proxy import delivery, produce, threads
 from ottla.proxy.batches import Part
 from ottla.proxy.config import ProxyConfig, parse_rule
 from ottla.proxy.produce import Rewriter
 from ottla.proxy.producers import Window
 from ottla.proxy.streams import Stream
+from ottla.proxy.threads import Threads
 from ottla.sdk.options import Options
 from ottla.sdk.produce.options import ProducerOptions
 from tests.sim.clock import Clock
@@ -50,6 +51,8 @@ REST = 0.2
 """Seconds after which leaders may forget a producer."""
 MOST = 2**20
 """Bytes of a batch: more than any has."""
+STEPS = (threads.STEP, 1, 400, 1500)
+"""Bytes that a step of the proxy opens or builds. A world's batches have some hundreds."""
 BY_ID = "4.1"
 """The first release that takes records by a topic's id."""
 LIMIT = 200.0
@@ -85,7 +88,7 @@ class Simulation:
         config = ProxyConfig(
             upstream="n1:9092",
             listen="proxy:9092",
-            topics=(parse_rule("a=rewrite"),),
+            topics=(parse_rule("a=rewrite"), parse_rule("plain=observe")),
             connect_timeout=chance.choice((1.0, 10.0)),
             request_timeout=chance.choice((2.0, 10.0)),
             delivery_timeout=chance.choice((1.0, 3.0)) if (gives_up := chance.random() < 0.3) else 10_000.0,
@@ -206,7 +209,13 @@ class Simulation:
 
     def run(self) -> Result:
         violation = None
-        with logged_to(None), changed((delivery, "LONG_REST", lambda _: REST), *counted(self.cluster.data.features)):
+        step = Random(f"{self.seed} step").choice(STEPS)
+        changes = (
+            (delivery, "LONG_REST", lambda _: REST),
+            (threads, "STEP", lambda _: step),
+            *counted(self.cluster.data.features),
+        )
+        with logged_to(None), changed(*changes):
             try:
                 self.proxy.start()
                 self._people()
@@ -309,6 +318,9 @@ def counted(features: Counter[str]) -> list[tuple[Any, str, Change]]:
         (Stream, "start_over", when("what follows a refused batch is numbered anew", lambda _: True)),
         (Stream, "_give_up", when("nobody can know what became of a batch", bool)),
         (Stream, "withdraw", when("records are withdrawn", bool)),
+        (Threads, "fits", when("a batch is opened in a thread", lambda fits: not fits)),
+        (delivery, "build_whole", when("a batch is built in a thread", bool)),
+        (produce, "_opened", when("a batch cannot be opened", lambda found: isinstance(found, BrokerError))),
         (Part, "halves", when("a part is sent in two", bool)),
         (Stream, "_lose_count", when("a transaction loses the count of a partition", lambda _: True)),
         (Stream, "overtaken", when("a transaction is overtaken with records under way", bool)),

@@ -1,0 +1,66 @@
+"""What would hold the event loop for long goes to a thread, and the machine goes on when its result comes back.
+
+Rules:
+- One step of the machine (an event, or a poll) opens some `STEP` bytes of records, or builds batches of as many. What
+  is more is opened in a thread. It is built in a later step, and in a thread where one batch alone is more.
+- What runs in a thread changes nothing that the machine has, and raises nothing.
+"""
+
+from collections.abc import Callable
+from itertools import count
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from ottla.proxy.events import Work
+
+if TYPE_CHECKING:
+    from ottla.proxy.events import Action
+
+T = TypeVar("T")
+
+STEP = 2 * 2**20
+"""Bytes of records, as they are counted in memory: with gzip, the slowest, some 20 ms."""
+
+
+class Threads:
+    """What a step may still do by itself, and what is under way in threads."""
+
+    def __init__(self, actions: "list[Action]") -> None:
+        self._actions = actions
+        self._left = STEP
+        self._numbers = count(1)
+        self._then: dict[int, Callable[[Any, float], None]] = {}
+
+    @property
+    def idle(self) -> bool:
+        return not self._then
+
+    @property
+    def step(self) -> int:
+        """Bytes of a batch that a step builds."""
+        return STEP
+
+    def begin_step(self) -> None:
+        self._left = STEP
+
+    def fits(self, size: int) -> bool:
+        """The step may open or build so many bytes."""
+        return size <= self._left
+
+    @property
+    def step_is_full(self) -> bool:
+        """The step has opened or built what it may."""
+        return self._left <= 0
+
+    def spend(self, size: int) -> None:
+        """The step has opened or built so many bytes."""
+        self._left -= size
+
+    def run(self, call: Callable[[], T], then: Callable[[T, float], None]) -> None:
+        """Have ``call()`` done in a thread, then call ``then`` with its result."""
+        number = next(self._numbers)
+        self._then[number] = then
+        self._actions.append(Work(number, call))
+
+    def worked(self, number: int, result: Any, now: float) -> None:
+        """A thread is done."""
+        self._then.pop(number)(result, now)

@@ -1,0 +1,212 @@
+"""Large batches, which are opened and built in threads: what waits for them, and what does not."""
+
+from collections.abc import Iterator
+
+import pytest
+from crc32c import crc32c
+
+from ottla.codec.apis.end_txn import EndTxnRequest, EndTxnResponse
+from ottla.codec.apis.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+from ottla.codec.compression import Compression
+from ottla.codec.records import CRC_AT, HEADER_SIZE
+from ottla.errors import InvalidRecord, OutOfOrderSequenceNumber
+from ottla.proxy import delivery, threads
+from tests.proxy.simulated import Pair, World, batch
+from tests.proxy.test_rewriting import KEYS, SIX, key_at, make_known, world_of
+
+STEP = 3000
+"""Bytes that a step opens or builds here."""
+LARGE: list[Pair] = [(key, b"large") for key in KEYS]
+SMALL: list[Pair] = [(key_at(3), b"small")]
+FLIGHTS = ("flights", 0)
+
+
+@pytest.fixture(autouse=True)
+def small_steps(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setattr(threads, "STEP", STEP)
+    yield
+
+
+@pytest.fixture
+def world() -> World:
+    world = world_of()
+    world.busy = True
+    return world
+
+
+def unreadable(data: bytes) -> bytes:
+    """A batch with a first record of another length."""
+    behind_crc = data[CRC_AT + 4 : HEADER_SIZE] + b"\x02" + data[HEADER_SIZE + 1 :]
+    return data[:CRC_AT] + crc32c(behind_crc).to_bytes(4, "big") + behind_crc
+
+
+def finish_all(world: World) -> None:
+    while world.work:
+        world.finish(world.work[0])
+
+
+def at(world: World, key: bytes) -> list[bytes | None]:
+    """The values of a key, as upstream has them."""
+    return [record.value for log in world.upstream.logs.values() for record in log if record.key == key]
+
+
+@pytest.mark.parametrize("idempotent", [True, False])
+def test_what_a_client_sends_behind_a_large_batch_waits_for_it(world: World, idempotent: bool) -> None:
+    own = world.producer_id(1) if idempotent else -1
+    epoch, first, second = (0, 0, len(LARGE)) if idempotent else (-1, -1, -1)
+    large = world.produce(1, {FLIGHTS: batch(LARGE, own, epoch, first)})
+    small = world.produce(1, {FLIGHTS: batch(SMALL, own, epoch, second)})
+    other = world.produce(2, {FLIGHTS: batch([(b"another's", b"v")])})
+    assert other.code == 0
+    assert (large.frame, small.frame) == (None, None)
+    assert not world.core.idle
+    assert len(world.work) == 1
+    finish_all(world)
+    assert (large.code, small.code) == (0, 0)
+    assert at(world, key_at(3)) == [b"large", b"small"]
+    assert world.core.idle
+    assert not world.core.rewriter.buffered_of
+
+
+def test_large_batches_go_in_their_order_whichever_thread_is_done_first(world: World) -> None:
+    own = world.producer_id(1)
+    first = world.produce(1, {FLIGHTS: batch(LARGE, own, 0, 0)})
+    second = world.produce(1, {FLIGHTS: batch([(key, b"second") for key in KEYS], own, 0, len(LARGE))})
+    world.finish(world.work[1])
+    assert (first.frame, second.frame) == (None, None)
+    finish_all(world)
+    assert (first.code, second.code) == (0, 0)
+    assert at(world, KEYS[0]) == [b"large", b"second"]
+
+
+def test_a_large_batch_that_comes_again_is_opened_once(world: World) -> None:
+    own = world.producer_id(1)
+    data = batch(LARGE, own, 0, 0)
+    first, again = world.produce(1, {FLIGHTS: data}), world.produce(2, {FLIGHTS: data})
+    assert len(world.work) == 1
+    finish_all(world)
+    assert (first.code, again.code) == (0, 0)
+    assert at(world, KEYS[0]) == [b"large"]
+
+
+def test_a_large_batch_that_cannot_be_read_is_refused_with_what_follows_it(world: World) -> None:
+    own = world.producer_id(1)
+    damaged = world.produce(1, {FLIGHTS: unreadable(batch(LARGE, own, 0, 0))})
+    behind = world.produce(1, {FLIGHTS: batch(SMALL, own, 0, len(LARGE))})
+    assert len(world.work) == 1
+    finish_all(world)
+    assert (damaged.code, behind.code) == (InvalidRecord.code, OutOfOrderSequenceNumber.code)
+    assert world.core.tallies["flights"].refused == 1
+    assert not world.core.rewriter.buffered_of
+    assert world.produce(1, {FLIGHTS: batch(SMALL, own, 0, 0)}).code == 0
+
+
+def test_where_a_client_without_a_producer_id_sends_what_cannot_be_read_the_rest_is_stored(world: World) -> None:
+    damaged = world.produce(1, {FLIGHTS: unreadable(batch(LARGE))})
+    behind = world.produce(1, {FLIGHTS: batch(SMALL)})
+    assert len(world.work) == 1
+    finish_all(world)
+    assert (damaged.code, behind.code) == (InvalidRecord.code, 0)
+
+
+def test_a_large_batch_of_a_client_that_has_left_is_stored(world: World) -> None:
+    world.produce(1, {FLIGHTS: batch(LARGE)}, acks=0)
+    world.leave(1)
+    assert len(world.work) == 1
+    finish_all(world)
+    assert at(world, KEYS[0]) == [b"large"]
+    assert world.core.idle
+    assert not world.core.rewriter.buffered_of
+
+
+@pytest.mark.parametrize("readable", [True, False])
+def test_a_large_batch_outlives_a_restart_before_it_is_opened(readable: bool) -> None:
+    world = world_of(journal=True)
+    world.busy = True
+    own = world.producer_id(1)
+    data = batch(LARGE, own, 0, 0)
+    data = data if readable else unreadable(data)
+    world.produce(1, {FLIGHTS: data})
+    world.restart()
+    make_known(world)
+    again = world.produce(1, {FLIGHTS: data})
+    assert len(world.work) == 1
+    finish_all(world)
+    assert again.code == (0 if readable else InvalidRecord.code)
+    assert at(world, KEYS[0]) == ([b"large"] if readable else [])
+
+
+def test_many_batches_of_one_request_are_opened_in_threads_where_they_are_too_much_together(world: World) -> None:
+    each: list[Pair] = [(key, b"v" * 20) for key in KEYS[:5]]
+    reply = world.produce(1, {("flights", place): batch(each) for place in range(SIX)})
+    assert 0 < len(world.work) < SIX
+    finish_all(world)
+    assert {answer.error_code for answer in reply.produced.values()} == {0}
+    assert at(world, KEYS[0]) == [b"v" * 20] * SIX
+
+
+def test_a_batch_that_says_it_is_small_is_not_decompressed_beyond(world: World) -> None:
+    data = bytearray(batch([(b"k", bytes(10**6))], compression=Compression.GZIP))
+    data[-4:] = (100).to_bytes(4, "little")  # the size, as gzip has it
+    data[CRC_AT : CRC_AT + 4] = crc32c(data[CRC_AT + 4 :]).to_bytes(4, "big")
+    assert len(data) < STEP - 200
+    reply = world.produce(1, {FLIGHTS: bytes(data)})
+    assert not world.work
+    [answer] = reply.produced.values()
+    assert answer.error_code == InvalidRecord.code
+    assert "over the limit of 100 bytes" in (answer.error_message or "")
+
+
+# -- what goes upstream
+
+
+def test_a_large_batch_for_upstream_is_built_in_a_thread_and_others_go_on(world: World) -> None:
+    own = world.producer_id(1)
+    fat = [(key_at(3), b"v" * 3000), *SMALL]
+    reply = world.produce(1, {FLIGHTS: batch(fat, own, 0, 0)})
+    world.finish(world.work[0])
+    [building] = world.work
+    other = world.produce(1, {("flights", 1): batch([(key_at(4), b"other")], own, 0, 0)})
+    assert other.code == 0
+    behind = world.produce(1, {("flights", 2): batch([(key_at(3), b"behind")], own, 0, 0)})
+    assert (reply.frame, behind.frame) == (None, None)
+    world.finish(building)
+    assert (reply.code, behind.code) == (0, 0)
+    assert at(world, key_at(3)) == [b"v" * 3000, b"small", b"behind"]
+
+
+def test_a_batch_that_a_thread_cannot_build_is_refused(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(delivery, "build_whole", lambda part, *, transactional: None)
+    reply = world.produce(1, {FLIGHTS: batch([(key_at(3), b"v" * 3000), (None, b"")])})
+    behind = world.produce(1, {FLIGHTS: batch(SMALL)})
+    finish_all(world)
+    assert reply.code != 0
+    assert behind.code == 0
+    assert world.core.idle
+
+
+def test_a_step_builds_so_much_and_leaves_the_rest_to_the_next(world: World) -> None:
+    world.busy = False
+    world.produce(1, {("flights", place): batch([(key_at((place + 1) % SIX), b"v" * 600)]) for place in range(SIX)})
+    assert [len(each.topic_data[0].partition_data) for _, each in world.upstream.produced] == [2, 2, 2]
+    assert len(world.upstream.values("flights")) == SIX
+
+
+# -- transactions
+
+
+@pytest.mark.parametrize("committed", [True, False])
+def test_the_end_of_a_transaction_waits_until_its_batches_are_opened(world: World, committed: bool) -> None:
+    opening = InitProducerIdRequest(transactional_id="t", transaction_timeout_ms=1000)
+    own = world.request(1, opening, 4).parsed(InitProducerIdResponse).producer_id
+    data = batch(LARGE, own, 0, 0, transactional=True)
+    reply = world.produce(1, {FLIGHTS: data}, transactional_id="t")
+    ending = EndTxnRequest(transactional_id="t", producer_id=own, producer_epoch=0, committed=committed)
+    end = world.request(2, ending, 3)
+    assert (reply.frame, end.frame) == (None, None)
+    assert ending not in world.upstream.of_transactions
+    assert len(world.work) == 1
+    finish_all(world)
+    assert end.parsed(EndTxnResponse).error_code == 0
+    assert (reply.code == 0) == committed
+    assert len(world.upstream.values("flights")) == (len(LARGE) if committed else 0)
