@@ -2,7 +2,6 @@
 back.
 
 That no step of the proxy's takes long is what `tests.steps` watches in the tests whose proxy runs in this process.
-Large batches are left out there: they are decompressed, sorted and compressed within a step.
 """
 
 import contextlib
@@ -19,9 +18,9 @@ import pytest
 from ottla.codec.apis.api_versions import ApiVersionsRequest
 from ottla.codec.apis.init_producer_id import InitProducerIdRequest
 from ottla.codec.apis.metadata import MetadataRequest, MetadataRequestTopic
-from ottla.codec.apis.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from ottla.codec.apis.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
 from ottla.codec.compression import Compression
-from ottla.codec.frames import build_request
+from ottla.codec.frames import build_request, parse_response
 from ottla.codec.records import BatchBuilder
 from ottla.testing import Broker
 from tests.brokerlite.peer import Peer
@@ -40,10 +39,10 @@ CROWD = 1900
 _RESET = struct.pack("ii", 1, 0)
 
 
-def producing(data: bytes, partition: int = 0) -> ProduceRequest:
+def producing(data: bytes, partition: int = 0, topic: str = "t") -> ProduceRequest:
     each = PartitionProduceData(index=partition, records=data)
-    topic = TopicProduceData(name="t", partition_data=(each,))
-    return ProduceRequest(acks=-1, timeout_ms=30_000, topic_data=(topic,))
+    topics = (TopicProduceData(name=topic, partition_data=(each,)),)
+    return ProduceRequest(acks=-1, timeout_ms=30_000, topic_data=topics)
 
 
 def code(answer: object) -> int:
@@ -144,6 +143,35 @@ def test_batches_of_an_odd_shape_hold_nobody_up(proxy: RunningProxy, shape: str)
         hostile.frame()
 
 
+def bomb() -> BatchBuilder:
+    """Records that are small on the wire, and 60 MiB in memory."""
+    builder = BatchBuilder()
+    for number in range(60):
+        builder.append(1, b"k%d" % number, bytes(MB))
+    return builder
+
+
+@pytest.mark.parametrize(
+    ("topic", "compression"), [*(("t", each) for each in Compression if each), ("seen", Compression.GZIP)]
+)
+def test_a_batch_that_is_large_when_it_is_decompressed_holds_nobody_up(
+    ottla_broker: Broker, topic: str, compression: Compression
+) -> None:
+    for name in ("t", "seen"):
+        create_topic(ottla_broker.bootstrap, name, PARTITIONS, max_message_bytes=str(100 * MB))
+    data = bytes(bomb().build(compression=compression))
+    with (
+        proxied(ottla_broker.bootstrap, "t=rewrite", "seen=observe") as proxy,
+        contextlib.closing(at(proxy.bootstrap)) as hostile,
+        contextlib.closing(at(proxy.bootstrap)) as decent,
+    ):
+        assert stores(decent)
+        hostile.ask(MetadataRequest(topics=(MetadataRequestTopic(name=topic),)), METADATA)
+        hostile.send(producing(data, topic=topic), PRODUCE)
+        assert stores(decent)
+        assert code(parse_response(ProduceResponse, PRODUCE, hostile.frame())[1]) == 0
+
+
 # -- a process, whose memory is looked at
 
 
@@ -186,15 +214,12 @@ on_linux = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 @pytest.mark.slow
 @on_linux
 def test_bombs_are_stored_beside_others_and_their_memory_comes_back(processes: Processes) -> None:
-    builder = BatchBuilder()
-    for number in range(60):
-        builder.append(1, b"k%d" % number, bytes(MB))
     bootstrap = processes.proxy.bootstrap
     with contextlib.closing(at(bootstrap, 100)) as hostile, contextlib.closing(at(bootstrap, 100)) as decent:
         assert stores(decent)
         before = processes.memory
         for compression in (each for each in Compression if each):
-            hostile.send(producing(bytes(builder.build(compression=compression))), PRODUCE)
+            hostile.send(producing(bytes(bomb().build(compression=compression))), PRODUCE)
             assert stores(decent)
             hostile.frame()
         assert stores(hostile)
