@@ -628,8 +628,6 @@ class Rewriter:
         if window is None:
             self._tell(batch, batch.outcome(), now)
             return
-        if batch.transactional and batch.refused:
-            self._fail_transaction(batch)
         self._note(batch)
         self._tell_of_those_over(window, now)
         self._deliver_due(window, now)
@@ -637,6 +635,8 @@ class Rewriter:
     def _tell_of_those_over(self, window: "Window[ClientBatch]", now: float) -> None:
         while over := window.over():
             try:
+                if over.transactional and over.refused:
+                    self._fail_transaction(over)
                 outcome = window.judged(over)
             except Exception:
                 log.exception("a bug in the proxy, please report it: records for %s-%d", over.topic, over.partition)

@@ -13,6 +13,7 @@ from ottla.codec.apis.api_versions import ApiVersionsRequest, ApiVersionsRespons
 from ottla.codec.apis.end_txn import EndTxnRequest, EndTxnResponse
 from ottla.codec.apis.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from ottla.errors import (
+    ConcurrentTransactions,
     InvalidProducerEpoch,
     InvalidRecord,
     InvalidTxnState,
@@ -178,6 +179,17 @@ def test_a_batch_that_is_stored_in_part_can_only_be_aborted() -> None:
     assert code(end(world, producer, commit=False)) == 0
     assert produce(world, producer, 0, 3, 4).code == 0  # the same epoch, and its numbers go on
     assert code(end(world, producer, commit=True)) == 0
+
+
+def test_what_is_stored_behind_a_batch_that_is_refused_later_can_only_be_aborted() -> None:
+    world = world_of(delivery_timeout=1.0)
+    producer = opened(world)
+    world.upstream.errors["flights", 3] += [ConcurrentTransactions.code] * 1000
+    first, second = produce(world, producer, 0, 3), produce(world, producer, 1, 4, 5)
+    assert len(world.upstream.values("flights")) == 2 and second.frame is None
+    world.settle(3)
+    assert (first.code, second.code) == (ABORTABLE[9], ABORTABLE[9])
+    assert code(end(world, producer, commit=True)) == TransactionAbortable.code
 
 
 def test_a_batch_of_which_nothing_is_stored_is_for_the_client_to_judge() -> None:
