@@ -94,6 +94,21 @@ class Apache:
         return [java, *JVM, "-cp", kafka.classpath(), "kafka.Kafka", str(home / "server.properties")]
 
 
+def cpu_of(pid: int | None) -> float:
+    """Seconds of processor time that a process has taken, user's and system's, all threads together. Linux only."""
+    if pid is None:
+        return 0.0
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / _TICKS
+
+
+def memory_of(pid: int, what: str = "VmRSS") -> float:
+    """Resident memory of a process in MB, 10⁶ bytes; ``VmHWM``: the most it has been. Linux only."""
+    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    [size] = [line.split()[1] for line in lines if line.startswith(what)]
+    return int(size) * 1024 / 1e6
+
+
 BROKERS: tuple[Broker, Broker] = (Brokerlite(), Apache())
 """The first is compared with the second."""
 
@@ -148,15 +163,12 @@ class Server:
         return "\n".join((self._home / "log").read_text(errors="replace").splitlines()[-5:])
 
     def cpu(self) -> float:
-        """Seconds of processor time that it has taken, user's and system's, all threads together. Linux only."""
-        fields = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
-        return (int(fields[11]) + int(fields[12])) / _TICKS
+        """As `cpu_of`."""
+        return cpu_of(self.pid)
 
     def memory(self, what: str = "VmRSS") -> float:
-        """Resident memory in MB, 10⁶ bytes; ``VmHWM``: the most it has been."""
-        lines = Path(f"/proc/{self.pid}/status").read_text().splitlines()
-        [size] = [line.split()[1] for line in lines if line.startswith(what)]
-        return int(size) * 1024 / 1e6
+        """As `memory_of`."""
+        return memory_of(self.pid, what)
 
     def end(self, sig: signal.Signals = signal.SIGTERM) -> float:
         """Seconds from the signal until it ended; nothing is done where it does not run."""

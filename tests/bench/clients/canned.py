@@ -213,7 +213,9 @@ class CannedBroker:
             MetadataRequest: self._metadata,
             FindCoordinatorRequest: self._find_coordinator,
             ApiVersionsRequest: lambda asked: ApiVersionsResponse(error_code=0, api_keys=_API_KEYS),
-            InitProducerIdRequest: lambda asked: InitProducerIdResponse(error_code=0, producer_id=5, producer_epoch=0),
+            InitProducerIdRequest: lambda asked: InitProducerIdResponse(
+                error_code=0, producer_id=next(self._numbers), producer_epoch=0
+            ),
         }
         return _whole(handlers[type(message)](message), version), request.header.correlation_id
 

@@ -1,0 +1,269 @@
+"""Produce requests without a client: bytes that were made beforehand, with sequence and CRC written over them.
+
+Each connection is an idempotent producer that has some requests in flight. So batches have exactly the size that they
+are to have, and next to nothing of the processor's time goes to the one who sends.
+"""
+
+import dataclasses
+import itertools
+import json
+import socket
+import statistics
+import subprocess
+import sys
+import time
+from collections import deque
+from dataclasses import dataclass
+from pathlib import Path
+
+from crc32c import crc32c
+
+from ottla.codec import frames
+from ottla.codec.apis.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+from ottla.codec.apis.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
+from ottla.codec.apis.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
+from ottla.codec.compression import Compression
+from ottla.codec.partitioners import crc32_partition
+from ottla.codec.records import BatchBuilder
+from tests.bench.brokers.server import cpu_of
+from tests.bench.clients.canned import values
+from tests.bench.clients.process import Broken
+from tests.bench.clients.task import Figures
+
+PRODUCE, METADATA, INIT_PRODUCER_ID = 9, 12, 4
+"""Versions."""
+_NOW = 1_700_000_000_000
+_KEYS = 20_000
+_VARIETY = 8 * 2**20
+"""Bytes of requests that differ."""
+_CRC_AT, _CRC_END, _SEQUENCE_AT = 17, 21, 53
+"""Where they stand in a batch."""
+_TIMEOUT = 30.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Load:
+    """What the process is to do, as JSON.
+
+    Attributes:
+        port: of the proxy, or of the broker itself.
+        size: bytes of each value; keys have 16.
+        batch: bytes of each batch before compression, about; 0: a batch has one record.
+        together: batches, each for another partition, in a request.
+        in_flight: requests of each connection.
+        connections: producers.
+        once: each producer sends one request to each partition, and that is all.
+        process: whose processor time is taken, if any.
+    """
+
+    port: int
+    topic: str
+    partitions: int
+    size: int
+    batch: int
+    together: int = 1
+    compression: str = "none"
+    in_flight: int = 5
+    connections: int = 1
+    seconds: float = 2.0
+    warm_up: float = 0.5
+    once: bool = False
+    process: int | None = None
+
+
+def run(load: Load) -> Figures:
+    """The figures of a load in a process of its own.
+
+    records, rate: of them a second, mb: of values a second, p50_ms, p99_ms: of each request, cores: that this process
+    took, cpu_us: microseconds that the other one took for each record.
+
+    Raises:
+        Broken: a connection was closed, a request refused, or an answer did not come.
+    """
+    command = [sys.executable, "-m", "tests.bench.proxy.load", json.dumps(dataclasses.asdict(load))]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=load.seconds + load.warm_up + 4 * _TIMEOUT)
+    if done.returncode != 0:
+        raise Broken((done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1])
+    figures: Figures = json.loads(done.stdout)
+    return figures
+
+
+@dataclass
+class _Batch:
+    """A batch in the bytes of a request: where it lies, and how many records it has."""
+
+    partition: int
+    start: int
+    end: int
+    count: int
+
+
+@dataclass
+class Request:
+    """The bytes of a Produce request, to be sent again and again."""
+
+    data: bytearray
+    batches: list[_Batch]
+
+    @property
+    def count(self) -> int:
+        return sum(each.count for each in self.batches)
+
+    def number(self, sequences: dict[int, int]) -> None:
+        """Give its batches the next sequences of their partitions."""
+        for each in self.batches:
+            batch = memoryview(self.data)[each.start : each.end]
+            sequence = sequences[each.partition]
+            sequences[each.partition] = (sequence + each.count) & 0x7FFFFFFF
+            batch[_SEQUENCE_AT : _SEQUENCE_AT + 4] = sequence.to_bytes(4, "big")
+            batch[_CRC_AT:_CRC_END] = crc32c(batch[_CRC_END:]).to_bytes(4, "big")
+
+
+def requests(load: Load, producer_id: int) -> list[Request]:
+    """Requests for all partitions in turn. A key is in the partition of its CRC-32, where librdkafka has it."""
+    keys: dict[int, list[bytes]] = {partition: [] for partition in range(load.partitions)}
+    for number in range(_KEYS):
+        key = b"key-%012d" % number
+        keys[crc32_partition(key, load.partitions)].append(key)
+    endless = {partition: itertools.cycle(each) for partition, each in keys.items()}
+    contents = itertools.cycle(values(load.size))
+    made: list[Request] = []
+    size = 0
+    while size < _VARIETY or len(made) * load.together % load.partitions:
+        if len(made) >= load.partitions * 16:
+            break
+        first = len(made) * load.together
+        places = [each % load.partitions for each in range(first, first + load.together)]
+        batches = []
+        for partition in places:
+            builder = BatchBuilder()
+            while not builder.count or builder.size < load.batch - load.size // 2:
+                builder.append(_NOW + builder.count, next(endless[partition]), next(contents))
+            ids = {"producer_id": producer_id, "producer_epoch": 0, "base_sequence": 0}
+            data = builder.build(compression=Compression.named(load.compression), **ids)
+            batches.append((partition, data, builder.count))
+        made.append(_request(load, batches))
+        size += len(made[-1].data)
+    return made
+
+
+def _request(load: Load, batches: list[tuple[int, bytes, int]]) -> Request:
+    data = tuple(PartitionProduceData(index=partition, records=each) for partition, each, _ in batches)
+    topic = TopicProduceData(name=load.topic, partition_data=data)
+    message = ProduceRequest(transactional_id=None, acks=-1, timeout_ms=30_000, topic_data=(topic,))
+    frame = bytearray(frames.build_request(message, PRODUCE, 1, "load"))
+    found, start = [], 0
+    for partition, each, count in batches:
+        start = frame.index(each, start)
+        found.append(_Batch(partition, start, start + len(each), count))
+        start += len(each)
+    return Request(frame, found)
+
+
+class Producer:
+    """A connection, and what is in flight on it."""
+
+    def __init__(self, load: Load) -> None:
+        self._socket = socket.create_connection(("127.0.0.1", load.port), timeout=_TIMEOUT)
+        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._stream = self._socket.makefile("rb")
+        wanted = MetadataRequest(topics=(MetadataRequestTopic(name=load.topic),))
+        self._ask(wanted, METADATA, MetadataResponse)
+        asked = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=60_000)
+        self._requests = requests(load, self._ask(asked, INIT_PRODUCER_ID, InitProducerIdResponse).producer_id)
+        self._turn = itertools.cycle(self._requests)
+        self.rounds = -(-load.partitions // load.together)
+        self._sequences = dict.fromkeys(range(load.partitions), 0)
+        self._in_flight: deque[tuple[float, int]] = deque()
+
+    def _ask(self, message: object, version: int, response: type) -> object:
+        self._socket.sendall(frames.build_request(message, version, 1, "load"))
+        return frames.parse_response(response, version, self._read())[1]
+
+    def _read(self) -> bytes:
+        size = int.from_bytes(self._stream.read(4), "big")
+        data = self._stream.read(size)
+        if not size or len(data) < size:
+            raise ConnectionResetError("the connection was closed")
+        return data
+
+    @property
+    def busy(self) -> int:
+        """Requests in flight."""
+        return len(self._in_flight)
+
+    def send(self) -> None:
+        request = next(self._turn)
+        request.number(self._sequences)
+        self._in_flight.append((time.perf_counter(), request.count))
+        self._socket.sendall(request.data)
+
+    def receive(self) -> tuple[float, int]:
+        """Wait for the next answer: how long it took, and the records that are stored."""
+        frame = self._read()
+        sent, count = self._in_flight.popleft()
+        taken = time.perf_counter() - sent
+        _, answer = frames.parse_response(ProduceResponse, PRODUCE, frame)
+        for topic in answer.responses:
+            for each in topic.partition_responses:
+                if each.error_code:
+                    raise RuntimeError(f"a batch was refused: {each.error_code} {each.error_message or ''}")
+        return taken, count
+
+    def close(self) -> None:
+        self._stream.close()
+        self._socket.close()
+
+
+def measured(load: Load) -> Figures:
+    """Do it, in this process."""
+    if load.once:
+        return _all_once(load)
+    producers = [Producer(load) for _ in range(load.connections)]
+    _turn(load, producers, load.warm_up)
+    began, cpu, theirs = time.perf_counter(), time.process_time(), cpu_of(load.process)
+    latencies, records = _turn(load, producers, load.seconds)
+    for each in producers:
+        while each.busy:
+            records += each.receive()[1]
+    taken, cpu, theirs = time.perf_counter() - began, time.process_time() - cpu, cpu_of(load.process) - theirs
+    parts = statistics.quantiles(latencies, n=100, method="inclusive")
+    return {
+        "records": records,
+        "rate": records / taken,
+        "mb": records * load.size / taken / 1e6,
+        "p50_ms": parts[49] * 1e3,
+        "p99_ms": parts[98] * 1e3,
+        "cores": cpu / taken,
+        "cpu_us": theirs / records * 1e6,
+    }
+
+
+def _turn(load: Load, producers: list[Producer], seconds: float) -> tuple[list[float], int]:
+    """How long each answer of so many seconds took, and the records that were stored."""
+    latencies: list[float] = []
+    records, end = 0, time.perf_counter() + seconds
+    while time.perf_counter() < end or len(latencies) < 2:
+        for each in producers:
+            while each.busy < load.in_flight:
+                each.send()
+            taken, count = each.receive()
+            latencies.append(taken)
+            records += count
+    return latencies, records
+
+
+def _all_once(load: Load) -> Figures:
+    """Many producers, one after the other."""
+    records = 0
+    for _ in range(load.connections):
+        producer = Producer(load)
+        for _ in range(producer.rounds):
+            producer.send()
+            records += producer.receive()[1]
+        producer.close()
+    return {"records": records}
+
+
+if __name__ == "__main__":
+    print(json.dumps(measured(Load(**json.loads(sys.argv[1])))), flush=True)

@@ -1,0 +1,282 @@
+"""The proxy beside a direct connection to the same broker, in the same run.
+
+Each case is measured in these ways, one after the other in each round:
+
+    direct              without a proxy
+    passed              through a proxy without a rule for the topic
+    rewrite             through a proxy that moves the records: no two of them are certain to stay together
+    rewrite, journal    the same with --state
+
+Everything is a process of its own; the broker is the canned one, which costs little. Producers that are no client
+(`tests.bench.proxy.load`) send batches of an exact size, with keys where librdkafka puts them, which the proxy moves to
+where Java does. Processor time is that of the proxy's process, user's and system's, and says how many records a second
+one core takes; rates and latencies go by the clock on the wall, and depend on what else the machine does.
+"""
+
+import argparse
+import contextlib
+import importlib.metadata
+import os
+import platform
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from ottla.codec import engine
+from ottla.codec.apis.metadata import MetadataRequest, MetadataResponse
+from tests import kafka
+from tests.bench.brokers.server import memory_of
+from tests.bench.clients import canned, process
+from tests.bench.clients.process import Broken
+from tests.bench.clients.task import Figures, Task
+from tests.bench.peer import Peer
+from tests.bench.proxy import load
+from tests.bench.proxy.load import Load
+
+PARTITIONS = 12
+KB16, MB1 = 16 * 2**10, 10**6
+"""Bytes of a batch; of the larger ones there is one in a request, of the smaller one for each partition."""
+READY_SECONDS = 20.0
+PATIENCE = 120.0
+ROUNDS = 5
+_TOPIC = canned.topic_names(1)[0]
+DIRECT, PASSED, REWRITE, JOURNAL = "direct", "passed", "rewrite", "rewrite, journal"
+WAYS = (DIRECT, PASSED, REWRITE, JOURNAL)
+
+
+@dataclass(frozen=True)
+class Row:
+    """One figure: its title, its digits, and whether it is compared with the direct connection: by a ratio or by a
+    difference."""
+
+    title: str
+    digits: int
+    compared: str = ""
+
+
+ROWS = {
+    "rate": Row("records/s", 0, "×"),
+    "mb": Row("MB/s", 0),
+    "per_core": Row("records/s of a core", 0),
+    "p50_ms": Row("p50 in ms", 2, "+"),
+    "p99_ms": Row("p99 in ms", 2),
+    "kb": Row("KB of memory for each producer", 1),
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Case:
+    """What is measured in all ways.
+
+    Attributes:
+        measure: given the port to connect to, the process id of the proxy if there is one, and seconds.
+    """
+
+    name: str
+    measure: Callable[[int, int | None, float], Figures]
+    rows: tuple[str, ...]
+    ways: tuple[str, ...] = WAYS
+
+
+def _produced(given: Load) -> Callable[[int, int | None, float], Figures]:
+    def measure(port: int, pid: int | None, seconds: float) -> Figures:
+        figures = load.run(replace(given, port=port, process=pid, seconds=seconds, warm_up=seconds / 4))
+        if pid is not None:
+            figures["per_core"] = 1e6 / figures["cpu_us"]
+        return figures
+
+    return measure
+
+
+def _by_client(client: str, way: str, size: int, compression: str) -> Callable[[int, int | None, float], Figures]:
+    def measure(port: int, pid: int | None, seconds: float) -> Figures:
+        task = Task(
+            client=client,
+            way=way,
+            bootstrap=f"{kafka.HOST}:{port}",
+            partitions=PARTITIONS,
+            size=size,
+            compression=compression,
+            seconds=seconds,
+            warm_up=seconds / 4,
+        )
+        figures = process.run(task, seconds * 2 + PATIENCE)
+        if "rate" in figures:
+            figures["mb"] = figures["rate"] * size / 1e6
+        return figures
+
+    return measure
+
+
+def _remembered(port: int, pid: int | None, seconds: float) -> Figures:
+    """What the proxy takes for each producer that has sent a record to each of 12 partitions."""
+    if pid is None:
+        raise Broken("there is no proxy")
+    once = Load(port=port, topic=_TOPIC, partitions=PARTITIONS, size=100, batch=0, together=PARTITIONS, once=True)
+    load.run(replace(once, connections=100))  # what is made at the first use is not measured
+    before = memory_of(pid)
+    count = 2000
+    load.run(replace(once, connections=count))
+    return {"kb": (memory_of(pid) - before) * 1e3 / count}
+
+
+def cases(sizes: list[int], compressions: list[str]) -> list[Case]:
+    found: list[Case] = []
+    for batch, together, name in ((MB1, 1, "1 MB"), (KB16, PARTITIONS, "16 KB"), (KB16, 1, "16 KB, one in a request")):
+        for compression in compressions:
+            for size in sizes:
+                if size >= batch:
+                    continue
+                given = Load(
+                    port=0,
+                    topic=_TOPIC,
+                    partitions=PARTITIONS,
+                    size=size,
+                    batch=batch,
+                    together=together,
+                    compression=compression,
+                )
+                title = f"produce, batches of {name}, {size:,} B" + (f", {compression}" if compression != "none" else "")
+                found.append(Case(name=title, measure=_produced(given), rows=("rate", "mb", "per_core")))
+    lone = Load(port=0, topic=_TOPIC, partitions=PARTITIONS, size=1000, batch=0, in_flight=1)
+    for batch, name in ((0, "one record"), (KB16, "a batch of 16 KB")):
+        rows = ("p50_ms", "p99_ms")
+        found.append(Case(name=f"latency, {name}, 1,000 B", measure=_produced(replace(lone, batch=batch)), rows=rows))
+    found.append(
+        Case(
+            name="latency, confluent-kafka, 1,000 records/s, 1,000 B",
+            measure=_by_client("confluent", "paced", 1000, "none"),
+            rows=("p50_ms", "p99_ms"),
+        )
+    )
+    for client in ("confluent", "ottla"):
+        for compression in compressions:
+            for size in sizes:
+                title = f"produce, {client}'s client, {size:,} B" + (
+                    f", {compression}" if compression != "none" else ""
+                )
+                measure = _by_client(client, "produce", size, compression)
+                found.append(Case(name=title, measure=measure, rows=("rate", "mb")))
+    found.append(Case(name="memory", measure=_remembered, rows=("kb",), ways=(REWRITE, JOURNAL)))
+    return found
+
+
+@contextlib.contextmanager
+def proxy(upstream: str, home: Path, *options: str) -> Iterator[tuple[int, int]]:
+    """A proxy in a process of its own: its port for the first node, and its process id.
+
+    Raises:
+        Broken: it ended, or took too long, until it answered.
+    """
+    [port] = kafka.free_ports(1)
+    command = [sys.executable, "-m", "ottla", "proxy", "--upstream", upstream, "--listen", f"{kafka.HOST}:{port}"]
+    said = home / f"proxy-{port}"
+    with said.open("wb") as log:
+        running = subprocess.Popen([*command, *options], stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+    try:
+        end = time.monotonic() + READY_SECONDS
+        while not _answers(port):
+            if running.poll() is not None or time.monotonic() > end:
+                raise Broken(f"the proxy did not start:\n{said.read_text()}")
+            time.sleep(0.02)
+        yield port, running.pid
+    finally:
+        running.terminate()
+        running.wait()
+
+
+def _answers(port: int) -> bool:
+    with contextlib.suppress(OSError), contextlib.closing(Peer(port, timeout=READY_SECONDS)) as peer:
+        return len(peer.ask(MetadataRequest(topics=None), 1, MetadataResponse).brokers) > 0
+    return False
+
+
+def measured(case: Case, rounds: int, seconds: float, upstream: str | None = None) -> list[str]:
+    """The table of a case.
+
+    Args:
+        upstream: a broker that runs, with the topic; ``None``: a canned one.
+    """
+    found: dict[str, list[Figures]] = {way: [] for way in case.ways}
+    with contextlib.ExitStack() as stack:
+        home = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="ottla-bench-")))
+        where = upstream or stack.enter_context(canned.running(topics=1, partitions=PARTITIONS))
+        rewritten = ("--topic", f"{_TOPIC}=rewrite")
+        options = {PASSED: (), REWRITE: rewritten, JOURNAL: (*rewritten, "--state", str(home / "state"))}
+        at: dict[str, tuple[int, int | None]] = {DIRECT: (int(where.rpartition(":")[2]), None)}
+        for way in case.ways:
+            if way != DIRECT:
+                at[way] = stack.enter_context(proxy(where, home, *options[way]))
+        try:
+            for _ in range(rounds):
+                for way in case.ways:
+                    found[way].append(case.measure(*at[way], seconds))
+        except (Broken, subprocess.SubprocessError, OSError) as error:
+            return [case.name, f"  failed, {way}: {error}"]
+    return table(case, found)
+
+
+def table(case: Case, found: dict[str, list[Figures]]) -> list[str]:
+    """A line for each figure and way: the median, and how it compares with the direct connection, with quartiles."""
+    lines = [case.name]
+    for figure in case.rows:
+        row = ROWS[figure]
+        for way, rounds in found.items():
+            if figure not in rounds[0]:
+                continue
+            line = f"  {row.title + ', ' + way:<48}{statistics.median(each[figure] for each in rounds):>16,.{row.digits}f}"
+            if row.compared and way != DIRECT and DIRECT in found:
+                pairs = zip(rounds, found[DIRECT], strict=True)
+                if row.compared == "×":
+                    line += f"{_spread([one[figure] / other[figure] for one, other in pairs], '×'):>28}"
+                else:
+                    line += f"{_spread([one[figure] - other[figure] for one, other in pairs], '+'):>28}"
+            elif len(rounds) > 1:
+                line += f"{_spread([each[figure] for each in rounds], '', row.digits):>28}"
+            lines.append(line)
+    return lines
+
+
+def _spread(values: list[float], mark: str, digits: int = 2) -> str:
+    if len(values) < 2:
+        return f"{mark}{values[0]:,.{digits}f}"
+    low, median, high = statistics.quantiles(values, n=4, method="inclusive")
+    return (f"{mark}{median:,.{digits}f} " if mark else "") + f"({low:,.{digits}f}–{high:,.{digits}f})"
+
+
+def main(arguments: list[str]) -> int:
+    """Run the cases whose name contains one of the words given, all without any; return the exit code."""
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.bench proxy",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("cases", nargs="*", metavar="CASE", help="those with one of these words in their name")
+    parser.add_argument("--rounds", type=int, default=ROUNDS)
+    parser.add_argument("--seconds", type=float, default=2.0, help="of each measurement")
+    parser.add_argument("--sizes", type=int, nargs="+", default=[100, 1000, 10_000], help="bytes of each value")
+    parser.add_argument("--compression", nargs="+", default=["none", "lz4"], help="none, gzip, snappy, lz4 or zstd")
+    given = parser.parse_args(arguments)
+    known = cases(given.sizes, given.compression)
+    if unknown := [word for word in given.cases if not any(word in case.name for case in known)]:
+        names = "".join(f"\n  {case.name}" for case in known)
+        print(f"no case has {' or '.join(map(repr, unknown))} in its name; there are:{names}", file=sys.stderr)
+        return 2
+    print(
+        f"Python {platform.python_version()}, {platform.system()} {platform.machine()}, {os.cpu_count()} cores",
+        f"ottla with its codec in {engine}, trio {importlib.metadata.version('trio')}; a canned broker",
+        "",
+        sep="\n",
+        flush=True,
+    )
+    for case in known:
+        if not given.cases or any(word in case.name for word in given.cases):
+            before = os.getloadavg()[0]
+            lines = measured(case, given.rounds, given.seconds)
+            print(*lines, f"  load before: {before:.1f}; behind: {os.getloadavg()[0]:.1f}", "", sep="\n", flush=True)
+    return 0
