@@ -14,7 +14,7 @@ import sys
 import time
 from collections import deque
 from dataclasses import dataclass
-from pathlib import Path
+from typing import Any
 
 from crc32c import crc32c
 
@@ -139,8 +139,8 @@ def requests(load: Load, producer_id: int) -> list[Request]:
             builder = BatchBuilder()
             while not builder.count or builder.size < load.batch - load.size // 2:
                 builder.append(_NOW + builder.count, next(endless[partition]), next(contents))
-            ids = {"producer_id": producer_id, "producer_epoch": 0, "base_sequence": 0}
-            data = builder.build(compression=Compression.named(load.compression), **ids)
+            kind = Compression.named(load.compression)
+            data = builder.build(compression=kind, producer_id=producer_id, producer_epoch=0, base_sequence=0)
             batches.append((partition, data, builder.count))
         made.append(_request(load, batches))
         size += len(made[-1].data)
@@ -176,7 +176,7 @@ class Producer:
         self._sequences = dict.fromkeys(range(load.partitions), 0)
         self._in_flight: deque[tuple[float, int]] = deque()
 
-    def _ask(self, message: object, version: int, response: type) -> object:
+    def _ask(self, message: Any, version: int, response: type[Any]) -> Any:
         self._socket.sendall(frames.build_request(message, version, 1, "load"))
         return frames.parse_response(response, version, self._read())[1]
 

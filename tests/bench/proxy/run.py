@@ -141,7 +141,9 @@ def cases(sizes: list[int], compressions: list[str]) -> list[Case]:
                     together=together,
                     compression=compression,
                 )
-                title = f"produce, batches of {name}, {size:,} B" + (f", {compression}" if compression != "none" else "")
+                title = f"produce, batches of {name}, {size:,} B" + (
+                    f", {compression}" if compression != "none" else ""
+                )
                 found.append(Case(name=title, measure=_produced(given), rows=("rate", "mb", "per_core")))
     lone = Load(port=0, topic=_TOPIC, partitions=PARTITIONS, size=1000, batch=0, in_flight=1)
     for batch, name in ((0, "one record"), (KB16, "a batch of 16 KB")):
@@ -229,7 +231,9 @@ def table(case: Case, found: dict[str, list[Figures]]) -> list[str]:
         for way, rounds in found.items():
             if figure not in rounds[0]:
                 continue
-            line = f"  {row.title + ', ' + way:<48}{statistics.median(each[figure] for each in rounds):>16,.{row.digits}f}"
+            line = (
+                f"  {row.title + ', ' + way:<48}{statistics.median(each[figure] for each in rounds):>16,.{row.digits}f}"
+            )
             if row.compared and way != DIRECT and DIRECT in found:
                 pairs = zip(rounds, found[DIRECT], strict=True)
                 if row.compared == "×":
