@@ -72,8 +72,9 @@ class Cluster:
                 known = self.topics.get(topic.name)
                 described = _described(topic, known.topic_id if known else NO_UUID)
                 described.whole = newest or (known is not None and known.whole)
-                self.changes += known is None or known != described
-                self.topics[topic.name] = described
+                if known != described:
+                    self.changes += 1
+                    self.topics[topic.name] = described
                 self._missing.pop(topic.name, None)
             elif topic.name in self.topics and topic.error_code == UnknownTopicOrPartition.code:
                 since, last = self._missing.get(topic.name, (now, now))

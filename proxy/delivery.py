@@ -136,10 +136,12 @@ class Delivery:
         if stream.lost:
             self._settle(producer, stream, [(part, LOST)], now)
             return
+        waits = bool(stream.waiting)
         stream.waiting.append(part)
         self._note(producer, stream)
-        self._busy[stream] = producer
-        self._steer(producer, stream, now)
+        if not waits:  # else it is steered already
+            self._busy[stream] = producer
+            self._steer(producer, stream, now)
 
     def resume(self, producer: Producer, stream: Stream, now: float) -> None:
         """Go on with what another process has left, once it is known where the partition's leader is."""
@@ -218,7 +220,7 @@ class Delivery:
     def _is_described(self, producer: Producer, stream: Stream, now: float) -> bool:
         """Whether nothing is left under way for another topic of the same name, which was deleted."""
         known = self._cluster.topics.get(stream.topic)
-        if known is None or known.topic_id == stream.topic_id:
+        if known is None or known.topic_id is stream.topic_id or known.topic_id == stream.topic_id:
             return True
         if stream.in_flight:
             stream.broken = True  # until that is answered
@@ -392,7 +394,7 @@ class Delivery:
         transaction = connection.producer.transaction
         if connection.version < BY_ID or (transaction is not None and not transaction.implicit):
             return False
-        return all(stream.topic_id != NO_UUID for stream in connection.ready)
+        return NO_UUID not in [stream.topic_id for stream in connection.ready]
 
     def _newest(self, producer: Producer) -> int:
         """The newest version of Produce that names topics, and leaves transactions as the client has them."""
