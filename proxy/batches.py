@@ -3,7 +3,7 @@
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, NamedTuple, Protocol
 
 from ottla.codec.compression import Compression
 from ottla.codec.records import NO_PRODUCER_ID, NO_SEQUENCE, BatchBuilder, Record, RecordBatch, Records, parse_batch
@@ -16,8 +16,7 @@ SomeRecords = Records | list[Record]
 """Records of a client's batch."""
 
 
-@dataclass(frozen=True, slots=True)
-class Result:
+class Result(NamedTuple):
     """What became of a part."""
 
     error_code: int
@@ -53,6 +52,7 @@ class Part:
         whole: a batch of just these records: the client's, if they are all of it, or one that a thread has built.
         building: a thread does so.
         alone: it shares no batch: it is large, or one with others was refused.
+        noted: what the journal has written of it, which is written again whenever its stream changes.
     """
 
     sender: Sender
@@ -65,6 +65,7 @@ class Part:
     first: int = 0
     alone: bool = False
     building: bool = False
+    noted: Any = None
 
     def halves(self) -> tuple["Part", "Part"]:
         """The same in two, for what is too large together."""
@@ -89,6 +90,7 @@ class Batch:
         stored: upstream has it.
         refused: upstream will not take it under this sequence.
         over: it was given up, and an answer that still comes is of no interest.
+        noted: what the journal has written of its parts, as with a part.
     """
 
     __slots__ = (
@@ -96,6 +98,7 @@ class Batch:
         "data",
         "in_flight",
         "named",
+        "noted",
         "over",
         "parts",
         "refused",
@@ -110,6 +113,7 @@ class Batch:
         self.data, self.sequence = data, sequence
         self.count = sum(len(part.records) for part in parts)
         self.tries = 0
+        self.noted: Any = None
         self.in_flight = self.named = self.uncertain = self.stored = self.refused = self.over = False
 
 

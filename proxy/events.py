@@ -116,19 +116,26 @@ class Disconnect:
     link: int
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, match_args=False)
 class Store:
     """Append an entry to a segment of the journal, before anything else is done.
 
     Attributes:
         segment: its number; one that is not there yet begins with it.
-        data: the entry, framed.
+        parts: the entry, framed. Their memory is that of clients' requests, which is used again later.
         obsolete: the segments before this one are of no use behind it.
     """
 
+    __match_args__ = ("segment", "data", "obsolete")
+
     segment: int
-    data: bytes
+    parts: tuple[Buffer, ...]
     obsolete: int = 0
+
+    @property
+    def data(self) -> bytes:
+        """The entry in one piece."""
+        return b"".join(self.parts)
 
 
 @dataclass(frozen=True, slots=True)

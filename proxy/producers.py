@@ -25,7 +25,7 @@ Source: ProducerStateManager.java, ProducerAppendInfo.java (NUM_BATCHES_TO_RETAI
 from collections import Counter, OrderedDict, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from ottla.errors import (
     BY_CODE,
@@ -56,6 +56,22 @@ class Outcome:
     error_message: str | None = None
 
 
+@dataclass(slots=True)
+class Told:
+    """A batch that its client was told of.
+
+    Attributes:
+        sequence: of its first record.
+        count: of its records.
+        noted: what the journal has written of it, which is written again whenever its window changes.
+    """
+
+    sequence: int
+    count: int
+    outcome: Outcome
+    noted: Any = None
+
+
 GAP = Outcome(OutOfOrderSequenceNumber.code, error_message="a batch before it failed")
 _NO_ONES_FAULT = {OutOfOrderSequenceNumber.code, UnknownProducerId.code}
 """Errors that the records of a transaction got because of others."""
@@ -84,6 +100,7 @@ class Numbered:
         failure: why it is not stored, or not all of it.
         refused: it, or one before it, has failed.
         transactional: it belongs to a transaction, which is aborted if it fails.
+        noted: what the journal has written of it, which is written again whenever its window changes.
     """
 
     epoch: int
@@ -96,6 +113,7 @@ class Numbered:
     offset: int = -1
     failure: Result | None = None
     refused: bool = False
+    noted: Any = None
 
     @property
     def is_settled(self) -> bool:
@@ -176,7 +194,7 @@ class Window(Generic[B]):
     Attributes:
         under_way: in the order in which they came; none is told of before those ahead of it.
         epoch: of the newest batch, and ``next_sequence`` what comes behind it.
-        done: first sequence, count and outcome of the last that were told of.
+        done: the last that were told of.
         fenced: a retry might duplicate records.
     """
 
@@ -186,7 +204,7 @@ class Window(Generic[B]):
         self.under_way: deque[B] = deque()
         self.epoch = -1
         self.next_sequence = 0
-        self.done: deque[tuple[int, int, Outcome]] = deque(maxlen=REMEMBERED_BATCHES)
+        self.done: deque[Told] = deque(maxlen=REMEMBERED_BATCHES)
         self._refused: _Refused | None = None
         self.fenced = False
 
@@ -196,7 +214,7 @@ class Window(Generic[B]):
         epoch: int,
         next_sequence: int,
         fenced: bool,
-        done: Iterable[tuple[int, int, Outcome]],
+        done: Iterable[Told],
         refused: tuple[Sequence[int], Sequence[int], Sequence[int]],
     ) -> "Window[B]":
         """As another process has left it; ``refused`` is what its `refused_records` were."""
@@ -232,9 +250,9 @@ class Window(Generic[B]):
                 return batch
         if self.fenced:
             raise ProducerFenced(_DOUBT)
-        for first, size, outcome in self.done:
-            if (first, size) == (base_sequence, count):
-                return outcome
+        for told in self.done:
+            if (told.sequence, told.count) == (base_sequence, count):
+                return told.outcome
         if base_sequence != self.next_sequence:
             raise OutOfOrderSequenceNumber(f"sequence {base_sequence} comes where {self.next_sequence} is next")
         if any(batch.failure for batch in self.under_way if batch.epoch == epoch):  # it is not told of yet
@@ -289,7 +307,7 @@ class Window(Generic[B]):
         outcome = batch.outcome()
         if not batch.refused:
             if batch.epoch == self.epoch:
-                self.done.append((batch.base_sequence, batch.count, outcome))
+                self.done.append(Told(batch.base_sequence, batch.count, outcome))
             return outcome
         if not batch.transactional:  # what is stored of it is aborted otherwise, and has to come again
             if self._refused is None:

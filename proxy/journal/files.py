@@ -16,11 +16,12 @@ Rules:
 import fcntl
 import logging
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from crc32c import crc32c
 
+from ottla.codec.wire import Buffer
 from ottla.errors import ConfigurationError, DecodeError
 from ottla.proxy.events import Store
 from ottla.proxy.journal.restored import Noted
@@ -28,6 +29,8 @@ from ottla.proxy.journal.restored import Noted
 log = logging.getLogger("ottla.proxy")
 
 FORMAT = "ottla proxy journal 1"
+_PARTS = min(1024, os.sysconf("SC_IOV_MAX"))
+"""That the system writes in one call."""
 _LOCK = "ottla-proxy.lock"
 _HEAD = 8
 _ENDED = 0x0E0D0E0D
@@ -165,7 +168,7 @@ class StateDirectory:
             if self._segment is None or self._segment[0] != action.segment:
                 self._begin(action.segment)
             assert self._segment is not None
-            _write(self._segment[1], action.data)
+            _write(self._segment[1], action.parts)
             if action.obsolete:
                 for path in segments(self.path):
                     if int(path.stem) < action.obsolete:
@@ -185,7 +188,7 @@ class StateDirectory:
             self._segment = None
         path = self.path / f"{number:08}.journal"
         self._segment = number, os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND, 0o600)
-        _write(self._segment[1], f"{FORMAT} {boot_id()}\n".encode())
+        _write(self._segment[1], (f"{FORMAT} {boot_id()}\n".encode(),))
         if not self._begun:  # so that the mark of an orderly end before it is worth nothing any more, whatever is lost
             self._begun = True
             os.fsync(self._segment[1])
@@ -205,7 +208,7 @@ class StateDirectory:
         if self._segment is not None:
             try:
                 if self.works:
-                    _write(self._segment[1], _END)
+                    _write(self._segment[1], (_END,))
                     for path in (*segments(self.path), self.path):
                         _sync(path)
             except OSError as error:
@@ -223,7 +226,11 @@ def _sync(path: Path) -> None:
         os.close(descriptor)
 
 
-def _write(descriptor: int, data: bytes) -> None:
-    rest = memoryview(data)
-    while rest:
-        rest = rest[os.write(descriptor, rest) :]
+def _write(descriptor: int, parts: Sequence[Buffer]) -> None:
+    left = [memoryview(each) for each in parts if len(each)]
+    while left:
+        count = os.writev(descriptor, left[:_PARTS])
+        while left and count >= len(left[0]):
+            count -= len(left.pop(0))
+        if left:
+            left[0] = left[0][count:]

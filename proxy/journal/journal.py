@@ -9,12 +9,13 @@ Rules:
 """
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 from crc32c import crc32c
 
-from ottla.codec.messages import build
+from ottla.codec.messages import build_parts
+from ottla.codec.wire import Buffer, in_memory
 from ottla.proxy.events import Store
 from ottla.proxy.journal.notes import (
     Entry,
@@ -35,15 +36,17 @@ from ottla.proxy.routing import RuleHistory
 
 if TYPE_CHECKING:
     from ottla.codec.records import RecordBatch
-    from ottla.proxy.batches import Part, Result
+    from ottla.proxy.batches import Batch, Part, Result
     from ottla.proxy.lent import Producer, Transaction
-    from ottla.proxy.producers import KnownProducer, Producers, Window
+    from ottla.proxy.producers import KnownProducer, Producers, Told, Window
     from ottla.proxy.routing import Routes
     from ottla.proxy.streams import Stream
 
 log = logging.getLogger("ottla.proxy")
 
 SEGMENT_BYTES = 64 * 2**20
+LARGE_FIELD = 4 * 2**10
+"""Bytes of a client's batch from which on it is written from where it lies."""
 COPIED_AT_ONCE = 256 * 2**10
 """Bytes, about, that are copied to the new segment with each entry."""
 
@@ -65,6 +68,7 @@ class ClientBatch(Protocol):
     offset: int
     left_out: set[int]
     unstored: "list[tuple[Part, bool]]"
+    noted: Any
 
 
 class Journal:
@@ -138,7 +142,7 @@ class Journal:
         except Exception:
             log.exception("a bug in the proxy, please report it: without a journal the next start fences producers")
             self._given_up = True
-            return Store(self._segment + 1, b"", self._segment + 1)
+            return Store(self._segment + 1, (), self._segment + 1)
 
     def _take(self) -> Store | None:
         changed = (
@@ -166,9 +170,9 @@ class Journal:
         )
         for each in changed:
             each.clear()
-        data = framed(build(entry, 0))
-        stored = Store(self._segment, data, self._segment if copied else 0)
-        self._size += len(data)
+        parts = framed(in_memory(build_parts(entry, 0, LARGE_FIELD)))
+        stored = Store(self._segment, parts, self._segment if copied else 0)
+        self._size += sum(map(len, parts))
         if copied:
             self._limit = max(self._least, 2 * self._size)
             self._copying = None
@@ -217,9 +221,13 @@ class Journal:
         return size
 
 
-def framed(data: bytes) -> bytes:
-    """An entry with its length and its CRC-32C."""
-    return len(data).to_bytes(4, "big") + crc32c(data).to_bytes(4, "big") + data
+def framed(parts: Sequence[Buffer]) -> tuple[Buffer, ...]:
+    """The parts of an entry behind its length and its CRC-32C."""
+    size = crc = 0
+    for each in parts:
+        size += len(each)
+        crc = crc32c(each, crc)
+    return (size.to_bytes(4, "big") + crc.to_bytes(4, "big"), *parts)
 
 
 def _topic(name: str, routes: "Routes") -> NotedTopic:
@@ -237,8 +245,22 @@ def _batch(batch: ClientBatch) -> NotedBatch:
 
 
 def _part(part: "Part") -> NotedPart:
-    sender: Any = part.sender  # a `ClientBatch`: only those of clients with an id come here
-    return NotedPart(batch=sender.number, first=part.first, count=len(part.records), alone=part.alone)
+    noted: NotedPart | None = part.noted
+    if noted is None or noted.alone != part.alone:
+        sender: Any = part.sender  # a `ClientBatch`: only those of clients with an id come here
+        noted = NotedPart(batch=sender.number, first=part.first, count=len(part.records), alone=part.alone)
+        part.noted = noted
+    return noted
+
+
+def _parts(batch: "Batch") -> tuple[NotedPart, ...]:
+    """Those of a batch that has a number. They change only where it is refused."""
+    if batch.stored:
+        return ()
+    if batch.refused or batch.noted is None:
+        batch.noted = tuple(map(_part, batch.parts))
+    noted: tuple[NotedPart, ...] = batch.noted
+    return noted
 
 
 def _stream(producer_id: int, stream: "Stream") -> NotedStream:
@@ -258,7 +280,7 @@ def _stream(producer_id: int, stream: "Stream") -> NotedStream:
                 refused=batch.refused,
                 named=batch.named,
                 uncertain=batch.uncertain or batch.in_flight,
-                parts=() if batch.stored else tuple(map(_part, batch.parts)),
+                parts=_parts(batch),
             )
             for batch in stream.sent
         ),
@@ -275,21 +297,25 @@ def _window(producer_id: int, place: Place, window: "Window[Any]") -> NotedWindo
         epoch=window.epoch,
         next_sequence=window.next_sequence,
         fenced=window.fenced,
-        done=tuple(
-            NotedOutcome(
-                sequence=sequence,
-                count=number,
-                error_code=outcome.error_code,
-                base_offset=outcome.base_offset,
-                message=outcome.error_message,
-            )
-            for sequence, number, outcome in window.done
-        ),
+        done=tuple(map(_outcome, window.done)),
         under_way=tuple(map(_under_way, window.under_way)),
         stored=stored,
         others=others,
         unknown=unknown,
     )
+
+
+def _outcome(told: "Told") -> NotedOutcome:
+    if told.noted is None:
+        told.noted = NotedOutcome(
+            sequence=told.sequence,
+            count=told.count,
+            error_code=told.outcome.error_code,
+            base_offset=told.outcome.base_offset,
+            message=told.outcome.error_message,
+        )
+    noted: NotedOutcome = told.noted
+    return noted
 
 
 def _transaction(producer_id: int, transaction: "Transaction") -> NotedTransaction:
@@ -308,7 +334,11 @@ def _transaction(producer_id: int, transaction: "Transaction") -> NotedTransacti
 
 def _under_way(batch: ClientBatch) -> NotedUnderWay:
     failure = batch.failure
-    return NotedUnderWay(
+    noted: NotedUnderWay | None = batch.noted
+    plain = failure is None and not batch.refused and not batch.unstored
+    if plain and noted is not None and noted.begun == batch.begun and noted.offset == batch.offset:
+        return noted
+    noted = NotedUnderWay(
         batch=batch.number,
         begun=batch.begun,
         refused=batch.refused,
@@ -323,3 +353,5 @@ def _under_way(batch: ClientBatch) -> NotedUnderWay:
             for part, unknown in batch.unstored
         ),
     )
+    batch.noted = noted if plain else None  # nothing else of it changes then; records are left out when it begins
+    return noted

@@ -26,7 +26,7 @@ from ottla.proxy.journal.notes import (
     NotedWindow,
 )
 from ottla.proxy.lent import Transaction
-from ottla.proxy.producers import Outcome, Window
+from ottla.proxy.producers import Outcome, Told, Window
 from ottla.proxy.routing import Routes
 from ottla.proxy.streams import Stream
 
@@ -156,7 +156,10 @@ def _window(noted: NotedWindow) -> "Window[ClientBatch]":
         noted.epoch,
         noted.next_sequence,
         noted.fenced,
-        [(each.sequence, each.count, Outcome(each.error_code, each.base_offset, each.message)) for each in noted.done],
+        [
+            Told(each.sequence, each.count, Outcome(each.error_code, each.base_offset, each.message))
+            for each in noted.done
+        ],
         (noted.stored, noted.others, noted.unknown),
     )
 

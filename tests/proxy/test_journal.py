@@ -8,6 +8,7 @@ import pytest
 from typer.testing import CliRunner
 
 from ottla.codec.messages import build
+from ottla.codec.wire import Buffer
 from ottla.errors import ConfigurationError, DecodeError, MessageTooLarge, OutOfOrderSequenceNumber, ProducerFenced
 from ottla.proxy.events import Store
 from ottla.proxy.journal import files
@@ -20,9 +21,9 @@ from tests.proxy.simulated import CUT_AFTER, World, batch
 from tests.proxy.test_rewriting import key_at, make_known, world_of
 
 
-def entry(*producers: int) -> bytes:
+def entry(*producers: int) -> tuple[Buffer, ...]:
     known = tuple(NotedProducer(producer_id=each, since=0) for each in producers)
-    return framed(build(Entry(rules=(NotedRules(rules=()),), producers=known), 0))
+    return framed([build(Entry(rules=(NotedRules(rules=()),), producers=known), 0)])
 
 
 def producers(path: Path) -> list[int]:
@@ -154,12 +155,12 @@ def test_a_state_is_for_one_proxy(tmp_path: Path) -> None:
 def test_where_nothing_can_be_written_the_journal_is_given_up(
     path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    def full(descriptor: int, data: bytes) -> int:
+    def full(descriptor: int, parts: object) -> int:
         raise OSError(28, "No space left on device")
 
     state = StateDirectory(path)
     with monkeypatch.context() as patch:
-        patch.setattr(os, "write", full)
+        patch.setattr(os, "writev", full)
         state.store(Store(3, entry(10)))
     assert "the next start fences idempotent producers: No space left on device" in caplog.text
     state.store(Store(3, entry(11)))
