@@ -248,6 +248,9 @@ class _Front:
     def connected(self, connection: Connection) -> None:
         pass
 
+    def handed_out(self, connection: Connection) -> None:
+        pass
+
     def disconnected(self, connection: Connection) -> None:
         self.core.disconnected(connection.id)
 

@@ -4,7 +4,7 @@ One for all ports, because a partition's leader may move between two tries of a 
 through another port: what was sent before must be known there too.
 
     core.handle(event, now)              # for whatever happens
-    for action in core.poll(now): ...    # after every `handle`, and at `core.deadline`
+    for action in core.poll(now): ...    # after every `handle`, or a few of them, and at `core.deadline`
 
 Rules:
 - No clock, no socket, no chance: the same events at the same times give the same actions.

@@ -1,8 +1,9 @@
 """The proxy under trio: listens, connects, and pumps bytes between sockets and `ProxyCore`.
 
 Theory of operation: whatever happens becomes an event; each event is handed to the core at once, and what the core
-wants done is done before anything else happens. Downstream is `ottla.serve.Listener`, a port for each node; upstream
-connections are `_Pipe`s, each with a reader and a writer.
+wants done is done before anything else happens. Small requests that have come together are handed over together: one
+entry of the journal, and one request to upstream, is then made for all of them. Downstream is `ottla.serve.Listener`, a
+port for each node; upstream connections are `_Pipe`s, each with a reader and a writer.
 
 Rules:
 - Nothing is buffered without a bound. A client whose records or forwarded requests pile up is not read; an upstream
@@ -148,6 +149,9 @@ class _Door:
     def request(self, connection: Connection, frame: Buffer, answer: Ticket) -> None:
         self._driver.request(connection.id, self._node, frame, answer)
 
+    def handed_out(self, connection: Connection) -> None:
+        self._driver.act()
+
     def disconnected(self, connection: Connection) -> None:
         self._driver.left(connection.id)
 
@@ -219,7 +223,7 @@ class _Driver:
     def request(self, client: int, node: int, frame: Buffer, answer: Ticket) -> None:
         ticket = next(self._ticket_numbers)
         self._tickets[client][ticket] = answer
-        self.happened(Requested(client, node, ticket, frame))
+        self.core.handle(Requested(client, node, ticket, frame), trio.current_time())
 
     def arrived(self, connection: Connection) -> None:
         self.clients[connection.id] = connection
@@ -232,12 +236,12 @@ class _Driver:
 
     def happened(self, event: Event) -> None:
         """Hand an event to the core and do what it says."""
-        now = trio.current_time()
-        self.core.handle(event, now)
-        self._act(now)
+        self.core.handle(event, trio.current_time())
+        self.act()
 
-    def _act(self, now: float) -> None:
-        for action in self.core.poll(now):
+    def act(self) -> None:
+        """Do what the core says."""
+        for action in self.core.poll(trio.current_time()):
             try:
                 self._do(action)
             except Exception:
@@ -308,7 +312,7 @@ class _Driver:
             with self._nap:
                 await trio.sleep_forever()
             self._nap = trio.CancelScope()
-            self._act(trio.current_time())
+            self.act()
 
     def hold(self, client: int, reason: str, held: bool) -> None:
         """Do not read from a client while there is a reason not to."""

@@ -25,6 +25,8 @@ class Desk:
         self.places: dict[bytes, Answer] = {}
         self.connections: list[Connection] = []
         self.left: list[Connection] = []
+        self.together: list[int] = []
+        """How many frames there were each time that all which had come together were handed out."""
         self.answering = answering
 
     def connected(self, connection: Connection) -> None:
@@ -36,6 +38,9 @@ class Desk:
         self.places[frame] = answer
         if self.answering is not None:
             self.answering(frame, answer)
+
+    def handed_out(self, connection: Connection) -> None:
+        self.together.append(len(self.asked))
 
     def disconnected(self, connection: Connection) -> None:
         self.left.append(connection)

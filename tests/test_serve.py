@@ -99,6 +99,27 @@ async def test_a_frame_may_come_byte_by_byte(clock: MockClock) -> None:
         assert await received(stream, 8) == framed(b"slow")
 
 
+async def test_a_service_is_told_when_all_that_came_together_is_handed_out(clock: MockClock) -> None:
+    desk = Desk(echo)
+    async with listening(desk) as (_, port), peer(port) as stream:
+        await stream.send_all(framed(b"a") + framed(b"b"))
+        await received(stream, 10)
+        assert desk.together == [2]
+        await stream.send_all(framed(b"c") + b"GET / HTTP/1.1")
+        await until(lambda: desk.left)
+        assert desk.asked == [b"a", b"b", b"c"]
+        assert desk.together == [2, 3], "also where what comes behind is no frame"
+
+
+async def test_a_service_is_told_of_what_it_has_before_its_peer_has_to_wait(clock: MockClock) -> None:
+    desk = Desk()
+    async with listening(desk) as (_, port), peer(port) as stream:
+        await stream.send_all(b"".join(framed(bytes((n,))) for n in range(LIMITS.pipeline + 1)))
+        await until(lambda: desk.asked)
+        await trio.sleep(1)
+        assert desk.together == [LIMITS.pipeline]
+
+
 # --- holding
 
 

@@ -40,6 +40,9 @@ class Service(Protocol):
             RemoteProtocolError: the frame breaks the protocol; the connection is closed.
         """
 
+    def handed_out(self, connection: "Connection") -> None:
+        """What has come together is handed to `request`: a service may do now, at once, what all of it asks for."""
+
     def disconnected(self, connection: "Connection") -> None: ...
 
 
@@ -319,7 +322,9 @@ class Connection:
     # -- answers
 
     def _uncork(self) -> None:
-        self._corked = False
+        if self._corked:
+            self._service.handed_out(self)
+            self._corked = False
         self._flush()
 
     def _flush(self) -> None:
