@@ -39,7 +39,7 @@ from ottla.errors import (
 from ottla.proxy.batches import Batch, Part, Result, build_whole
 from ottla.proxy.cluster import NO_LEADER, Cluster
 from ottla.proxy.config import ProxyConfig
-from ottla.proxy.contained import as_ottla_error, contained
+from ottla.proxy.contained import as_ottla_error
 from ottla.proxy.control import Control
 from ottla.proxy.lent import Connection, Lent, Producer
 from ottla.proxy.link import Link, Links
@@ -394,7 +394,7 @@ class Delivery:
         transaction = connection.producer.transaction
         if connection.version < BY_ID or (transaction is not None and not transaction.implicit):
             return False
-        return NO_UUID not in [stream.topic_id for stream in connection.ready]
+        return all(stream.topic_id.int != NO_UUID.int for stream in connection.ready)  # faster than to compare UUIDs
 
     def _newest(self, producer: Producer) -> int:
         """The newest version of Produce that names topics, and leaves transactions as the client has them."""
@@ -513,8 +513,10 @@ class Delivery:
         """A stream has changed: tell clients what became of their records."""
         self._note(producer, stream)
         for part, result in settled:
-            with contained("records of a client are settled"):
+            try:
                 part.sender.settled(part, result, now)
+            except Exception:
+                log.exception("a bug in the proxy, please report it: records of a client are settled")
 
     def _give_back_the_rest(self, producer: Producer, stream: Stream, now: float) -> None:
         """The stream has had every epoch that there is."""

@@ -84,8 +84,9 @@ class Journal:
         self._forgotten: list[int] = []
         self._topics: dict[str, Routes] = {}
         self._batches: list[NotedBatch] = []
-        self._windows: dict[tuple[int, Place], Window[Any]] = {}
-        self._streams: dict[tuple[int, Place], Stream] = {}
+        self._windows: dict[Window[Any], tuple[int, Place]] = {}
+        self._streams: dict[Stream, int] = {}
+        """By themselves, as they are noted many times; with the producer id that they belong to."""
         self._transactions: dict[int, Transaction] = {}
         self._segment, self._size, self._limit, self._least = segment, 0, segment_bytes, segment_bytes
         self._known: Producers[Any] | None = None
@@ -106,9 +107,8 @@ class Journal:
 
     def forgotten(self, producer_id: int) -> None:
         self._forgotten.append(producer_id)
-        for changed in (self._windows, self._streams):
-            for key in [key for key in changed if key[0] == producer_id]:
-                del changed[key]
+        self._windows = {each: key for each, key in self._windows.items() if key[0] != producer_id}
+        self._streams = {each: own for each, own in self._streams.items() if own != producer_id}
         self._transactions.pop(producer_id, None)
 
     def pinned(self, topic: str, routes: "Routes") -> None:
@@ -121,10 +121,10 @@ class Journal:
     def window(self, batch: ClientBatch, window: "Window[Any]") -> None:
         """Something has changed in the window that a batch is in."""
         assert batch.producer.producer_id is not None, "it is a client's"
-        self._windows[batch.producer.producer_id, (batch.topic, batch.partition)] = window
+        self._windows[window] = batch.producer.producer_id, (batch.topic, batch.partition)
 
     def stream(self, producer_id: int, stream: "Stream") -> None:
-        self._streams[producer_id, (stream.topic, stream.partition)] = stream
+        self._streams[stream] = producer_id
 
     def transaction(self, producer: "Producer") -> None:
         """What is known of a producer's transactions has changed."""
@@ -164,8 +164,8 @@ class Journal:
             forgotten=tuple(self._forgotten),
             topics=tuple(_topic(name, routes) for name, routes in self._topics.items()),
             batches=tuple(self._batches),
-            windows=tuple(_window(*key, window) for key, window in self._windows.items()),
-            streams=tuple(_stream(key[0], stream) for key, stream in self._streams.items()),
+            windows=tuple(_window(*key, window) for window, key in self._windows.items()),
+            streams=tuple(_stream(own, stream) for stream, own in self._streams.items()),
             transactions=tuple(_transaction(*each) for each in self._transactions.items()),
         )
         for each in changed:
@@ -206,14 +206,14 @@ class Journal:
         size = 16
         noted = {batch.number for batch in self._batches}
         for place, window in producer.windows.items():
-            self._windows[producer.producer_id, place] = window
+            self._windows[window] = producer.producer_id, place
             for batch in window.under_way:
                 if batch.number not in noted:
                     self._batches.append(_batch(batch))
                     size += len(batch.batch.data)
             size += 100
-        for place, stream in producer.streams.items():
-            self._streams[producer.producer_id, place] = stream
+        for stream in producer.streams.values():
+            self._streams[stream] = producer.producer_id
             size += 100
         if producer.transaction is not None:
             self._transactions[producer.producer_id] = producer.transaction

@@ -2,7 +2,10 @@
 
 import os
 import signal
+from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from typer.testing import CliRunner
@@ -11,7 +14,7 @@ from ottla.codec.messages import build
 from ottla.codec.wire import Buffer
 from ottla.errors import ConfigurationError, DecodeError, MessageTooLarge, OutOfOrderSequenceNumber, ProducerFenced
 from ottla.proxy.events import Store
-from ottla.proxy.journal import files
+from ottla.proxy.journal import files, journal
 from ottla.proxy.journal.files import StateDirectory, read, segments
 from ottla.proxy.journal.journal import Journal, framed
 from ottla.proxy.journal.notes import Entry, NotedProducer, NotedRules
@@ -19,6 +22,8 @@ from tests.brokerlite.running import BrokerProcess
 from tests.proxy.kills import Kills
 from tests.proxy.simulated import CUT_AFTER, World, batch
 from tests.proxy.test_rewriting import key_at, make_known, world_of
+from tests.sim.proxy import transfers
+from tests.sim.proxy.world import play
 
 
 def entry(*producers: int) -> tuple[Buffer, ...]:
@@ -320,3 +325,30 @@ def test_an_entry_that_cannot_be_made_ends_the_journal_and_nothing_else(
     assert "the next start fences producers" in caplog.text
     monkeypatch.undo()
     assert [each.data for each in world.stored] == [b""]
+
+
+def test_what_the_journal_has_kept_of_a_part_is_what_it_would_write_now(monkeypatch: pytest.MonkeyPatch) -> None:
+    kept: Counter[str] = Counter()
+
+    def compared(name: str) -> Callable[[Any], Any]:
+        note = getattr(journal, name)
+
+        def noted(each: Any) -> Any:
+            kept[name] += each.noted is not None
+            found = note(each)
+            before, each.noted = each.noted, None
+            assert note(each) == found
+            each.noted = before
+            return found
+
+        return noted
+
+    for name in ("_part", "_parts", "_outcome", "_under_way"):
+        monkeypatch.setattr(journal, name, compared(name))
+    for seed in range(12):
+        result = play(seed)
+        assert not result.violation, result.cause
+    for seed in range(4):
+        result = transfers.play(seed)
+        assert not result.violation, result.cause
+    assert min(kept.values()) > 100, kept
