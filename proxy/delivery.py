@@ -200,7 +200,10 @@ class Delivery:
             self._try_later(producer, stream, now)
 
     def _steer_to_leader(self, producer: Producer, stream: Stream, now: float) -> None:
-        if not self._is_described(producer, stream, now) or not stream.may_send() or producer.stopped:
+        if not self._is_described(producer, stream, now) or not stream.may_send():
+            self._rest_if_idle(producer, stream)
+            return
+        if producer.stopped and not self._is_late(producer, stream):
             self._rest_if_idle(producer, stream)
             return
         node = self._cluster.leader(stream.topic, stream.partition)
@@ -216,6 +219,13 @@ class Delivery:
         self._connections[connection] = None
         connection.ready[stream] = None
         self._pressing[connection] = None
+
+    def _is_late(self, producer: Producer, stream: Stream) -> bool:
+        """What may be stored of a transaction that is aborted could come to upstream in the next one of its epoch.
+
+        It is sent again until upstream has it, so that it cannot. In version 2 the next one has another epoch.
+        """
+        return stream.uncertain and producer.transaction is not None and not producer.transaction.implicit
 
     def _is_described(self, producer: Producer, stream: Stream, now: float) -> bool:
         """Whether nothing is left under way for another topic of the same name, which was deleted."""
@@ -286,7 +296,7 @@ class Delivery:
 
     def _give_back_the_expired(self, producer: Producer, stream: Stream, now: float) -> None:
         """Give back what has waited too long, or what waits for a partition that is gone."""
-        limit = 0.0 if producer.stopped else self._config.delivery_timeout
+        limit = 0.0 if producer.stopped and not self._is_late(producer, stream) else self._config.delivery_timeout
         gone = self._cluster.is_gone(stream.topic, stream.partition, now)
         while not stream.in_flight and (oldest := stream.oldest) and (gone or now >= oldest.since + limit):
             code = UnknownTopicOrPartition.code if gone else stream.last_error

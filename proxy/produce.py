@@ -26,6 +26,7 @@ from ottla.errors import (
     CorruptMessage,
     DecodeError,
     InvalidProducerEpoch,
+    InvalidProducerIdMapping,
     InvalidRecord,
     InvalidTimestamp,
     InvalidTxnState,
@@ -54,6 +55,8 @@ from ottla.proxy.threads import Threads
 from ottla.proxy.topics import Topics
 
 if TYPE_CHECKING:
+    from uuid import UUID
+
     from ottla.proxy.journal.journal import Journal
 
 log = logging.getLogger("ottla.proxy")
@@ -204,6 +207,12 @@ class Rewriter:
 
     def allocated(self, producer_id: int) -> KnownProducer[ClientBatch]:
         """Upstream gave a client this producer id."""
+        if producer_id in self.producers:  # upstream has begun anew, and knows nothing of what was sent under this id
+            self._forget(self.producers.pop(producer_id))
+        return self.remember(producer_id)
+
+    def remember(self, producer_id: int) -> KnownProducer[ClientBatch]:
+        """A client's producer id, which may be known already."""
         producer = self.producers.allocated(producer_id, self.history.newest)
         if self._journal is not None:
             self._journal.allocated(producer_id, producer.since)
@@ -223,6 +232,8 @@ class Rewriter:
             batch = _checked(offer.data)
             if batch.transactional != (offer.transactional_id is not None):
                 raise InvalidTxnState("a batch is transactional if its request has a transactional id, and only then")
+            if batch.transactional and batch.producer_id == NO_PRODUCER_ID:
+                raise InvalidRecord("a transactional batch without a producer id")
             if not self._topics.is_described(offer.topic):
                 self._check_room()
         except BrokerError as error:
@@ -295,7 +306,7 @@ class Rewriter:
     def _accept(self, offer: Offer, batch: RecordBatch, now: float) -> None:
         try:
             ways = self._ways(offer)
-            producer = self._producer(offer, batch)
+            producer = self._producer(offer, batch, ways.topic_id)
             window = None
             if isinstance(producer, KnownProducer):
                 window = producer.window(offer.topic, offer.partition)
@@ -396,7 +407,7 @@ class Rewriter:
             raise UnknownTopicOrPartition(f"{topic} has no partition {offer.partition}")
         return ways
 
-    def _producer(self, offer: Offer, batch: RecordBatch) -> Producer:
+    def _producer(self, offer: Offer, batch: RecordBatch, topic_id: "UUID") -> Producer:
         """Who sends a batch upstream.
 
         Raises:
@@ -405,15 +416,17 @@ class Rewriter:
         if batch.producer_id == NO_PRODUCER_ID:
             return self._delivery.lent.to(offer.client)
         if batch.transactional:
-            return self._in_transaction(offer, batch)
+            return self._in_transaction(offer, batch, topic_id)
         producer = self.producers.known(batch.producer_id)
+        if producer.transaction is not None:
+            raise InvalidTxnState(f"producer id {batch.producer_id} is of a transactional producer")
         if self.history.changed(offer.topic, producer.since):
             raise ProducerFenced(_RULE_CHANGED)
         # What a client has sent here before the topic had a rule is of no later epoch than its own.
         producer.epoch = max(producer.epoch, batch.producer_epoch + 1)
         return producer
 
-    def _in_transaction(self, offer: Offer, batch: RecordBatch) -> KnownProducer[ClientBatch]:
+    def _in_transaction(self, offer: Offer, batch: RecordBatch, topic_id: "UUID") -> KnownProducer[ClientBatch]:
         """A transactional producer.
 
         Raises:
@@ -430,6 +443,10 @@ class Rewriter:
                 "was not given through this proxy, or its state is lost: abort, and if that does not help open a new "
                 "producer"
             )
+        if transaction.transactional_id != offer.transactional_id:
+            raise InvalidProducerIdMapping(f"producer id {batch.producer_id} is of another transactional id")
+        if transaction.topics.get(offer.topic, topic_id) != topic_id:
+            raise OutOfOrderSequenceNumber("the topic was recreated within the transaction: abort it")
         if transaction.failure is not None:
             why = transaction.failure.message or broker_error(transaction.failure.error_code).name
             raise OutOfOrderSequenceNumber(f"abort the transaction, because a batch before this one failed: {why}")

@@ -396,6 +396,10 @@ class Producers(Generic[B]):
             self._forgotten(self._known.popitem(last=False)[1])
         return producer
 
+    def pop(self, producer_id: int) -> KnownProducer[B]:
+        """Forget one that is known."""
+        return self._known.pop(producer_id)
+
     def known(self, producer_id: int) -> KnownProducer[B]:
         """A producer by its id.
 

@@ -262,7 +262,9 @@ class Session:
             if transactional_id is None:
                 self._house.rewriter.allocated(producer_id)
             else:
-                self._house.transactions.initialized(transactional_id, producer_id, answer.producer_epoch, now)
+                self._house.transactions.initialized(
+                    transactional_id, producer_id, answer.producer_epoch, now, repeated=request.producer_id >= 0
+                )
         self._pass_back(ticket, frame, now)
 
     # -- transactions
@@ -298,8 +300,9 @@ class Session:
             if not self.closed:
                 self._forward(frame, arrived, now)
 
-        def refuse() -> None:
-            code = TransactionAbortable.code if version >= ABORTABLE_SINCE[END_TXN] else InvalidTxnState.code
+        def refuse(code: int) -> None:
+            if code == TransactionAbortable.code and version < ABORTABLE_SINCE[END_TXN]:
+                code = InvalidTxnState.code
             self._answer(ticket, build_response(EndTxnResponse(error_code=code), version, correlation_id))
 
         self._house.transactions.end(request, self._contained(go_on), refuse, now)

@@ -28,7 +28,7 @@ from ottla.codec.apis.add_partitions_to_txn import (
     AddPartitionsToTxnTopicResult,
 )
 from ottla.codec.apis.end_txn import EndTxnRequest, EndTxnResponse
-from ottla.errors import OperationNotAttempted, UnknownTopicOrPartition
+from ottla.errors import ConcurrentTransactions, OperationNotAttempted, TransactionAbortable, UnknownTopicOrPartition
 from ottla.proxy.delivery import Delivery
 from ottla.proxy.lent import Transaction
 from ottla.proxy.produce import ClientBatch, Rewriter
@@ -41,6 +41,8 @@ if TYPE_CHECKING:
     from ottla.proxy.journal.journal import Journal
 
 Known = KnownProducer[ClientBatch]
+MOST_WAITING = 100
+"""EndTxns of a transaction that wait; a client needs one, and some more if it has given up waiting."""
 
 
 class Transactions:
@@ -52,12 +54,20 @@ class Transactions:
         self._rules, self._topics, self._rewriter, self._delivery = rules, topics, rewriter, delivery
         self._journal = journal
 
-    def initialized(self, transactional_id: str, producer_id: int, epoch: int, now: float) -> None:
-        """Upstream's coordinator gave a producer this id and epoch: what is of an earlier epoch is over."""
-        producer = self._rewriter.allocated(producer_id)
+    def initialized(
+        self, transactional_id: str, producer_id: int, epoch: int, now: float, *, repeated: bool = False
+    ) -> None:
+        """Upstream's coordinator gave a producer this id and epoch: what is of an earlier epoch is over.
+
+        Args:
+            repeated: it may have given them before.
+        """
+        producer = self._rewriter.remember(producer_id)
         known = producer.transaction
         if known is not None and known.epoch >= epoch:
-            return
+            if repeated:
+                return
+            producer = self._rewriter.allocated(producer_id)  # upstream has begun anew
         producer.transaction, producer.since = Transaction(transactional_id, epoch), self._rewriter.history.newest
         self._note(producer)
         if self._journal is not None:
@@ -81,19 +91,23 @@ class Transactions:
     # -- the end
 
     def end(
-        self, request: EndTxnRequest, go_on: Callable[[float], None], refuse: Callable[[], None], now: float
+        self, request: EndTxnRequest, go_on: Callable[[float], None], refuse: Callable[[int], None], now: float
     ) -> None:
-        """A client ends its transaction: ``go_on`` once nothing of it is under way, or ``refuse`` to commit it."""
+        """A client ends its transaction: ``go_on`` once nothing of it is under way, or ``refuse`` with a code."""
         found = self._of(request.producer_id, request.producer_epoch)
-        if found is None:
+        if found is None or found[1].transactional_id != request.transactional_id:
             go_on(now)
             return
         producer, transaction = found
+        if len(transaction.waiting) >= MOST_WAITING:
+            refuse(ConcurrentTransactions.code)
+            return
 
         def settled(now: float) -> None:
             if request.committed and transaction.failure is not None:
-                refuse()
+                refuse(TransactionAbortable.code)
             else:
+                transaction.ending = request
                 go_on(now)
 
         if not request.committed and not producer.settled:
@@ -111,9 +125,12 @@ class Transactions:
         if answer.error_code:
             return
         if answer.producer_id >= 0:  # from version 5 on each transaction has its own epoch
-            self.initialized(request.transactional_id, answer.producer_id, answer.producer_epoch, now)
+            self.initialized(request.transactional_id, answer.producer_id, answer.producer_epoch, now, repeated=True)
         elif found := self._of(request.producer_id, request.producer_epoch):
             producer, transaction = found
+            if transaction.ending is not request:
+                return
+            transaction.topics.clear()
             if transaction.failure is not None:
                 transaction.failure, transaction.over = None, False
                 self._note(producer)
@@ -129,11 +146,16 @@ class Transactions:
     ) -> None:
         """Have ``go_on`` called with a request that names all partitions to which records may go, or ``refuse``.
 
-        A topic that upstream does not describe in time is refused, and the others with it.
+        A topic that upstream does not describe in time, or that has too few partitions, is refused, and the others with
+        it.
         """
         names = [topic.name for topic in request.v3_and_below_topics if self._rules.rewrites(topic.name)]
         unknown = next((name for name in names if not self._topics.is_described(name)), None)
         if unknown is None:
+            if small := next((name for name in names if self._topics.is_too_small(name)), None):
+                refuse(_refusal(request, small))
+                return
+            self._added(request, names)
             go_on(self._widened(request), now)
             return
 
@@ -141,6 +163,12 @@ class Transactions:
             refuse(_refusal(request, unknown))
 
         self._topics.when_described(unknown, partial(self.widen, request, go_on, refuse), give_up, now)
+
+    def _added(self, request: AddPartitionsToTxnRequest, names: list[str]) -> None:
+        """Note whose partitions these are, because a topic may be recreated with others."""
+        found = self._of(request.v3_and_below_producer_id, request.v3_and_below_producer_epoch)
+        if found is not None:
+            found[1].topics |= {name: self._topics.ways(name).topic_id for name in names}
 
     def _widened(self, request: AddPartitionsToTxnRequest) -> AddPartitionsToTxnRequest:
         return AddPartitionsToTxnRequest(

@@ -107,6 +107,7 @@ class Journal:
 
     def forgotten(self, producer_id: int) -> None:
         self._forgotten.append(producer_id)
+        self._producers = [each for each in self._producers if each.producer_id != producer_id]
         self._windows = {each: key for each, key in self._windows.items() if key[0] != producer_id}
         self._streams = {each: own for each, own in self._streams.items() if own != producer_id}
         self._transactions.pop(producer_id, None)

@@ -169,7 +169,7 @@ class Entry:
     Attributes:
         rules: all that are remembered, from the first on; none if nothing has changed.
         producers: ids that were allocated to clients.
-        forgotten: those that are not remembered any more, nor is anything of theirs.
+        forgotten: those of which nothing is remembered any more, unless this entry names them again.
     """
 
     rules: tuple[NotedRules, ...] = wire(Array(NotedRules), default=())

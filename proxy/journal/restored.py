@@ -66,6 +66,9 @@ class Noted:
             raise DecodeError(f"{len(data) - end} bytes too many in an entry of the journal")
         if entry.rules:
             self.rules = [each.rules for each in entry.rules]
+        for producer_id in entry.forgotten:
+            for known in (self.producers, self.windows, self.streams, self.transactions):
+                known.pop(producer_id, None)
         for producer in entry.producers:
             self.producers.pop(producer.producer_id, None)
             self.producers[producer.producer_id] = producer.since
@@ -87,9 +90,6 @@ class Noted:
             self.streams[stream.producer_id][stream.topic, stream.partition] = stream
         for transaction in entry.transactions:
             self.transactions[transaction.producer_id] = transaction
-        for producer_id in entry.forgotten:
-            for known in (self.producers, self.windows, self.streams, self.transactions):
-                known.pop(producer_id, None)
 
     @property
     def under_way(self) -> int:

@@ -1,6 +1,7 @@
 """Transactions on a rewritten topic, against an upstream that notes what it is asked."""
 
 from typing import Any
+from uuid import UUID
 
 import pytest
 
@@ -15,6 +16,7 @@ from ottla.codec.apis.init_producer_id import InitProducerIdRequest, InitProduce
 from ottla.errors import (
     ConcurrentTransactions,
     InvalidProducerEpoch,
+    InvalidProducerIdMapping,
     InvalidRecord,
     InvalidTxnState,
     OperationNotAttempted,
@@ -22,8 +24,10 @@ from ottla.errors import (
     PolicyViolation,
     TopicAuthorizationFailed,
     TransactionAbortable,
+    UnknownTopicOrPartition,
 )
 from ottla.proxy.delivery import LONG_REST
+from ottla.proxy.transactions import MOST_WAITING
 from tests.proxy.simulated import ANSWERED, CUT_AFTER, Pair, Reply, World, batch
 from tests.proxy.test_producers_upstream import numbers
 from tests.proxy.test_rewriting import SIX, key_at, world_of
@@ -141,15 +145,18 @@ def test_a_transaction_is_ended_when_all_its_records_are_settled(commit: bool) -
     assert request.committed is commit
 
 
-def test_what_is_to_be_aborted_is_not_sent_again() -> None:
-    world = world_of()
-    producer = opened(world)
-    world.upstream.fate = lambda request: CUT_AFTER
-    produce(world, producer, 0, 3)
-    assert code(end(world, producer, commit=False)) == 0
-    sent = len(numbers(world))
-    world.settle(5)
-    assert len(numbers(world)) == sent
+def test_what_is_to_be_aborted_is_sent_again_only_if_it_could_come_late() -> None:
+    for version, again in ((11, 2), (12, 1)):  # in version 2 it would be of an epoch that is over
+        world = world_of()
+        producer = opened(world)
+        fates = iter([CUT_AFTER])
+        world.upstream.fate = lambda request, fates=fates: next(fates, ANSWERED)  # type: ignore[misc]
+        produce(world, producer, 0, 3, version=version)
+        ending = end(world, producer, commit=False)
+        world.settle(5)
+        assert code(ending) == 0
+        assert len(numbers(world)) == again
+        assert len(world.upstream.values("flights")) == 1
 
 
 def test_what_may_be_stored_can_only_be_aborted_and_the_next_epoch_goes_on() -> None:
@@ -232,3 +239,74 @@ def test_version_2_is_offered_where_upstream_has_all_that_it_takes(lacks: dict[i
     names = {each.name for each in answer.finalized_features}
     assert names == {"group.version", *(["transaction.version"] if offered else [])}
     assert answer.finalized_features_epoch == 1
+
+
+def test_the_answer_to_an_older_end_does_not_end_what_is_open_now() -> None:
+    world = world_of()
+    producer = opened(world)
+    hold: list[Any] = []
+    answered = world.core.transactions.ended
+    world.core.transactions.ended = lambda *given: hold.append(given)  # type: ignore[method-assign]
+    end(world, producer, commit=False)
+    end(world, producer, commit=False)
+    answered(*hold[1])
+    world.core.transactions.ended = answered  # type: ignore[method-assign]
+    world.upstream.errors["flights", 4].append(InvalidRecord.code)
+    produce(world, producer, 0, 3, 4)
+    answered(*hold[0])
+    assert code(end(world, producer, commit=True)) == TransactionAbortable.code
+
+
+def test_an_upstream_that_begins_anew_is_believed_to_have_nothing() -> None:
+    world = world_of()
+    for _ in range(2):
+        idempotent, transactional = world.producer_id(1), opened(world)
+        assert world.produce(1, {("flights", 0): batch([(key_at(3), b"x")], idempotent, 0, 0)}).code == 0
+        assert produce(world, transactional, 0, 4).code == 0
+        assert len(world.upstream.values("flights")) == 2
+        fresh = type(world.upstream)({"flights": SIX, "plain": 2})
+        fresh.ids = world.upstream.ids
+        world.upstream = fresh
+
+
+def test_only_the_transactional_id_of_a_producer_ends_its_transaction_or_adds_to_it() -> None:
+    world = world_of()
+    producer = opened(world)
+    world.slow = True
+    records = produce(world, producer, 0, 3)
+    foreign = EndTxnRequest(
+        transactional_id="other", producer_id=producer[0], producer_epoch=producer[1], committed=False
+    )
+    assert code(world.request(2, foreign, 4)) == 0  # upstream's coordinator judges it
+    world.slow = False
+    world.release()
+    assert records.code == 0
+    data = batch([(key_at(3), b"x")], *producer, 1, transactional=True)
+    assert world.produce(2, {("flights", 0): data}, transactional_id="other").code == InvalidProducerIdMapping.code
+    plain = batch([(key_at(3), b"x")], *producer, 1)
+    assert world.produce(2, {("flights", 0): plain}).code == InvalidTxnState.code
+    unowned = batch([(key_at(3), b"x")], transactional=True)
+    assert world.produce(2, {("flights", 0): unowned}, transactional_id=NAME).code == InvalidRecord.code
+
+
+def test_so_many_ends_wait_and_no_more() -> None:
+    world = world_of()
+    producer = opened(world)
+    world.slow = True
+    produce(world, producer, 0, 3)
+    ends = [end(world, producer, commit=False) for _ in range(MOST_WAITING + 1)]
+    assert code(ends[-1]) == ConcurrentTransactions.code
+    assert not any(each.frame for each in ends[:-1])
+
+
+def test_a_topic_that_lacks_partitions_is_not_added_and_one_that_was_recreated_takes_nothing() -> None:
+    world = world_of(rule="*=rewrite::2")
+    producer = opened(world)
+    assert add(world, producer, {"plain": (0,)}) == {("plain", 0): 0}
+    world.upstream.ids["plain"] = UUID(int=99)
+    world.core.control.request_topics("plain")
+    world.settle(1)
+    data = batch([(b"k", b"v")], *producer, 0, transactional=True)
+    assert world.produce(1, {("plain", 0): data}, transactional_id=NAME).code == OutOfOrderSequenceNumber.code
+    small = world_of(rule="*=rewrite::9")
+    assert add(small, opened(small), {"flights": (0,)}) == {("flights", 0): UnknownTopicOrPartition.code}
