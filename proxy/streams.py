@@ -135,7 +135,7 @@ class Stream:
         transactional: bool = False,
     ) -> None:
         self.topic, self.partition, self.topic_id, self.transactional = topic, partition, topic_id, transactional
-        self.sent: deque[Batch] = deque()
+        self.sent: list[Batch] = []  # no deque, which takes 600 bytes when it is empty
         self.waiting: deque[Part] = deque()
         self.in_flight = 0
         self.broken = self.patient = False
@@ -294,7 +294,7 @@ class Stream:
             settled.append((part, Result(0, offset)))
             offset += len(part.records) if offset >= 0 else 0
         while self.sent and self.sent[0].stored:
-            self.sent.popleft()
+            del self.sent[0]
         return settled
 
     def _sequence_lost(self, batch: Batch, code: int) -> Settled:

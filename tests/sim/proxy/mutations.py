@@ -1,6 +1,5 @@
 """The proxy, broken on purpose; see `tests.sim.mutations`. Most leave out one of its rules about sequences."""
 
-from collections import deque
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Any
@@ -151,7 +150,7 @@ def _not_known(stored_already: Any) -> Any:
 def _forgotten(judged: Any) -> Any:
     def broken(self: Window[Any], batch: Any) -> Outcome:
         outcome: Outcome = judged(self, batch)
-        self.done = deque(maxlen=5)
+        self.done = []
         return outcome
 
     return broken
