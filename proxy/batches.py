@@ -90,7 +90,7 @@ class Batch:
         stored: upstream has it.
         refused: upstream will not take it under this sequence.
         over: it was given up, and an answer that still comes is of no interest.
-        noted: what the journal has written of its parts, as with a part.
+        noted: what the journal has written of it, as with a part.
     """
 
     __slots__ = (

@@ -254,13 +254,25 @@ def _part(part: "Part") -> NotedPart:
     return noted
 
 
-def _parts(batch: "Batch") -> tuple[NotedPart, ...]:
-    """Those of a batch that has a number. They change only where it is refused."""
-    if batch.stored:
-        return ()
-    if batch.refused or batch.noted is None:
-        batch.noted = tuple(map(_part, batch.parts))
-    noted: tuple[NotedPart, ...] = batch.noted
+def _sent(batch: "Batch") -> NotedSent:
+    noted: NotedSent | None = batch.noted
+    uncertain = batch.uncertain or batch.in_flight
+    if (
+        noted is None
+        or batch.refused  # then its parts may change
+        or noted.refused
+        or noted.stored != batch.stored
+        or noted.named != batch.named
+        or noted.uncertain != uncertain
+    ):
+        batch.noted = noted = NotedSent(
+            sequence=batch.sequence,
+            stored=batch.stored,
+            refused=batch.refused,
+            named=batch.named,
+            uncertain=uncertain,
+            parts=() if batch.stored else tuple(map(_part, batch.parts)),
+        )
     return noted
 
 
@@ -274,17 +286,7 @@ def _stream(producer_id: int, stream: "Stream") -> NotedStream:
         next_sequence=stream.next_sequence,
         lost=stream.lost,
         last_offset=stream.last_offset,
-        sent=tuple(
-            NotedSent(
-                sequence=batch.sequence,
-                stored=batch.stored,
-                refused=batch.refused,
-                named=batch.named,
-                uncertain=batch.uncertain or batch.in_flight,
-                parts=_parts(batch),
-            )
-            for batch in stream.sent
-        ),
+        sent=tuple(map(_sent, stream.sent)),
         waiting=tuple(map(_part, stream.waiting)),
     )
 

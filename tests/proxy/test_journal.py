@@ -343,7 +343,7 @@ def test_what_the_journal_has_kept_of_a_part_is_what_it_would_write_now(monkeypa
 
         return noted
 
-    for name in ("_part", "_parts", "_outcome", "_under_way"):
+    for name in ("_part", "_sent", "_outcome", "_under_way"):
         monkeypatch.setattr(journal, name, compared(name))
     for seed in range(12):
         result = play(seed)
