@@ -31,6 +31,7 @@ class Transaction:
         over: the one that is open is being aborted: nothing of it is sent any more.
         parked: record sets of it that wait for their topic to be described.
         waiting: what goes on once nothing of it is under way.
+        number: counts up.
         ending: the last EndTxn that went to upstream; only its answer ends the one that is open.
         topics: those whose partitions were added to the one that is open, with their ids.
     """
@@ -42,6 +43,7 @@ class Transaction:
     over: bool = False
     parked: int = 0
     waiting: list[Callable[[float], None]] = field(default_factory=list)
+    number: int = 0
     ending: object = None
     topics: "dict[str, UUID]" = field(default_factory=dict)
 

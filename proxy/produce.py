@@ -451,7 +451,7 @@ class Rewriter:
             why = transaction.failure.message or broker_error(transaction.failure.error_code).name
             raise OutOfOrderSequenceNumber(f"abort the transaction, because a batch before this one failed: {why}")
         producer = self.producers.known(batch.producer_id)
-        if self.history.changed(offer.topic, producer.since):
+        if self.history.changed(offer.topic, producer.since, in_any_way=True):
             raise OutOfOrderSequenceNumber(_RULE_CHANGED)
         if transaction.implicit != (offer.version >= IMPLICIT):
             transaction.implicit = not transaction.implicit
@@ -635,7 +635,9 @@ class Rewriter:
         if batch.failure is None:
             batch.failure = Result(TransactionAbortable.code, message=_IN_PART)
         transaction = batch.producer.transaction
-        if transaction is not None and transaction.epoch == batch.epoch and transaction.failure is None:
+        if transaction is None or transaction.epoch != batch.epoch:
+            return
+        if transaction.failure is None or (doubtful and not transaction.failure.doubtful):
             transaction.failure = batch.failure
             self._note_transaction(batch.producer)
 

@@ -139,7 +139,8 @@ class Session:
             self._produce(ticket, version, correlation_id, frame, now)
         elif key == INIT_PRODUCER_ID:
             asked: InitProducerIdRequest = parse_request(frame).message
-            self._forward(frame, partial(self._producer_id, ticket, version, asked), now)
+            known = self._house.transactions.newest
+            self._forward(frame, partial(self._producer_id, ticket, version, asked, known), now)
         elif key == ADD_PARTITIONS_TO_TXN:
             self._add_partitions(ticket, version, correlation_id, frame, now)
         elif key == END_TXN:
@@ -255,15 +256,18 @@ class Session:
                 self._house.ask_for_nodes()
         self._answer(ticket, build_response(answer, version, correlation_id))
 
-    def _producer_id(self, ticket: int, version: int, request: InitProducerIdRequest, frame: bytes, now: float) -> None:
+    def _producer_id(
+        self, ticket: int, version: int, request: InitProducerIdRequest, known: int, frame: bytes, now: float
+    ) -> None:
         _, answer = parse_response(InitProducerIdResponse, version, frame)
         if answer.error_code == 0:
             producer_id, transactional_id = answer.producer_id, request.transactional_id
             if transactional_id is None:
                 self._house.rewriter.allocated(producer_id)
             else:
+                older = None if request.producer_id >= 0 else known
                 self._house.transactions.initialized(
-                    transactional_id, producer_id, answer.producer_epoch, now, repeated=request.producer_id >= 0
+                    transactional_id, producer_id, answer.producer_epoch, now, older=older
                 )
         self._pass_back(ticket, frame, now)
 
@@ -281,8 +285,9 @@ class Session:
             self._answer(ticket, build_response(narrowed(asked, answer), version, correlation_id))
 
         def go_on(widened: AddPartitionsToTxnRequest, now: float) -> None:
-            frame = build_request(widened, version, correlation_id, request.header.client_id)[4:]
-            self._forward(frame, arrived, now)
+            if not self.closed:
+                frame = build_request(widened, version, correlation_id, request.header.client_id)[4:]
+                self._forward(frame, arrived, now)
 
         def refuse(answer: AddPartitionsToTxnResponse) -> None:
             self._answer(ticket, build_response(answer, version, correlation_id))

@@ -53,22 +53,26 @@ class Transactions:
     ) -> None:
         self._rules, self._topics, self._rewriter, self._delivery = rules, topics, rewriter, delivery
         self._journal = journal
+        self.newest = 0
+        """The number of the last `Transaction` that was begun with."""
 
     def initialized(
-        self, transactional_id: str, producer_id: int, epoch: int, now: float, *, repeated: bool = False
+        self, transactional_id: str, producer_id: int, epoch: int, now: float, *, older: int | None = None
     ) -> None:
         """Upstream's coordinator gave a producer this id and epoch: what is of an earlier epoch is over.
 
         Args:
-            repeated: it may have given them before.
+            older: what `newest` was when it was asked for them, where it cannot have given them before.
         """
         producer = self._rewriter.remember(producer_id)
         known = producer.transaction
         if known is not None and known.epoch >= epoch:
-            if repeated:
+            if older is None or known.number > older:  # the answer is an old one
                 return
             producer = self._rewriter.allocated(producer_id)  # upstream has begun anew
-        producer.transaction, producer.since = Transaction(transactional_id, epoch), self._rewriter.history.newest
+        self.newest += 1
+        producer.transaction = Transaction(transactional_id, epoch, number=self.newest)
+        producer.since = self._rewriter.history.newest
         self._note(producer)
         if self._journal is not None:
             self._journal.allocated(producer_id, producer.since)
@@ -125,14 +129,18 @@ class Transactions:
         if answer.error_code:
             return
         if answer.producer_id >= 0:  # from version 5 on each transaction has its own epoch
-            self.initialized(request.transactional_id, answer.producer_id, answer.producer_epoch, now, repeated=True)
+            self.initialized(request.transactional_id, answer.producer_id, answer.producer_epoch, now)
         elif found := self._of(request.producer_id, request.producer_epoch):
             producer, transaction = found
             if transaction.ending is not request:
                 return
             transaction.topics.clear()
             if transaction.failure is not None:
-                transaction.failure, transaction.over = None, False
+                transaction.over = False
+                if (
+                    not transaction.failure.doubtful
+                ):  # else what still comes late would be of the next one in this epoch
+                    transaction.failure = None
                 self._note(producer)
 
     # -- the partitions

@@ -331,6 +331,7 @@ def _transaction(producer_id: int, transaction: "Transaction") -> NotedTransacti
         failed=failure is not None,
         error_code=failure.error_code if failure else 0,
         message=failure.message if failure else None,
+        unknown=failure is not None and failure.doubtful,
         over=transaction.over,
     )
 

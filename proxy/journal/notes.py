@@ -160,6 +160,7 @@ class NotedTransaction:
     """The one that is open has to be aborted."""
     error_code: int = wire(Int16)
     message: str | None = wire(String, null="0+")
+    unknown: bool = wire(Boolean)
     over: bool = wire(Boolean)
 
 

@@ -147,7 +147,7 @@ def restore(found: Noted, topics: "Topics", rewriter: "Rewriter", delivery: "Del
 
 
 def _transaction(noted: NotedTransaction) -> Transaction:
-    failure = Result(noted.error_code, message=noted.message) if noted.failed else None
+    failure = Result(noted.error_code, message=noted.message, doubtful=noted.unknown) if noted.failed else None
     return Transaction(noted.transactional_id, noted.epoch, noted.implicit, failure, noted.over)
 
 

@@ -28,9 +28,9 @@ from ottla.errors import (
 )
 from ottla.proxy.delivery import LONG_REST
 from ottla.proxy.transactions import MOST_WAITING
-from tests.proxy.simulated import ANSWERED, CUT_AFTER, Pair, Reply, World, batch
+from tests.proxy.simulated import ANSWERED, CUT_AFTER, CUT_BEFORE, Pair, Reply, World, batch
 from tests.proxy.test_producers_upstream import numbers
-from tests.proxy.test_rewriting import SIX, key_at, world_of
+from tests.proxy.test_rewriting import SIX, key_at, make_known, world_of
 
 NAME = "payments"
 ABORTABLE = {9: PolicyViolation.code, 11: TransactionAbortable.code}
@@ -310,3 +310,36 @@ def test_a_topic_that_lacks_partitions_is_not_added_and_one_that_was_recreated_t
     assert world.produce(1, {("plain", 0): data}, transactional_id=NAME).code == OutOfOrderSequenceNumber.code
     small = world_of(rule="*=rewrite::9")
     assert add(small, opened(small), {"flights": (0,)}) == {("flights", 0): UnknownTopicOrPartition.code}
+
+
+def test_an_answer_to_an_older_producer_changes_nothing_of_the_newer_one() -> None:
+    world = world_of()
+    transactions = world.core.transactions
+    older = transactions.newest
+    newer = opened(world), opened(world)
+    assert produce(world, newer[1], 0, 3).code == 0
+    transactions.initialized(NAME, *newer[0], world.now, older=older)
+    assert produce(world, newer[1], 1, 3).code == 0
+
+
+def test_a_rule_with_other_partitions_ends_what_was_begun_under_the_one_before() -> None:
+    world = world_of(rule="flights=rewrite::4", journal=True)
+    producer = opened(world)
+    add(world, producer, {"flights": (0,)})
+    world.use("flights=rewrite::6")
+    make_known(world)
+    assert produce(world, producer, 0, 5).code == OutOfOrderSequenceNumber.code
+    assert produce(world, opened(world), 0, 5).code == 0
+
+
+def test_behind_a_doubt_of_version_1_another_epoch_is_needed() -> None:
+    world = world_of(delivery_timeout=1.0)
+    producer = opened(world)
+    world.upstream.fate = lambda request: CUT_BEFORE
+    doubtful = produce(world, producer, 0, 3)
+    world.settle(5)
+    assert doubtful.code == ABORTABLE[9]
+    world.upstream.fate = lambda request: ANSWERED
+    assert code(end(world, producer, commit=False)) == 0
+    assert produce(world, producer, 0, 4).code == OutOfOrderSequenceNumber.code
+    assert produce(world, opened(world), 0, 4).code == 0
