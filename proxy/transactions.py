@@ -139,7 +139,7 @@ class Transactions:
                 transaction.over = False
                 if (
                     not transaction.failure.doubtful
-                ):  # else what still comes late would be of the next one in this epoch
+                ):  # what comes late would be of the next one
                     transaction.failure = None
                 self._note(producer)
 
