@@ -137,9 +137,7 @@ class Transactions:
             transaction.topics.clear()
             if transaction.failure is not None:
                 transaction.over = False
-                if (
-                    not transaction.failure.doubtful
-                ):  # what comes late would be of the next one
+                if not transaction.failure.doubtful:  # what comes late would be of the next one
                     transaction.failure = None
                 self._note(producer)
 
