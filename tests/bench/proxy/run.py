@@ -7,10 +7,11 @@ Each case is measured in these ways, one after the other in each round:
     rewrite             through a proxy that moves the records: no two of them are certain to stay together
     rewrite, journal    the same with --state
 
-Everything is a process of its own; the broker is the canned one, which costs little. Producers that are no client
-(`tests.bench.proxy.load`) send batches of an exact size, with keys where librdkafka puts them, which the proxy moves to
-where Java does. Processor time is that of the proxy's process, user's and system's, and says how many records a second
-one core takes; rates and latencies go by the clock on the wall, and depend on what else the machine does.
+Everything is a process of its own; the broker is the canned one, which costs little, or Apache Kafka (``--kafka``).
+Producers that are no client (`tests.bench.proxy.load`) send batches of an exact size, with keys where librdkafka puts
+them, which the proxy moves to where Java does. Processor time is that of the proxy's process, user's and system's, and
+says how many records a second one core takes; rates and latencies go by the clock on the wall, and depend on what else
+the machine does.
 """
 
 import argparse
@@ -30,7 +31,7 @@ from pathlib import Path
 from ottla.codec import engine
 from ottla.codec.apis.metadata import MetadataRequest, MetadataResponse
 from tests import kafka
-from tests.bench.brokers.server import memory_of
+from tests.bench.brokers.server import Apache, Server, memory_of
 from tests.bench.clients import canned, process
 from tests.bench.clients.process import Broken
 from tests.bench.clients.task import Figures, Task
@@ -192,22 +193,30 @@ def proxy(upstream: str, home: Path, *options: str) -> Iterator[tuple[int, int]]
         running.wait()
 
 
+@contextlib.contextmanager
+def _apache(home: Path) -> Iterator[str]:
+    """Apache Kafka with the topic: its ``host:port``."""
+    server = Server(Apache(), home)
+    try:
+        server.start()
+        with server.topic(PARTITIONS):
+            yield server.bootstrap
+    finally:
+        server.close()
+
+
 def _answers(port: int) -> bool:
     with contextlib.suppress(OSError), contextlib.closing(Peer(port, timeout=READY_SECONDS)) as peer:
         return len(peer.ask(MetadataRequest(topics=None), 1, MetadataResponse).brokers) > 0
     return False
 
 
-def measured(case: Case, rounds: int, seconds: float, upstream: str | None = None) -> list[str]:
-    """The table of a case.
-
-    Args:
-        upstream: a broker that runs, with the topic; ``None``: a canned one.
-    """
+def measured(case: Case, rounds: int, seconds: float, *, on_kafka: bool = False) -> list[str]:
+    """The table of a case."""
     found: dict[str, list[Figures]] = {way: [] for way in case.ways}
     with contextlib.ExitStack() as stack:
         home = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="ottla-bench-")))
-        where = upstream or stack.enter_context(canned.running(topics=1, partitions=PARTITIONS))
+        where = stack.enter_context(_apache(home) if on_kafka else canned.running(topics=1, partitions=PARTITIONS))
         rewritten = ("--topic", f"{_TOPIC}=rewrite")
         options = {PASSED: (), REWRITE: rewritten, JOURNAL: (*rewritten, "--state", str(home / "state"))}
         at: dict[str, tuple[int, int | None]] = {DIRECT: (int(where.rpartition(":")[2]), None)}
@@ -265,15 +274,19 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--seconds", type=float, default=2.0, help="of each measurement")
     parser.add_argument("--sizes", type=int, nargs="+", default=[100, 1000, 10_000], help="bytes of each value")
     parser.add_argument("--compression", nargs="+", default=["none", "lz4"], help="none, gzip, snappy, lz4 or zstd")
+    parser.add_argument("--kafka", action="store_true", help="in front of Apache Kafka, which is started for each case")
     given = parser.parse_args(arguments)
     known = cases(given.sizes, given.compression)
     if unknown := [word for word in given.cases if not any(word in case.name for case in known)]:
         names = "".join(f"\n  {case.name}" for case in known)
         print(f"no case has {' or '.join(map(repr, unknown))} in its name; there are:{names}", file=sys.stderr)
         return 2
+    if given.kafka:
+        kafka.classpath()  # downloads are not measured
     print(
         f"Python {platform.python_version()}, {platform.system()} {platform.machine()}, {os.cpu_count()} cores",
-        f"ottla with its codec in {engine}, trio {importlib.metadata.version('trio')}; a canned broker",
+        f"ottla with its codec in {engine}, trio {importlib.metadata.version('trio')}",
+        f"in front of {Apache.name if given.kafka else 'a canned broker'}",
         "",
         sep="\n",
         flush=True,
@@ -281,6 +294,6 @@ def main(arguments: list[str]) -> int:
     for case in known:
         if not given.cases or any(word in case.name for word in given.cases):
             before = os.getloadavg()[0]
-            lines = measured(case, given.rounds, given.seconds)
+            lines = measured(case, given.rounds, given.seconds, on_kafka=given.kafka)
             print(*lines, f"  load before: {before:.1f}; behind: {os.getloadavg()[0]:.1f}", "", sep="\n", flush=True)
     return 0
