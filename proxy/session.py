@@ -35,11 +35,11 @@ from ottla.errors import (
     CoordinatorNotAvailable,
     InvalidRequest,
     InvalidRequiredAcks,
-    InvalidTxnState,
     OttlaError,
     PolicyViolation,
     RemoteProtocolError,
     TransactionAbortable,
+    UnknownProducerId,
     UnsupportedVersion,
 )
 from ottla.proxy.carried import (
@@ -307,7 +307,7 @@ class Session:
 
         def refuse(code: int) -> None:
             if code == TransactionAbortable.code and version < ABORTABLE_SINCE[END_TXN]:
-                code = InvalidTxnState.code
+                code = UnknownProducerId.code  # has clients abort, and get another epoch
             self._answer(ticket, build_response(EndTxnResponse(error_code=code), version, correlation_id))
 
         self._house.transactions.end(request, self._contained(go_on), refuse, now)

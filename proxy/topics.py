@@ -60,8 +60,9 @@ class Topics:
 
     def learned(self, metadata: MetadataResponse, now: float) -> None:
         """Metadata has come: go on with what waited for it."""
+        pinned = self.pins
         for topic in metadata.topics:
-            if topic.name in self._routes:
+            if topic.name in pinned:
                 self.ways(topic.name)
         for name in [name for name in self._waiting if self._cluster.is_described(name)]:
             for each in self._waiting.pop(name):

@@ -101,6 +101,8 @@ class Upstream:
         self.max_batch = 10**9
         self.throttle_ms = 0
         self.produced: list[tuple[int, ProduceRequest]] = []
+        self.versions: list[int] = []
+        """Of these."""
         self._memories: dict[tuple[str, int, int], _Memory] = {}
         self._next_producer_id = 1000
         self._transactional: dict[str, tuple[int, int]] = {}
@@ -126,6 +128,7 @@ class Upstream:
         key, version = request.header.api_key, request.header.api_version
         how = ANSWERED
         if key == 0:
+            self.versions.append(version)
             for topic in request.message.topic_data:
                 topic.name = topic.name or next((name for name, id in self.ids.items() if id == topic.topic_id), "")
             self.produced.append((node, request.message))
