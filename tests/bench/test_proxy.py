@@ -40,7 +40,7 @@ def test_batches_have_the_size_that_they_are_to_have(together: int) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("case", cases([1000], ["none", "lz4"]), ids=lambda case: case.name)
+@pytest.mark.parametrize("case", cases([1000], ["none"]), ids=lambda case: case.name)
 def test_every_case_gives_its_figures(case: Case) -> None:
     lines = measured(case, 1, 0.3)
     assert "failed" not in lines[1], lines
