@@ -91,7 +91,7 @@ class ProxyCore:
         self.delivery = Delivery(self.links, self.cluster, self.control, self.threads, config, journal)
         self.topics = Topics(self.rules, self.cluster, self.control, journal)
         self.rewriter = Rewriter(self.topics, self.cluster, self.control, self.delivery, self.threads, config, journal)
-        self.transactions = Transactions(self.rules, self.topics, self.rewriter, self.delivery, journal)
+        self.transactions = Transactions(self.rules, self.topics, self.rewriter, self.delivery)
         self._journal = journal
         self._sessions: dict[int, Session] = {}
         self._opening: set[int] = set()

@@ -33,7 +33,7 @@ class Transaction:
         waiting: what goes on once nothing of it is under way.
         number: counts up.
         ending: the last EndTxn that went to upstream; only its answer ends the one that is open.
-        topics: those whose partitions were added to the one that is open, with their ids.
+        added: topic -> the partitions that were added to the one that is open.
     """
 
     transactional_id: str
@@ -45,7 +45,7 @@ class Transaction:
     waiting: list[Callable[[float], None]] = field(default_factory=list)
     number: int = 0
     ending: object = None
-    topics: "dict[str, UUID]" = field(default_factory=dict)
+    added: dict[str, set[int]] = field(default_factory=dict)
 
     def go_on(self, now: float) -> None:
         """Nothing of it is under way."""

@@ -50,13 +50,11 @@ from ottla.proxy.journal.notes import NotedBatch
 from ottla.proxy.lent import Producer, Transaction
 from ottla.proxy.producers import KnownProducer, Numbered, Outcome, Producers, Window
 from ottla.proxy.routing import Routes, RuleHistory
-from ottla.proxy.streams import ABORTED, OVERTAKEN
+from ottla.proxy.streams import ABORTED, LAST_EPOCH, OVERTAKEN, WITHDRAWN
 from ottla.proxy.threads import Threads
 from ottla.proxy.topics import Topics
 
 if TYPE_CHECKING:
-    from uuid import UUID
-
     from ottla.proxy.journal.journal import Journal
 
 log = logging.getLogger("ottla.proxy")
@@ -67,6 +65,7 @@ DECOMPRESSED_LIMIT = 64 * 2**20
 """Bytes that one batch of a client may take when decompressed."""
 _BUG = "the proxy failed on these records, as its log says"
 _IN_PART = "a batch before it failed, and some of its records are stored"
+_NOT_ADDED = "its keys belong to partitions that were not added to the transaction: abort it"
 _RULE_CHANGED = "the proxy's rule for this topic has changed since this producer was opened: open another one"
 _MAGIC = 16
 """Where the format of a record set stands."""
@@ -205,15 +204,19 @@ class Rewriter:
         self._fenced: set[int] = set()
         """Producers that the log has told of."""
 
-    def allocated(self, producer_id: int) -> KnownProducer[ClientBatch]:
-        """Upstream gave a client this producer id."""
-        if producer_id in self.producers:  # upstream has begun anew, and knows nothing of what was sent under this id
+    def allocated(self, producer_id: int, now: float) -> KnownProducer[ClientBatch]:
+        """Upstream gave a client this producer id, which nobody had before."""
+        if producer_id in self.producers:  # upstream has lost its data, and all that was sent under this id
+            earlier = self.producers.known(producer_id)
+            self._delivery.renew(earlier, 0, now)
+            self.withdraw(earlier, now, before=LAST_EPOCH + 1)
             self._forget(self.producers.pop(producer_id))
         return self.remember(producer_id)
 
     def remember(self, producer_id: int) -> KnownProducer[ClientBatch]:
         """A client's producer id, which may be known already."""
-        producer = self.producers.allocated(producer_id, self.history.newest)
+        producer = self.producers.allocated(producer_id)
+        producer.since = self.history.newest
         if self._journal is not None:
             self._journal.allocated(producer_id, producer.since)
         return producer
@@ -247,7 +250,7 @@ class Rewriter:
 
     def _park(self, offer: Offer, batch: RecordBatch, now: float) -> None:
         """Have it wait until its topic is described."""
-        transaction = self._transaction(batch)
+        producer, transaction = self._transaction(batch) or (None, None)
         self._count(offer.client, len(offer.data))
         if transaction is not None:
             transaction.parked += 1
@@ -268,19 +271,20 @@ class Rewriter:
             over(now)
 
         def over(now: float) -> None:
-            if transaction is not None:
+            if producer is not None and transaction is not None:
                 transaction.parked -= 1
-                if batch.producer_id in self.producers:
-                    self._go_on_ending(self.producers.known(batch.producer_id), now)
+                self._go_on_ending(producer, now)
 
         self._topics.when_described(offer.topic, go_on, give_up, now)
 
-    def _transaction(self, batch: RecordBatch) -> Transaction | None:
-        """That which a batch belongs to, as far as the proxy knows of it."""
+    def _transaction(self, batch: RecordBatch) -> tuple[KnownProducer[ClientBatch], Transaction] | None:
+        """The producer and the transaction of a batch; ``None`` where the proxy does not know its epoch."""
         if not batch.transactional or batch.producer_id not in self.producers:
             return None
-        transaction = self.producers.known(batch.producer_id).transaction
-        return transaction if transaction is not None and transaction.epoch == batch.producer_epoch else None
+        producer = self.producers.known(batch.producer_id)
+        transaction = producer.transaction
+        known = transaction is not None and transaction.epoch == batch.producer_epoch
+        return (producer, transaction) if known and transaction is not None else None
 
     def refuses_to_pass(self, topic: str, data: Buffer | None) -> Outcome | None:
         """Why records of a topic that is not rewritten are not for upstream: it was, and knows other numbers."""
@@ -306,7 +310,7 @@ class Rewriter:
     def _accept(self, offer: Offer, batch: RecordBatch, now: float) -> None:
         try:
             ways = self._ways(offer)
-            producer = self._producer(offer, batch, ways.topic_id)
+            producer = self._producer(offer, batch)
             window = None
             if isinstance(producer, KnownProducer):
                 window = producer.window(offer.topic, offer.partition)
@@ -407,7 +411,7 @@ class Rewriter:
             raise UnknownTopicOrPartition(f"{topic} has no partition {offer.partition}")
         return ways
 
-    def _producer(self, offer: Offer, batch: RecordBatch, topic_id: "UUID") -> Producer:
+    def _producer(self, offer: Offer, batch: RecordBatch) -> Producer:
         """Who sends a batch upstream.
 
         Raises:
@@ -416,7 +420,7 @@ class Rewriter:
         if batch.producer_id == NO_PRODUCER_ID:
             return self._delivery.lent.to(offer.client)
         if batch.transactional:
-            return self._in_transaction(offer, batch, topic_id)
+            return self._in_transaction(offer, batch)
         producer = self.producers.known(batch.producer_id)
         if producer.transaction is not None:
             raise InvalidTxnState(f"producer id {batch.producer_id} is of a transactional producer")
@@ -426,15 +430,16 @@ class Rewriter:
         producer.epoch = max(producer.epoch, batch.producer_epoch + 1)
         return producer
 
-    def _in_transaction(self, offer: Offer, batch: RecordBatch, topic_id: "UUID") -> KnownProducer[ClientBatch]:
+    def _in_transaction(self, offer: Offer, batch: RecordBatch) -> KnownProducer[ClientBatch]:
         """A transactional producer.
 
         Raises:
-            OutOfOrderSequenceNumber: nothing can be added to its transaction. As from a broker behind a gap, this has
-                clients abort and get another epoch, also those that end no transaction of which nothing was stored.
+            OutOfOrderSequenceNumber: the transaction takes no more records. A broker says the same behind a gap, and
+                clients abort and ask for another epoch then; franz-go also where it would send no EndTxn, because
+                nothing of the transaction was stored.
         """
-        transaction = self._transaction(batch)
-        if transaction is None:
+        found = self._transaction(batch)
+        if found is None:
             known = batch.producer_id in self.producers and self.producers.known(batch.producer_id).transaction
             if known and batch.producer_epoch < known.epoch:
                 raise InvalidProducerEpoch(f"epoch {batch.producer_epoch} has been followed by {known.epoch}")
@@ -443,22 +448,23 @@ class Rewriter:
                 "was not given through this proxy, or its state is lost: abort, and if that does not help open a new "
                 "producer"
             )
+        producer, transaction = found
         if transaction.transactional_id != offer.transactional_id:
             raise InvalidProducerIdMapping(f"producer id {batch.producer_id} is of another transactional id")
-        if transaction.topics.get(offer.topic, topic_id) != topic_id:
-            raise OutOfOrderSequenceNumber("the topic was recreated within the transaction: abort it")
         if transaction.failure is not None:
             why = transaction.failure.message or broker_error(transaction.failure.error_code).name
             raise OutOfOrderSequenceNumber(f"abort the transaction, because a batch before this one failed: {why}")
-        producer = self.producers.known(batch.producer_id)
-        if self.history.changed(offer.topic, producer.since, in_any_way=True):
+        if any(stream.lost for stream in producer.streams.values()):
+            raise OutOfOrderSequenceNumber("abort the transaction: upstream does not know its earlier records any more")
+        if self.history.changed(offer.topic, producer.since):
             raise OutOfOrderSequenceNumber(_RULE_CHANGED)
         if transaction.implicit != (offer.version >= IMPLICIT):
             transaction.implicit = not transaction.implicit
-            self._note_transaction(producer)
+            self.note_transaction(producer)
         return producer
 
-    def _note_transaction(self, producer: Producer) -> None:
+    def note_transaction(self, producer: Producer) -> None:
+        """What is known of a producer's transactions has changed."""
         if self._journal is not None:
             self._journal.transaction(producer)
 
@@ -592,6 +598,10 @@ class Rewriter:
             self.failed(batch, Result(UnknownServerError.code, message=_BUG), now)
             self.finished(batch, now)
             return
+        if not self._may_go(batch):
+            self.failed(batch, Result(TransactionAbortable.code, message=_NOT_ADDED), now)
+            self.finished(batch, now)
+            return
         batch.begun = True
         batch.open_parts = len(batch.parts)
         if not batch.parts:
@@ -601,11 +611,25 @@ class Rewriter:
         for destination, records in batch.parts.items():
             size, whole = each * len(records), batch.batch if batch.in_place else None
             part = Part(batch, destination, records, size, compression, now, whole)
+            if batch.refused:  # for a part of it that could not be put
+                batch.settled(part, WITHDRAWN, now)
+                continue
             try:
                 self._delivery.put(batch.producer, batch.topic, part, now)
             except Exception:
                 log.exception("a bug in the proxy, please report it: records for %s-%d", batch.topic, destination)
                 batch.settled(part, Result(UnknownServerError.code, message=_BUG), now)
+
+    def _may_go(self, batch: ClientBatch) -> bool:
+        """Whether a batch goes to partitions only that belong to its transaction.
+
+        Before version 2 nothing else sees to that, and brokers before 3.6 store such records in no transaction. The
+        partitions may be others than those that were added, where a topic has grown, was recreated, or has other rules.
+        """
+        transaction = batch.producer.transaction
+        if not batch.transactional or transaction is None or transaction.implicit:
+            return True
+        return batch.parts.keys() <= transaction.added.get(batch.topic, set())
 
     # -- out
 
@@ -639,7 +663,7 @@ class Rewriter:
             return
         if transaction.failure is None or (doubtful and not transaction.failure.doubtful):
             transaction.failure = batch.failure
-            self._note_transaction(batch.producer)
+            self.note_transaction(batch.producer)
 
     def finished(self, batch: ClientBatch, now: float) -> None:
         """Every part of a batch is settled."""

@@ -352,9 +352,9 @@ class KnownProducer(Producer, Generic[B]):
 
     __slots__ = ("since", "windows")
 
-    def __init__(self, producer_id: int, since: int = 0) -> None:
+    def __init__(self, producer_id: int) -> None:
         super().__init__(producer_id)
-        self.since = since
+        self.since = 0
         self.windows: dict[tuple[str, int], Window[B]] = {}
 
     def window(self, topic: str, partition: int) -> Window[B]:
@@ -388,9 +388,9 @@ class Producers(Generic[B]):
         """The longest unused first."""
         return iter(self._known.values())
 
-    def allocated(self, producer_id: int, since: int = 0) -> KnownProducer[B]:
+    def allocated(self, producer_id: int) -> KnownProducer[B]:
         """Upstream gave a client this id, through this proxy."""
-        producer = self._known.setdefault(producer_id, KnownProducer(producer_id, since))
+        producer = self._known.setdefault(producer_id, KnownProducer(producer_id))
         self._known.move_to_end(producer_id)
         while len(self._known) > REMEMBERED_PRODUCERS:
             self._forgotten(self._known.popitem(last=False)[1])

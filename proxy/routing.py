@@ -54,9 +54,9 @@ class RuleHistory:
     """
 
     def __init__(self, rules: Sequence[TopicRule], earlier: Sequence[tuple[str, ...]] = ()) -> None:
-        now = tuple(map(_written, rules))
+        now = tuple(f"{rule.glob}={rule.mode.value}" for rule in rules)
         self.texts = [*earlier] if earlier and earlier[-1] == now else [*earlier, now]
-        """Each as `TopicRule`s are written."""
+        """Each as its rules with their modes."""
         self._rules = [TopicRules([parse_rule(text) for text in texts]) for texts in self.texts]
 
     @property
@@ -64,21 +64,10 @@ class RuleHistory:
         """The number of those in force."""
         return len(self.texts) - 1
 
-    def changed(self, topic: str, since: int, *, in_any_way: bool = False) -> bool:
-        """Whether a topic is rewritten now and was not at any time since the rules number ``since``, or reversely.
-
-        Args:
-            in_any_way: whether its rule is another now.
-        """
-        now, rewrites = self._rules[-1].of(topic), self._rules[-1].rewrites(topic)
-        return any(
-            each.rewrites(topic) != rewrites or (in_any_way and each.of(topic) != now) for each in self._rules[since:-1]
-        )
-
-
-def _written(rule: TopicRule) -> str:
-    partitions = f":{rule.partitions}" if rule.partitions else ""
-    return f"{rule.glob}={rule.mode.value}:{rule.partitioner}{partitions}"
+    def changed(self, topic: str, since: int) -> bool:
+        """Whether a topic is rewritten now and was not at any time since the rules number ``since``, or reversely."""
+        rewrites = self._rules[-1].rewrites(topic)
+        return any(each.rewrites(topic) != rewrites for each in self._rules[since:-1])
 
 
 @dataclass(frozen=True, slots=True)

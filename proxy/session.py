@@ -263,7 +263,7 @@ class Session:
         if answer.error_code == 0:
             producer_id, transactional_id = answer.producer_id, request.transactional_id
             if transactional_id is None:
-                self._house.rewriter.allocated(producer_id)
+                self._house.rewriter.allocated(producer_id, now)
             else:
                 older = None if request.producer_id >= 0 else known
                 self._house.transactions.initialized(
@@ -282,6 +282,7 @@ class Session:
 
         def arrived(frame: bytes, now: float) -> None:
             answer = parse_response(AddPartitionsToTxnResponse, version, frame)[1]
+            self._house.transactions.added(asked, answer)
             self._answer(ticket, build_response(narrowed(asked, answer), version, correlation_id))
 
         def go_on(widened: AddPartitionsToTxnRequest, now: float) -> None:

@@ -121,10 +121,6 @@ class Topics:
             )
         return ways
 
-    def is_too_small(self, topic: str) -> bool:
-        """Whether a topic, which is described, lacks some of the partitions that its keys go to."""
-        return len(self.partitions(topic)) < self.ways(topic).partitions
-
     def partitions(self, topic: str) -> Set[int]:
         """Those that a topic has, which is described."""
         return self._cluster.topics[topic].leaders.keys()

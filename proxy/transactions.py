@@ -18,7 +18,6 @@ Source: KIP-98, KIP-360, KIP-890; TransactionManager.java, TransactionCoordinato
 
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING
 
 from ottla.codec.apis.add_partitions_to_txn import (
     AddPartitionsToTxnPartitionResult,
@@ -37,9 +36,6 @@ from ottla.proxy.routing import TopicRules
 from ottla.proxy.streams import ABORTED
 from ottla.proxy.topics import Topics
 
-if TYPE_CHECKING:
-    from ottla.proxy.journal.journal import Journal
-
 Known = KnownProducer[ClientBatch]
 MOST_WAITING = 100
 """EndTxns of a transaction that wait; a client needs one, and some more if it has given up waiting."""
@@ -48,11 +44,8 @@ MOST_WAITING = 100
 class Transactions:
     """The transactions of clients, as far as the proxy has to know of them."""
 
-    def __init__(
-        self, rules: TopicRules, topics: Topics, rewriter: Rewriter, delivery: Delivery, journal: "Journal | None"
-    ) -> None:
+    def __init__(self, rules: TopicRules, topics: Topics, rewriter: Rewriter, delivery: Delivery) -> None:
         self._rules, self._topics, self._rewriter, self._delivery = rules, topics, rewriter, delivery
-        self._journal = journal
         self.newest = 0
         """The number of the last `Transaction` that was begun with."""
 
@@ -64,26 +57,21 @@ class Transactions:
         Args:
             older: what `newest` was when it was asked for them, where it cannot have given them before.
         """
-        producer = self._rewriter.remember(producer_id)
-        known = producer.transaction
-        if known is not None and known.epoch >= epoch:
-            if older is None or known.number > older:  # the answer is an old one
-                return
-            producer = self._rewriter.allocated(producer_id)  # upstream has begun anew
+        producers = self._rewriter.producers
+        known = producers.known(producer_id).transaction if producer_id in producers else None
+        if known is None or known.epoch < epoch:
+            producer = self._rewriter.remember(producer_id)
+        elif older is None or known.number > older:  # the answer is an old one
+            return
+        else:
+            producer = self._rewriter.allocated(producer_id, now)  # upstream has lost its data
         self.newest += 1
         producer.transaction = Transaction(transactional_id, epoch, number=self.newest)
-        producer.since = self._rewriter.history.newest
-        self._note(producer)
-        if self._journal is not None:
-            self._journal.allocated(producer_id, producer.since)
+        self._rewriter.note_transaction(producer)
         self._delivery.renew(producer, epoch, now)
         self._rewriter.withdraw(producer, now, before=epoch)
         if known is not None:
             known.go_on(now)
-
-    def _note(self, producer: Known) -> None:
-        if self._journal is not None:
-            self._journal.transaction(producer)
 
     def _of(self, producer_id: int, epoch: int) -> tuple[Known, Transaction] | None:
         if producer_id not in self._rewriter.producers:
@@ -116,7 +104,7 @@ class Transactions:
 
         if not request.committed and not producer.settled:
             transaction.over, transaction.failure = True, transaction.failure or ABORTED
-            self._note(producer)
+            self._rewriter.note_transaction(producer)
             self._rewriter.withdraw(producer, now)
             self._delivery.stop(producer, now)
         if producer.settled:
@@ -134,12 +122,11 @@ class Transactions:
             producer, transaction = found
             if transaction.ending is not request:
                 return
-            transaction.topics.clear()
-            if transaction.failure is not None:
-                transaction.over = False
-                if not transaction.failure.doubtful:  # what comes late would be of the next one
-                    transaction.failure = None
-                self._note(producer)
+            transaction.over = False
+            transaction.added.clear()
+            if transaction.failure is not None and not transaction.failure.doubtful:
+                transaction.failure = None  # else what comes late of this transaction would be part of the next one
+            self._rewriter.note_transaction(producer)
 
     # -- the partitions
 
@@ -152,16 +139,11 @@ class Transactions:
     ) -> None:
         """Have ``go_on`` called with a request that names all partitions to which records may go, or ``refuse``.
 
-        A topic that upstream does not describe in time, or that has too few partitions, is refused, and the others with
-        it.
+        A topic that upstream does not describe in time is refused, and the others with it.
         """
         names = [topic.name for topic in request.v3_and_below_topics if self._rules.rewrites(topic.name)]
         unknown = next((name for name in names if not self._topics.is_described(name)), None)
         if unknown is None:
-            if small := next((name for name in names if self._topics.is_too_small(name)), None):
-                refuse(_refusal(request, small))
-                return
-            self._added(request, names)
             go_on(self._widened(request), now)
             return
 
@@ -170,11 +152,17 @@ class Transactions:
 
         self._topics.when_described(unknown, partial(self.widen, request, go_on, refuse), give_up, now)
 
-    def _added(self, request: AddPartitionsToTxnRequest, names: list[str]) -> None:
-        """Note whose partitions these are, because a topic may be recreated with others."""
+    def added(self, request: AddPartitionsToTxnRequest, answer: AddPartitionsToTxnResponse) -> None:
+        """Upstream's coordinator has answered a client; records may go to what was added, and nowhere else."""
         found = self._of(request.v3_and_below_producer_id, request.v3_and_below_producer_epoch)
-        if found is not None:
-            found[1].topics |= {name: self._topics.ways(name).topic_id for name in names}
+        if found is None:
+            return
+        producer, transaction = found
+        for topic in answer.results_by_topic_v3_and_below:
+            added = {each.partition_index for each in topic.results_by_partition if not each.partition_error_code}
+            if not added <= transaction.added.get(topic.name, set()):
+                transaction.added.setdefault(topic.name, set()).update(added)
+                self._rewriter.note_transaction(producer)
 
     def _widened(self, request: AddPartitionsToTxnRequest) -> AddPartitionsToTxnRequest:
         return AddPartitionsToTxnRequest(

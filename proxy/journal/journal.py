@@ -19,6 +19,7 @@ from ottla.codec.wire import Buffer, in_memory
 from ottla.proxy.events import Store
 from ottla.proxy.journal.notes import (
     Entry,
+    NotedAdded,
     NotedBatch,
     NotedOutcome,
     NotedPart,
@@ -333,6 +334,9 @@ def _transaction(producer_id: int, transaction: "Transaction") -> NotedTransacti
         message=failure.message if failure else None,
         unknown=failure is not None and failure.doubtful,
         over=transaction.over,
+        added=tuple(
+            NotedAdded(name=name, partitions=tuple(partitions)) for name, partitions in transaction.added.items()
+        ),
     )
 
 

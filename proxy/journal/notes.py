@@ -149,6 +149,14 @@ class NotedWindow:
 
 
 @struct
+class NotedAdded:
+    """Partitions that were added to a transaction."""
+
+    name: str = wire(String)
+    partitions: tuple[int, ...] = wire(Array(Int32))
+
+
+@struct
 class NotedTransaction:
     """What is known of the transactions of a producer in one epoch."""
 
@@ -162,6 +170,7 @@ class NotedTransaction:
     message: str | None = wire(String, null="0+")
     unknown: bool = wire(Boolean)
     over: bool = wire(Boolean)
+    added: tuple[NotedAdded, ...] = wire(Array(NotedAdded))
 
 
 @message(key=0, versions="0", flexible="0+")

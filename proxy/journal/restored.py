@@ -120,7 +120,8 @@ def restore(found: Noted, topics: "Topics", rewriter: "Rewriter", delivery: "Del
     for producer_id, since in found.producers.items():
         if since >= len(found.rules):
             raise DecodeError(f"the journal lacks the rules of producer {producer_id}")
-        producer = rewriter.producers.allocated(producer_id, since)
+        producer = rewriter.producers.allocated(producer_id)
+        producer.since = since
         if (transaction := found.transactions.get(producer_id)) is not None:
             producer.transaction = _transaction(transaction)
         batches: dict[int, ClientBatch] = {}
@@ -148,7 +149,8 @@ def restore(found: Noted, topics: "Topics", rewriter: "Rewriter", delivery: "Del
 
 def _transaction(noted: NotedTransaction) -> Transaction:
     failure = Result(noted.error_code, message=noted.message, doubtful=noted.unknown) if noted.failed else None
-    return Transaction(noted.transactional_id, noted.epoch, noted.implicit, failure, noted.over)
+    added = {each.name: set(each.partitions) for each in noted.added}
+    return Transaction(noted.transactional_id, noted.epoch, noted.implicit, failure, noted.over, added=added)
 
 
 def _window(noted: NotedWindow) -> "Window[ClientBatch]":

@@ -109,6 +109,8 @@ class Upstream:
         """Transactional id -> its producer id and epoch."""
         self.of_transactions: list[Any] = []
         """AddPartitionsToTxn and EndTxn, as they came."""
+        self.busy = 0
+        """EndTxns that are answered with CONCURRENT_TRANSACTIONS."""
         self.unaddable: dict[tuple[str, int], int] = {}
         """(topic, partition) -> the code with which it is not added to a transaction."""
         self.newest = {0: 13, 1: 18, 3: 13, 10: 6, 18: 4, 22: 5, 24: 5, 26: 5, 28: 5, 60: 2}
@@ -201,6 +203,9 @@ class Upstream:
         return AddPartitionsToTxnResponse(results_by_topic_v3_and_below=results)
 
     def _endtxn(self, node: int, request: EndTxnRequest) -> EndTxnResponse:
+        if self.busy:
+            self.busy -= 1
+            return EndTxnResponse(error_code=51)
         self.of_transactions.append(request)
         if "transaction.version" not in self.features:
             return EndTxnResponse(error_code=0)

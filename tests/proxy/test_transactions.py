@@ -13,6 +13,7 @@ from ottla.codec.apis.add_partitions_to_txn import (
 from ottla.codec.apis.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from ottla.codec.apis.end_txn import EndTxnRequest, EndTxnResponse
 from ottla.codec.apis.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+from ottla.codec.partitioners import murmur2_partition
 from ottla.errors import (
     ConcurrentTransactions,
     InvalidProducerEpoch,
@@ -27,11 +28,12 @@ from ottla.errors import (
     UnknownProducerId,
     UnknownTopicOrPartition,
 )
-from ottla.proxy.delivery import LONG_REST
+from ottla.proxy.delivery import IMPLICIT, LONG_REST
+from ottla.proxy.topics import METADATA_WAIT
 from ottla.proxy.transactions import MOST_WAITING
 from tests.proxy.simulated import ANSWERED, CUT_AFTER, CUT_BEFORE, Pair, Reply, World, batch
 from tests.proxy.test_producers_upstream import numbers
-from tests.proxy.test_rewriting import SIX, key_at, make_known, world_of
+from tests.proxy.test_rewriting import SIX, key_at, world_of
 
 NAME = "payments"
 ABORTABLE = {9: PolicyViolation.code, 11: TransactionAbortable.code}
@@ -45,8 +47,12 @@ def opened(world: World, client: int = 1) -> tuple[int, int]:
     return answer.producer_id, answer.producer_epoch
 
 
-def produce(world: World, producer: tuple[int, int], sequence: int, *places: int, version: int = 9) -> Reply:
-    """Records for these partitions, which the client sends to partition 0."""
+def produce(
+    world: World, producer: tuple[int, int], sequence: int, *places: int, version: int = 9, adds: bool = True
+) -> Reply:
+    """Records for these partitions, which the client sends to partition 0, and before version 2 ``adds`` first."""
+    if adds and version < IMPLICIT:
+        add(world, producer, {"flights": (0,)})
     records: list[Pair] = [(key_at(place), b"%d" % sequence) for place in places]
     data = batch(records, *producer, sequence, transactional=True)
     return world.produce(1, {("flights", 0): data}, transactional_id=NAME, version=version)
@@ -85,6 +91,11 @@ def added(world: World) -> dict[str, tuple[int, ...]]:
     request: AddPartitionsToTxnRequest = world.upstream.of_transactions[-1]
     assert (request.v3_and_below_transactional_id, request.v3_and_below_producer_id) == (NAME, 1001)
     return {topic.name: topic.partitions for topic in request.v3_and_below_topics}
+
+
+def ends(world: World) -> list[EndTxnRequest]:
+    """What came to upstream."""
+    return [each for each in world.upstream.of_transactions if isinstance(each, EndTxnRequest)]
 
 
 def test_all_partitions_that_keys_go_to_are_added_and_those_that_were_named_are_answered() -> None:
@@ -137,11 +148,11 @@ def test_a_transaction_is_ended_when_all_its_records_are_settled(commit: bool) -
     records = produce(world, producer, 0, 3, 4)
     ending = end(world, producer, commit=commit)
     world.settle(1)
-    assert ending.frame is None and not world.upstream.of_transactions
+    assert ending.frame is None and not ends(world)
     world.release()
     assert code(ending) == 0
     assert records.code == (0 if commit else ABORTABLE[9])
-    (request,) = world.upstream.of_transactions
+    (request,) = ends(world)
     assert request.committed is commit
 
 
@@ -168,7 +179,7 @@ def test_what_may_be_stored_can_only_be_aborted_and_the_next_epoch_goes_on() -> 
     assert [each.code for each in doubtful] == [ABORTABLE[9], OutOfOrderSequenceNumber.code]
     assert code(end(world, producer, commit=True)) == TransactionAbortable.code
     assert code(end(world, producer, commit=True, version=3)) == UnknownProducerId.code
-    assert not world.upstream.of_transactions
+    assert not ends(world)
     assert code(end(world, producer, commit=False)) == 0
     world.upstream.fate = lambda request: ANSWERED
     following = opened(world)
@@ -299,17 +310,30 @@ def test_so_many_ends_wait_and_no_more() -> None:
     assert not any(each.frame for each in ends[:-1])
 
 
-def test_a_topic_that_lacks_partitions_is_not_added_and_one_that_was_recreated_takes_nothing() -> None:
-    world = world_of(rule="*=rewrite::2")
+@pytest.mark.parametrize("restarts", [False, True])
+def test_records_go_to_partitions_only_that_were_added(restarts: bool) -> None:
+    world = world_of(journal=True)
     producer = opened(world)
-    assert add(world, producer, {"plain": (0,)}) == {("plain", 0): 0}
-    world.upstream.ids["plain"] = UUID(int=99)
-    world.core.control.request_topics("plain")
+    assert produce(world, producer, 0, 3).code == 0
+    world.upstream.ids["flights"] = UUID(int=99)  # it is recreated, and is larger
+    world.upstream.leaders |= {("flights", index): 0 for index in range(2 * SIX)}
+    if restarts:
+        world.restart()
+    world.core.control.request_topics("flights")
     world.settle(1)
-    data = batch([(b"k", b"v")], *producer, 0, transactional=True)
-    assert world.produce(1, {("plain", 0): data}, transactional_id=NAME).code == OutOfOrderSequenceNumber.code
-    small = world_of(rule="*=rewrite::9")
-    assert add(small, opened(small), {"flights": (0,)}) == {("flights", 0): UnknownTopicOrPartition.code}
+    places = {murmur2_partition(b"%d" % n, 2 * SIX): b"%d" % n for n in range(99)}
+    data = batch([(places[SIX + 1], b"v")], *producer, 1, transactional=True)
+    assert world.produce(1, {("flights", 0): data}, transactional_id=NAME).code == ABORTABLE[9]
+    assert not world.upstream.logs["flights", SIX + 1]
+
+
+def test_what_was_added_belongs_to_one_transaction() -> None:
+    world = world_of()
+    producer = opened(world)
+    assert produce(world, producer, 0, 3).code == 0
+    assert code(end(world, producer, commit=True)) == 0
+    assert produce(world, producer, 1, 3, adds=False).code == ABORTABLE[9]
+    assert produce(world, producer, 1, 3, version=12).code == 0  # upstream adds it
 
 
 def test_an_answer_to_an_older_producer_changes_nothing_of_the_newer_one() -> None:
@@ -322,14 +346,74 @@ def test_an_answer_to_an_older_producer_changes_nothing_of_the_newer_one() -> No
     assert produce(world, newer[1], 1, 3).code == 0
 
 
-def test_a_rule_with_other_partitions_ends_what_was_begun_under_the_one_before() -> None:
-    world = world_of(rule="flights=rewrite::4", journal=True)
+def test_an_end_waits_for_records_whose_topic_is_not_described() -> None:
+    world = world_of(rule="*=rewrite")
     producer = opened(world)
-    add(world, producer, {"flights": (0,)})
-    world.use("flights=rewrite::6")
-    make_known(world)
-    assert produce(world, producer, 0, 5).code == OutOfOrderSequenceNumber.code
-    assert produce(world, opened(world), 0, 5).code == 0
+    data = batch([(b"k", b"v")], *producer, 0, transactional=True)
+    world.upstream.ids.pop("plain")
+    records = world.produce(1, {("plain", 0): data}, transactional_id=NAME, version=12)
+    ending = end(world, producer, commit=False)
+    assert records.frame is None and ending.frame is None
+    world.settle(METADATA_WAIT + 1)
+    assert records.code == UnknownTopicOrPartition.code
+    assert code(ending) == 0
+
+
+def test_an_end_that_waits_goes_on_when_the_producer_has_another_epoch() -> None:
+    world = world_of()
+    producer = opened(world)
+    world.slow = True
+    records, ending = produce(world, producer, 0, 3), end(world, producer, commit=True)
+    assert ending.frame is None
+    following = opened(world)
+    assert (records.code, code(ending)) == (InvalidProducerEpoch.code, 0)  # upstream's coordinator judges the latter
+    world.release()
+    world.slow = False
+    assert produce(world, following, 0, 3).code == 0
+
+
+def test_a_coordinator_that_is_busy_has_ended_nothing() -> None:
+    world = world_of()
+    producer = opened(world)
+    world.upstream.errors["flights", 4].append(InvalidRecord.code)
+    produce(world, producer, 0, 3, 4)
+    world.upstream.busy = 1
+    assert code(end(world, producer, commit=False)) == ConcurrentTransactions.code
+    assert code(end(world, producer, commit=True)) == TransactionAbortable.code
+    assert code(end(world, producer, commit=False)) == 0
+    assert code(end(world, producer, commit=True)) == 0
+
+
+@pytest.mark.parametrize("refused", [False, True])
+def test_what_waits_for_another_try_is_given_up_at_once_when_it_is_to_be_aborted(refused: bool) -> None:
+    world = world_of()
+    producer = opened(world)
+    world.upstream.errors["flights", 3] += [ConcurrentTransactions.code] * 9
+    world.upstream.errors["flights", 4] += [InvalidRecord.code] * refused
+    records, ending = produce(world, producer, 0, 3, 4), end(world, producer, commit=False)
+    assert records.code == (InvalidRecord.code if refused else ABORTABLE[9])
+    assert code(ending) == 0
+
+
+def test_a_transaction_of_version_2_goes_on_as_such_after_a_restart() -> None:
+    world = world_of(journal=True)
+    producer = opened(world)
+    world.slow = True
+    produce(world, producer, 0, 3, version=12)
+    world.slow = False
+    world.restart()
+    world.settle(1)
+    assert world.upstream.versions == [13, 13]
+
+
+def test_an_epoch_whose_numbers_are_lost_takes_nothing_more() -> None:
+    world = world_of()
+    producer = opened(world)
+    world.upstream.errors["flights", 3].append(OutOfOrderSequenceNumber.code)
+    assert produce(world, producer, 0, 3).code == ABORTABLE[9]
+    assert code(end(world, producer, commit=False)) == 0
+    assert produce(world, producer, 0, 4).code == OutOfOrderSequenceNumber.code
+    assert produce(world, opened(world), 0, 3).code == 0
 
 
 def test_behind_a_doubt_of_version_1_another_epoch_is_needed() -> None:
