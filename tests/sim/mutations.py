@@ -75,13 +75,6 @@ from ottla.sdk.steps import TURN
 Change = Callable[[Any], Any]
 """Makes the broken thing of the good one."""
 
-MUTATIONS: dict[str, Callable[[], AbstractContextManager[None]]] = {}
-"""By their names, which say what the client does wrong."""
-WITHIN = 300
-"""Seeds, within which most are caught."""
-SEEDS: dict[str, list[int]] = {}
-"""By the same names, those to be tried."""
-
 
 @contextmanager
 def changed(*changes: tuple[Any, str, Change]) -> Iterator[None]:
@@ -100,10 +93,30 @@ def changed(*changes: tuple[Any, str, Change]) -> Iterator[None]:
             setattr(owner, name, original)
 
 
-def _mutation(name: str, *changes: tuple[Any, str, Change], seed: int | None = None) -> None:
-    """Args: seed: one that catches it, and is tried first, where most do not meet what it takes."""
-    MUTATIONS[name] = lambda: changed(*changes)
-    SEEDS[name] = [*([seed] if seed is not None else []), *range(WITHIN)]
+class Mutations:
+    """What is broken on purpose in one kind of world.
+
+    Args:
+        within: seeds, within which each is caught.
+
+    Attributes:
+        known: by their names, which say what goes wrong.
+        seeds: by the same names, those to be tried.
+    """
+
+    def __init__(self, within: int) -> None:
+        self.known: dict[str, Callable[[], AbstractContextManager[None]]] = {}
+        self.seeds: dict[str, list[int]] = {}
+        self._within = within
+
+    def add(self, name: str, *changes: tuple[Any, str, Change], seed: int | None = None) -> None:
+        """Args: seed: one that catches it, and is tried first, where most do not meet what it takes."""
+        self.known[name] = lambda: changed(*changes)
+        self.seeds[name] = [*([seed] if seed is not None else []), *range(self._within)]
+
+
+_OF_CLIENT = Mutations(within=300)
+MUTATIONS, SEEDS, _mutation = _OF_CLIENT.known, _OF_CLIENT.seeds, _OF_CLIENT.add
 
 
 # -- the producer ------------------------------------------------------------------------------------------------------

@@ -1,7 +1,5 @@
 """The client's consume, transform, produce, broken on purpose; see `tests.sim.mutations`."""
 
-from collections.abc import Callable
-from contextlib import AbstractContextManager
 from typing import Any
 
 from ottla.codec.apis.list_offsets import LATEST
@@ -17,20 +15,10 @@ from ottla.sdk.transaction.core import TransactionCore
 from ottla.sdk.transaction.joining import Joining
 from ottla.sdk.transaction.offsets import TransactionOffsets
 from ottla.sdk.transaction.transform import TransformCore
-from tests.sim.mutations import Change, changed
+from tests.sim.mutations import Mutations
 
-MUTATIONS: dict[str, Callable[[], AbstractContextManager[None]]] = {}
-"""By their names, which say what the client does wrong."""
-WITHIN = 400
-"""Seeds, within which each is caught."""
-SEEDS: dict[str, list[int]] = {}
-"""By the same names, those to be tried."""
-
-
-def _mutation(name: str, *changes: tuple[Any, str, Change], seed: int | None = None) -> None:
-    """Args: seed: one that catches it, and is tried first."""
-    MUTATIONS[name] = lambda: changed(*changes)
-    SEEDS[name] = [*([seed] if seed is not None else []), *range(WITHIN)]
+_OF_TRANSFORMS = Mutations(within=400)
+MUTATIONS, SEEDS, _mutation = _OF_TRANSFORMS.known, _OF_TRANSFORMS.seeds, _OF_TRANSFORMS.add
 
 
 def _done() -> Outcome[Any]:

@@ -3,8 +3,6 @@
 As `tests.sim.mutations` does it with the client.
 """
 
-from collections.abc import Callable
-from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import Any
 
@@ -22,19 +20,10 @@ from ottla.brokerlite.storage.folder import DataFolder
 from ottla.brokerlite.storage.partition import PartitionSegments
 from ottla.brokerlite.storage.state import StateFile
 from ottla.brokerlite.storage.txn_index import TxnIndex
-from tests.sim.mutations import Change, changed
+from tests.sim.mutations import Mutations
 
-MUTATIONS: dict[str, Callable[[], AbstractContextManager[None]]] = {}
-"""By their names, which say what the broker does wrong."""
-WITHIN = 200
-"""Seeds, within which all are caught."""
-SEEDS: dict[str, list[int]] = {}
-"""By the same names, those to be tried."""
-
-
-def _mutation(name: str, *changes: tuple[Any, str, Change]) -> None:
-    MUTATIONS[name] = lambda: changed(*changes)
-    SEEDS[name] = list(range(WITHIN))
+_OF_BROKER = Mutations(within=200)
+MUTATIONS, SEEDS, _mutation = _OF_BROKER.known, _OF_BROKER.seeds, _OF_BROKER.add
 
 
 # -- transactions ------------------------------------------------------------------------------------------------------

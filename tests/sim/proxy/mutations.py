@@ -1,7 +1,5 @@
 """The proxy, broken on purpose; see `tests.sim.mutations`. Most leave out one of its rules about sequences."""
 
-from collections.abc import Callable
-from contextlib import AbstractContextManager
 from typing import Any
 from uuid import UUID
 
@@ -14,24 +12,14 @@ from ottla.proxy.journal.journal import Journal
 from ottla.proxy.produce import ClientBatch, Rewriter
 from ottla.proxy.producers import Outcome, Window
 from ottla.proxy.streams import Stream
-from tests.sim.mutations import Change, changed
+from tests.sim.mutations import Mutations
 
-MUTATIONS: dict[str, Callable[[], AbstractContextManager[None]]] = {}
-"""By their names, which say what the proxy does wrong."""
-WITHIN = 1000
-"""Seeds, within which each is caught; most within some ten."""
-SEEDS: dict[str, list[int]] = {}
-"""By the same names, those to be tried."""
+_OF_PROXY = Mutations(within=1000)
+MUTATIONS, SEEDS, _mutation = _OF_PROXY.known, _OF_PROXY.seeds, _OF_PROXY.add
 
 
 def _no_records(window: Any) -> Any:
     return (), (), ()
-
-
-def _mutation(name: str, *changes: tuple[Any, str, Change], seed: int | None = None) -> None:
-    """Args: seed: one that catches it, and is tried first."""
-    MUTATIONS[name] = lambda: changed(*changes)
-    SEEDS[name] = [*([seed] if seed is not None else []), *range(WITHIN)]
 
 
 # -- what goes upstream ------------------------------------------------------------------------------------------------

@@ -1,7 +1,5 @@
 """The proxy under transactions, broken on purpose; see `tests.sim.mutations`."""
 
-from collections.abc import Callable
-from contextlib import AbstractContextManager
 from typing import Any
 from uuid import UUID
 
@@ -13,20 +11,10 @@ from ottla.proxy.lent import Producer
 from ottla.proxy.producers import Outcome
 from ottla.proxy.streams import Stream
 from ottla.proxy.transactions import Transactions
-from tests.sim.mutations import Change, changed
+from tests.sim.mutations import Mutations
 
-MUTATIONS: dict[str, Callable[[], AbstractContextManager[None]]] = {}
-"""By their names, which say what the proxy does wrong."""
-WITHIN = 1000
-"""Seeds, within which each is caught; most within some ten."""
-SEEDS: dict[str, list[int]] = {}
-"""By the same names, those to be tried."""
-
-
-def _mutation(name: str, *changes: tuple[Any, str, Change], seed: int | None = None) -> None:
-    """Args: seed: one that catches it, and is tried first."""
-    MUTATIONS[name] = lambda: changed(*changes)
-    SEEDS[name] = [*([seed] if seed is not None else []), *range(WITHIN)]
+_OF_TRANSFERS = Mutations(within=1000)
+MUTATIONS, SEEDS, _mutation = _OF_TRANSFERS.known, _OF_TRANSFERS.seeds, _OF_TRANSFERS.add
 
 
 def _nothing(original: Any) -> Any:
