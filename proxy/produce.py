@@ -149,7 +149,7 @@ class ClientBatch(Numbered):
             yield fingerprint, unstored.get(index, self.begun)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Offer:
     """A record set that a client sent for a partition of a rewritten topic.
 

@@ -73,8 +73,8 @@ class Told:
 
 
 GAP = Outcome(OutOfOrderSequenceNumber.code, error_message="a batch before it failed")
-_NO_ONES_FAULT = {OutOfOrderSequenceNumber.code, UnknownProducerId.code}
-"""Errors that the records of a transaction got because of others."""
+_OF_OTHERS = {OutOfOrderSequenceNumber.code, UnknownProducerId.code}
+"""Errors that say nothing of the records themselves."""
 
 
 def abortable(result: Result) -> Outcome:
@@ -83,7 +83,7 @@ def abortable(result: Result) -> Outcome:
     Where upstream has a reason of its own it is that, also where it fences the producer.
     """
     code = result.error_code
-    if code in _NO_ONES_FAULT or BY_CODE.get(code, UnknownServerError).retriable:
+    if code in _OF_OTHERS or BY_CODE.get(code, UnknownServerError).retriable:
         code = TransactionAbortable.code
     return Outcome(code, error_message=result.message)
 

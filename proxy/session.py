@@ -370,13 +370,13 @@ class Session:
                 if message.acks in (-1, 0, 1):
                     self._house.rewriter.offer(
                         Offer(
-                            topic.name,
-                            each.index,
-                            each.records or b"",
-                            message.transactional_id,
-                            gathering.version,
-                            self.client,
-                            answered,
+                            topic=topic.name,
+                            partition=each.index,
+                            data=each.records or b"",
+                            transactional_id=message.transactional_id,
+                            version=gathering.version,
+                            client=self.client,
+                            answered=answered,
                         ),
                         now,
                     )

@@ -7,8 +7,9 @@ Rules:
 - Where its records go. Up to version 1 of transactions the client's own AddPartitionsToTxn is widened to all partitions
   to which keys of the topic go, and the answer is narrowed to those that the client has named. A second speaker at the
   coordinator would collide with the client. The price is a marker in each of these partitions.
-- When all of it is settled. EndTxn waits until nothing of the transaction is under way; what is to be aborted is not
-  sent any more.
+- When all of it is settled. EndTxn waits until nothing of the transaction is under way. What is to be aborted is not
+  sent any more, but for what may be stored already: before version 2 it could come late, and be part of the next
+  transaction of the epoch, so it is sent again until upstream has it.
 - Whether it may be committed. Where a batch was refused and some of its records are stored, or nobody can know whether
   they are, the client is told to abort, whatever it sends, and EndTxn refuses to commit. That is all: what the proxy
   does not know never fences a transactional producer. Only its coordinator does.
@@ -55,7 +56,8 @@ class Transactions:
         """Upstream's coordinator gave a producer this id and epoch: what is of an earlier epoch is over.
 
         Args:
-            older: what `newest` was when it was asked for them, where it cannot have given them before.
+            older: what `newest` was when the client asked, if it asked for a new epoch; ``None`` if the same answer
+                may have come before.
         """
         producers = self._rewriter.producers
         known = producers.known(producer_id).transaction if producer_id in producers else None

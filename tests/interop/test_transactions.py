@@ -31,7 +31,11 @@ with_each_client = pytest.mark.parametrize(("bootstrap", "client"), ALL + SOME, 
 
 @pytest.fixture
 def bootstrap(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
-    """The address of a broker, ours or Apache Kafka's."""
+    yield from either(request, tmp_path)
+
+
+def either(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
+    """The address of a broker, ours or Apache Kafka's, as the parameter of a fixture says."""
     if request.param == "brokerlite":
         config = BrokerConfig(port=0, data=tmp_path / "data", sync=Sync.NEVER, group_initial_rebalance_delay=0)
         broker = Broker(config)

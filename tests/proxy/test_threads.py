@@ -200,7 +200,7 @@ def test_the_end_of_a_transaction_waits_until_its_batches_are_opened(world: Worl
     opening = InitProducerIdRequest(transactional_id="t", transaction_timeout_ms=1000)
     own = world.request(1, opening, 4).parsed(InitProducerIdResponse).producer_id
     data = batch(LARGE, own, 0, 0, transactional=True)
-    reply = world.produce(1, {FLIGHTS: data}, transactional_id="t")
+    reply = world.produce(1, {FLIGHTS: data}, transactional_id="t", version=12)  # which adds the partitions
     ending = EndTxnRequest(transactional_id="t", producer_id=own, producer_epoch=0, committed=committed)
     end = world.request(2, ending, 3)
     assert (reply.frame, end.frame) == (None, None)

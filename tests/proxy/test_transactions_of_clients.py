@@ -10,12 +10,10 @@ import pytest
 import trio
 
 import ottla
-from ottla.brokerlite.config import BrokerConfig, Sync
 from ottla.codec.partitioners import murmur2_partition
-from ottla.testing import Broker
 from tests.interop.peers import create_topic
 from tests.interop.raw_reader import RawReader
-from tests.interop.test_transactions import until
+from tests.interop.test_transactions import either, until
 from tests.interop.transacting import TRANSACTORS, Refused, Transactor, TransactorClient
 from tests.kafka import free_ports
 from tests.proxy.running import RunningProxy, proxied
@@ -34,14 +32,7 @@ with_each_client = pytest.mark.parametrize(("upstream", "client"), ALL + SOME, i
 
 @pytest.fixture
 def upstream(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
-    """The address of a broker, ours or Apache Kafka's."""
-    if request.param == "brokerlite":
-        config = BrokerConfig(port=0, data=tmp_path / "data", sync=Sync.NEVER, group_initial_rebalance_delay=0)
-        broker = Broker(config)
-        yield broker.bootstrap
-        broker.stop()
-    else:
-        yield request.getfixturevalue("kafka").bootstrap
+    yield from either(request, tmp_path)
 
 
 @pytest.fixture
