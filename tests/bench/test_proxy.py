@@ -33,7 +33,7 @@ def test_a_ratio_is_taken_within_each_round() -> None:
 
 @pytest.mark.parametrize("together", [1, 12])
 def test_batches_have_the_size_that_they_are_to_have(together: int) -> None:
-    made = requests(dataclasses.replace(LOAD, together=together), 7)
+    made = requests(dataclasses.replace(LOAD, together=together))
     assert all(len(each.batches) == together for each in made)
     assert all(16_384 - 2000 < each.end - each.start < 16_384 + 2000 for request in made for each in request.batches)
     assert {each.partition for request in made for each in request.batches} == set(range(12))

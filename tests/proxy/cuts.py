@@ -50,7 +50,7 @@ class Cuts(Storm):
         ]
 
     def strike(self) -> None:
-        self.rng.choice(self._kinds)()
+        self._kinds[self.strikes % len(self._kinds)]()
 
     def said(self) -> str:
         return f"{super().said()}; connections: {self.wires.done}"

@@ -5,10 +5,12 @@ Rules:
 - SIGTERM and Ctrl-C drain: nobody new is accepted, what was asked is answered, the data folder is closed in order.
 """
 
+import ctypes
 import gc
 import json
 import logging
 import socket
+import sys
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -28,6 +30,9 @@ log = logging.getLogger("ottla.cli")
 
 _DESCRIPTORS = 10_240
 """What macOS gives at most; a broker keeps some 4,000 files open, and 2,000 connections."""
+_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
+"""Of glibc's ``mallopt``."""
+_MB = 2**20
 
 BROKER_EXAMPLE = "Example: ottla broker --listen 127.0.0.1:9092 --data ./kafka-data"
 PROXY_EXAMPLE = "Example: ottla proxy --upstream localhost:9092 --listen 127.0.0.1:19092 --topic 'flights=rewrite'"
@@ -263,6 +268,18 @@ def _have_descriptors() -> None:
             resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
 
 
+def _give_memory_back() -> None:
+    """Give large blocks back to the system as they are freed.
+
+    By itself glibc keeps up to 64 MB for each thread: after a few batches of 60 MB, 164 MB instead of 61 were seen.
+    """
+    if sys.platform == "linux":
+        with suppress(OSError, AttributeError):  # another C library
+            tune = ctypes.CDLL(None).mallopt
+            tune(_M_MMAP_THRESHOLD, _MB)
+            tune(_M_TRIM_THRESHOLD, 4 * _MB)
+
+
 def _security(file: Path) -> dict[str, Any]:
     """What a file says of TLS and SASL."""
     found = command_config.read(file, option="--upstream-config")
@@ -304,6 +321,7 @@ def _serve(
         _say(kind, facts, as_json)
 
     _have_descriptors()
+    _give_memory_back()
     exits.run_server(server, start)
 
 

@@ -36,7 +36,7 @@ _NOW = 1_700_000_000_000
 _KEYS = 20_000
 _VARIETY = 8 * 2**20
 """Bytes of requests that differ."""
-_CRC_AT, _CRC_END, _SEQUENCE_AT = 17, 21, 53
+_CRC_AT, _CRC_END, _PRODUCER_AT, _SEQUENCE_AT = 17, 21, 43, 53
 """Where they stand in a batch."""
 _TIMEOUT = 30.0
 
@@ -109,18 +109,20 @@ class Request:
     def count(self) -> int:
         return sum(each.count for each in self.batches)
 
-    def number(self, sequences: dict[int, int]) -> None:
-        """Give its batches the next sequences of their partitions."""
+    def number(self, producer_id: int, sequences: dict[int, int]) -> None:
+        """Make its batches those of a producer, with the next sequences of their partitions."""
         for each in self.batches:
             batch = memoryview(self.data)[each.start : each.end]
             sequence = sequences[each.partition]
             sequences[each.partition] = (sequence + each.count) & 0x7FFFFFFF
+            batch[_PRODUCER_AT : _PRODUCER_AT + 8] = producer_id.to_bytes(8, "big")
             batch[_SEQUENCE_AT : _SEQUENCE_AT + 4] = sequence.to_bytes(4, "big")
             batch[_CRC_AT:_CRC_END] = crc32c(batch[_CRC_END:]).to_bytes(4, "big")
 
 
-def requests(load: Load, producer_id: int) -> list[Request]:
-    """Requests for all partitions in turn. A key is in the partition of its CRC-32, where librdkafka has it."""
+def requests(load: Load) -> list[Request]:
+    """Requests for all partitions in turn, of no producer yet. A key is in the partition of its CRC-32, as with
+    librdkafka."""
     keys: dict[int, list[bytes]] = {partition: [] for partition in range(load.partitions)}
     for number in range(_KEYS):
         key = b"key-%012d" % number
@@ -140,7 +142,7 @@ def requests(load: Load, producer_id: int) -> list[Request]:
             while not builder.count or builder.size < load.batch - load.size // 2:
                 builder.append(_NOW + builder.count, next(endless[partition]), next(contents))
             kind = Compression.named(load.compression)
-            data = builder.build(compression=kind, producer_id=producer_id, producer_epoch=0, base_sequence=0)
+            data = builder.build(compression=kind, producer_id=0, producer_epoch=0, base_sequence=0)
             batches.append((partition, data, builder.count))
         made.append(_request(load, batches))
         size += len(made[-1].data)
@@ -163,15 +165,15 @@ def _request(load: Load, batches: list[tuple[int, bytes, int]]) -> Request:
 class Producer:
     """A connection, and what is in flight on it."""
 
-    def __init__(self, load: Load) -> None:
+    def __init__(self, load: Load, requests: list[Request]) -> None:
         self._socket = socket.create_connection(("127.0.0.1", load.port), timeout=_TIMEOUT)
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._stream = self._socket.makefile("rb")
         wanted = MetadataRequest(topics=(MetadataRequestTopic(name=load.topic),))
         self._ask(wanted, METADATA, MetadataResponse)
         asked = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=60_000)
-        self._requests = requests(load, self._ask(asked, INIT_PRODUCER_ID, InitProducerIdResponse).producer_id)
-        self._turn = itertools.cycle(self._requests)
+        self._producer_id = self._ask(asked, INIT_PRODUCER_ID, InitProducerIdResponse).producer_id
+        self._turn = itertools.cycle(requests)
         self.rounds = -(-load.partitions // load.together)
         self._sequences = dict.fromkeys(range(load.partitions), 0)
         self._in_flight: deque[tuple[float, int]] = deque()
@@ -194,7 +196,7 @@ class Producer:
 
     def send(self) -> None:
         request = next(self._turn)
-        request.number(self._sequences)
+        request.number(self._producer_id, self._sequences)
         self._in_flight.append((time.perf_counter(), request.count))
         self._socket.sendall(request.data)
 
@@ -219,7 +221,7 @@ def measured(load: Load) -> Figures:
     """Do it, in this process."""
     if load.once:
         return _all_once(load)
-    producers = [Producer(load) for _ in range(load.connections)]
+    producers = [Producer(load, requests(load)) for _ in range(load.connections)]
     _turn(load, producers, load.warm_up)
     began, cpu, theirs = time.perf_counter(), time.process_time(), cpu_of(load.process)
     latencies, records = _turn(load, producers, load.seconds)
@@ -255,9 +257,9 @@ def _turn(load: Load, producers: list[Producer], seconds: float) -> tuple[list[f
 
 def _all_once(load: Load) -> Figures:
     """Many producers, one after the other."""
-    records = 0
+    records, shared = 0, requests(load)
     for _ in range(load.connections):
-        producer = Producer(load)
+        producer = Producer(load, shared)
         for _ in range(producer.rounds):
             producer.send()
             records += producer.receive()[1]
