@@ -19,11 +19,16 @@ from typing import TYPE_CHECKING
 from ottla.codec.apis.metadata import MetadataResponse
 from ottla.codec.wire import Buffer
 from ottla.errors import AuthenticationFailed, BrokerUnreachable, RemoteProtocolError
-from ottla.proxy.cluster import Cluster
+from ottla.proxy.clients.admission import Admission
+from ottla.proxy.clients.buffered import Buffered
+from ottla.proxy.clients.observed import Observer, Tallies
+from ottla.proxy.clients.opening import Opener
+from ottla.proxy.clients.rewriter import Rewriter
+from ottla.proxy.clients.session import Session
+from ottla.proxy.clients.topics import Topics
+from ottla.proxy.clients.transactions import Transactions
 from ottla.proxy.config import ProxyConfig
 from ottla.proxy.contained import as_ottla_error, contained
-from ottla.proxy.control import Control
-from ottla.proxy.delivery import Delivery
 from ottla.proxy.events import (
     Action,
     Address,
@@ -39,13 +44,12 @@ from ottla.proxy.events import (
     Worked,
 )
 from ottla.proxy.journal.restored import restore
-from ottla.proxy.link import Link, Links
-from ottla.proxy.produce import Rewriter, Tally
 from ottla.proxy.routing import RuleHistory, TopicRules
-from ottla.proxy.session import Session
 from ottla.proxy.threads import Threads
-from ottla.proxy.topics import Topics
-from ottla.proxy.transactions import Transactions
+from ottla.proxy.upstream.cluster import Cluster
+from ottla.proxy.upstream.control import Control
+from ottla.proxy.upstream.delivery import Delivery
+from ottla.proxy.upstream.link import Link, Links
 from ottla.sdk.connection.credentials import Credentials
 from ottla.sdk.events import TokenFetched
 from ottla.sdk.options import Options
@@ -90,8 +94,13 @@ class ProxyCore:
         self.threads = Threads(self.actions)
         self.delivery = Delivery(self.links, self.cluster, self.control, self.threads, config, journal)
         self.topics = Topics(self.rules, self.cluster, self.control, journal)
-        self.rewriter = Rewriter(self.topics, self.cluster, self.control, self.delivery, self.threads, config, journal)
-        self.transactions = Transactions(self.rules, self.topics, self.rewriter, self.delivery)
+        self.buffered, self.tallies, opener = Buffered(config.max_buffered), Tallies(), Opener(self.threads)
+        self.observer = Observer(self.tallies, self.topics, self.control, opener, self.buffered)
+        self.admission = Admission(self.topics, self.control, self.delivery, config, journal)
+        self.rewriter = Rewriter(
+            self.topics, self.admission, self.delivery, opener, self.tallies, self.buffered, journal
+        )
+        self.transactions = Transactions(self.rules, self.topics, self.admission, self.rewriter, self.delivery)
         self._journal = journal
         self._sessions: dict[int, Session] = {}
         self._opening: set[int] = set()
@@ -107,9 +116,9 @@ class ProxyCore:
             BrokerError, DecodeError: what is left contradicts itself; this machine is of no use.
         """
         assert self._journal is not None, "there is a journal to go on with"
-        self.rewriter.history = RuleHistory(self.config.topics, found.rules)
-        restore(found, self.topics, self.rewriter, self.delivery, now)
-        self._journal.watch(self.rewriter.producers, lambda: self.topics.pins, self.rewriter.history)
+        self.admission.history = RuleHistory(self.config.topics, found.rules)
+        restore(found, self.topics, self.admission.producers, self.rewriter, self.delivery, now)
+        self._journal.watch(self.admission.producers, lambda: self.topics.pins, self.admission.history)
 
     @property
     def ready(self) -> bool:
@@ -126,11 +135,6 @@ class ProxyCore:
         """No records are on their way."""
         return self.delivery.idle and self.threads.idle
 
-    @property
-    def tallies(self) -> dict[str, Tally]:
-        """Topic -> what was seen of it."""
-        return self.rewriter.tallies
-
     def unreachable(self) -> BrokerUnreachable:
         """Why upstream could not be reached."""
         return self.control.unreachable(self.config.connect_timeout)
@@ -146,7 +150,7 @@ class ProxyCore:
                 if session := self._sessions.pop(client, None):
                     with contained("a client has left"):
                         session.left()
-                        self.rewriter.left(client)
+                        self.admission.left(client)
             case Connected(number):
                 self._on_link(number, lambda link: link.connected(now), now)
             case Received(number, data):
@@ -246,17 +250,17 @@ class ProxyCore:
 
     def _hold(self) -> None:
         """Keep what is buffered within its bound: those are not read for whom more than a fair share is held."""
-        buffered, full = self.rewriter.buffered_of, self.config.max_buffered
-        if not self._held and self.rewriter.buffered <= full:
+        buffered, full = self.buffered, self.config.max_buffered
+        if not self._held and buffered.total <= full:
             return
-        share = full // max(len(buffered), 1)
-        if self.rewriter.buffered > full:
-            greedy = frozenset(each for each, size in buffered.items() if size >= share and each in self._sessions)
+        share = full // max(len(buffered.of), 1)
+        if buffered.total > full:
+            greedy = frozenset(each for each, size in buffered.of.items() if size >= share and each in self._sessions)
             self._set_held(greedy - self._held, True)
-        if self.rewriter.buffered <= full // 2:
+        if buffered.total <= full // 2:
             self._set_held(self._held, False)
         else:
-            self._set_held(frozenset(each for each in self._held if buffered[each] < share // 2), False)
+            self._set_held(frozenset(each for each in self._held if buffered.of[each] < share // 2), False)
 
     def _set_held(self, clients: frozenset[int], held: bool) -> None:
         if clients:

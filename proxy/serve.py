@@ -25,6 +25,7 @@ import trio
 
 from ottla.codec.wire import Buffer
 from ottla.errors import ConfigurationError, OttlaError, RemoteProtocolError
+from ottla.proxy.clients.observed import Tally
 from ottla.proxy.config import EVERY_ADDRESS, Mode, ProxyConfig, split_address
 from ottla.proxy.core import ProxyCore
 from ottla.proxy.events import (
@@ -51,7 +52,6 @@ from ottla.proxy.events import (
 from ottla.proxy.journal.files import StateDirectory
 from ottla.proxy.journal.journal import Journal
 from ottla.proxy.journal.restored import Noted
-from ottla.proxy.produce import Tally
 from ottla.sdk.discovery import resolve
 from ottla.sdk.events import RunInThread, TokenFetched
 from ottla.serve import Answer as Ticket

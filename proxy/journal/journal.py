@@ -37,11 +37,12 @@ from ottla.proxy.routing import RuleHistory
 
 if TYPE_CHECKING:
     from ottla.codec.records import RecordBatch
-    from ottla.proxy.batches import Batch, Part, Result
-    from ottla.proxy.lent import Producer, Transaction
-    from ottla.proxy.producers import KnownProducer, Producers, Told, Window
+    from ottla.proxy.clients.producers import KnownProducer, Producers
+    from ottla.proxy.clients.windows import Told, Window
     from ottla.proxy.routing import Routes
-    from ottla.proxy.streams import Stream
+    from ottla.proxy.upstream.batches import Batch, Part, Result
+    from ottla.proxy.upstream.producer import Producer, Transaction
+    from ottla.proxy.upstream.streams import Stream
 
 log = logging.getLogger("ottla.proxy")
 
@@ -55,7 +56,7 @@ Place = tuple[str, int]
 
 
 class ClientBatch(Protocol):
-    """What stands in the journal of `ottla.proxy.produce.ClientBatch`."""
+    """What stands in the journal of `ottla.proxy.clients.batches.ClientBatch`."""
 
     number: int
     topic: str

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from ottla.codec.compression import Compression
 from ottla.codec.messages import parse
 from ottla.errors import DecodeError
-from ottla.proxy.batches import Batch, Part, Result, built
+from ottla.proxy.clients.windows import Outcome, Told, Window
 from ottla.proxy.journal.notes import (
     Entry,
     NotedBatch,
@@ -25,15 +25,17 @@ from ottla.proxy.journal.notes import (
     NotedUnderWay,
     NotedWindow,
 )
-from ottla.proxy.lent import Transaction
-from ottla.proxy.producers import Outcome, Told, Window
 from ottla.proxy.routing import Routes
-from ottla.proxy.streams import Stream
+from ottla.proxy.upstream.batches import Batch, Part, Result, built
+from ottla.proxy.upstream.producer import Transaction
+from ottla.proxy.upstream.streams import Stream
 
 if TYPE_CHECKING:
-    from ottla.proxy.delivery import Delivery
-    from ottla.proxy.produce import ClientBatch, Rewriter
-    from ottla.proxy.topics import Topics
+    from ottla.proxy.clients.batches import ClientBatch
+    from ottla.proxy.clients.producers import Producers
+    from ottla.proxy.clients.rewriter import Rewriter
+    from ottla.proxy.clients.topics import Topics
+    from ottla.proxy.upstream.delivery import Delivery
 
 Place = tuple[str, int]
 
@@ -109,7 +111,14 @@ def noted(entries: Iterable[bytes]) -> Noted:
     return found
 
 
-def restore(found: Noted, topics: "Topics", rewriter: "Rewriter", delivery: "Delivery", now: float) -> None:
+def restore(
+    found: Noted,
+    topics: "Topics",
+    producers: "Producers[ClientBatch]",
+    rewriter: "Rewriter",
+    delivery: "Delivery",
+    now: float,
+) -> None:
     """Bring those of a new machine to where the journal has left another's.
 
     Raises:
@@ -120,7 +129,7 @@ def restore(found: Noted, topics: "Topics", rewriter: "Rewriter", delivery: "Del
     for producer_id, since in found.producers.items():
         if since >= len(found.rules):
             raise DecodeError(f"the journal lacks the rules of producer {producer_id}")
-        producer = rewriter.producers.allocated(producer_id)
+        producer = producers.allocated(producer_id)
         producer.since = since
         if (transaction := found.transactions.get(producer_id)) is not None:
             producer.transaction = _transaction(transaction)

@@ -6,7 +6,7 @@ import pytest
 
 from ottla.codec import engine, records
 from ottla.codec.records import BatchBuilder
-from ottla.proxy.produce import _size
+from ottla.proxy.clients.opening import size_of
 from tests.codec.test_memory import SHAPES, batch_in, taken
 
 
@@ -25,4 +25,4 @@ def test_what_is_counted_of_buffered_records_is_what_they_take(shape: Callable[[
 
     held, _ = taken(buffered)
     most = 6 if engine == "c" else 12  # in Python those that are sorted are the same objects, and counted twice
-    assert held < 1.02 * _size(batch, batch.records()) < most * held
+    assert held < 1.02 * size_of(batch, batch.records()) < most * held

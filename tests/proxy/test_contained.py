@@ -21,16 +21,18 @@ from ottla.codec.frames import build_request, framed
 from ottla.codec.partitioners import murmur2_partition
 from ottla.codec.records import BatchBuilder
 from ottla.errors import DecodeError, InvalidRequest, InvalidTimestamp, MessageTooLarge, UnknownTopicOrPartition
-from ottla.proxy.cluster import Cluster
-from ottla.proxy.control import Control
-from ottla.proxy.delivery import Delivery
+from ottla.proxy.clients.batches import ClientBatch
+from ottla.proxy.clients.producers import Producers
+from ottla.proxy.clients.rewriter import Rewriter
+from ottla.proxy.clients.session import Gathering, Session
+from ottla.proxy.clients.windows import Window
 from ottla.proxy.events import Action, CloseClient, Received, Requested
-from ottla.proxy.link import Link, Links
-from ottla.proxy.produce import ClientBatch, Rewriter
-from ottla.proxy.producers import Producers, Window
 from ottla.proxy.serve import _Driver
-from ottla.proxy.session import Gathering, Session
-from ottla.proxy.streams import Stream
+from ottla.proxy.upstream.cluster import Cluster
+from ottla.proxy.upstream.control import Control
+from ottla.proxy.upstream.delivery import Delivery
+from ottla.proxy.upstream.link import Link, Links
+from ottla.proxy.upstream.streams import Stream
 from ottla.testing import Broker
 from tests.proxy.running import PATIENCE, RunningProxy, proxied
 from tests.proxy.simulated import ANSWERED, CUT_AFTER, CUT_BEFORE, Reply, Upstream, World, batch

@@ -217,7 +217,7 @@ def test_what_was_on_its_way_is_sent_again_by_the_proxy_itself(world: World) -> 
     world.restart()
     world.settle(2)
     assert len(world.upstream.values("flights")) == 5, "each of the others once"
-    assert world.core.idle and not world.core.rewriter.buffered
+    assert world.core.idle and not world.core.buffered.total
 
 
 def test_the_outcome_of_a_failure_is_known_after_a_restart(world: World) -> None:

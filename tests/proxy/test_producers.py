@@ -6,9 +6,10 @@ from dataclasses import dataclass, field
 import pytest
 
 from ottla.errors import InvalidProducerEpoch, MessageTooLarge, OutOfOrderSequenceNumber, ProducerFenced
-from ottla.proxy.batches import Result
-from ottla.proxy.lent import Producer
-from ottla.proxy.producers import GAP, REMEMBERED_PRODUCERS, Numbered, Outcome, Producers, Window
+from ottla.proxy.clients.producers import REMEMBERED_PRODUCERS, Producers
+from ottla.proxy.clients.windows import GAP, Numbered, Outcome, Window
+from ottla.proxy.upstream.batches import Result
+from ottla.proxy.upstream.producer import Producer
 
 TOO_LARGE = Result(MessageTooLarge.code)
 DOUBTFUL = Result(-1, doubtful=True)

@@ -14,9 +14,9 @@ from ottla.errors import (
     TopicAuthorizationFailed,
     UnknownTopicOrPartition,
 )
-from ottla.proxy import delivery
-from ottla.proxy.delivery import IDLE_CONNECTION
-from ottla.proxy.streams import LAST_EPOCH
+from ottla.proxy.upstream import delivery
+from ottla.proxy.upstream.delivery import IDLE_CONNECTION
+from ottla.proxy.upstream.streams import LAST_EPOCH
 from tests.proxy.simulated import World, batch
 from tests.proxy.test_rewriting import SIX, key_at, pairs, world_of
 
@@ -195,7 +195,7 @@ def test_after_the_last_epoch_a_producer_id_is_of_no_more_use(own: bool) -> None
 
     assert produce(0) == 0
     (stream,) = (
-        world.core.delivery.lent.to(1) if own else world.core.rewriter.producers.known(identity[0])
+        world.core.delivery.lent.to(1) if own else world.core.admission.producers.known(identity[0])
     ).streams.values()
     stream.epoch = LAST_EPOCH
     world.upstream.errors["flights", 0] += [TopicAuthorizationFailed.code]

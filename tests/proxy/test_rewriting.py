@@ -242,7 +242,7 @@ def test_a_rewritten_topic_that_upstream_does_not_have_is_given_back_in_time() -
     assert reply.frame is None
     world.settle(20)
     assert reply.code == 3
-    assert world.core.rewriter.buffered == 0
+    assert world.core.buffered.total == 0
 
 
 def test_records_of_unknown_topics_are_bounded_too() -> None:
@@ -482,7 +482,7 @@ def test_producing_clients_are_held_while_too_much_is_buffered() -> None:
     world.release()
     world.release()
     assert world.held == set()
-    assert world.core.rewriter.buffered == 0
+    assert world.core.buffered.total == 0
 
 
 def test_a_full_buffer_takes_no_records_of_new_connections_either() -> None:

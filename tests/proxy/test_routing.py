@@ -3,7 +3,7 @@ from uuid import UUID
 import pytest
 
 from ottla.codec.records import BatchBuilder, parse_batch
-from ottla.proxy.carried import CARRIED, offered
+from ottla.proxy.clients.carried import CARRIED, offered
 from ottla.proxy.config import parse_rule
 from ottla.proxy.routing import TopicRules, routes
 

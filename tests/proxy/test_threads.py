@@ -10,7 +10,8 @@ from ottla.codec.apis.init_producer_id import InitProducerIdRequest, InitProduce
 from ottla.codec.compression import Compression
 from ottla.codec.records import CRC_AT, HEADER_SIZE
 from ottla.errors import InvalidRecord, OutOfOrderSequenceNumber
-from ottla.proxy import delivery, threads
+from ottla.proxy import threads
+from ottla.proxy.upstream import delivery
 from tests.proxy.simulated import Pair, World, batch
 from tests.proxy.test_rewriting import KEYS, SIX, key_at, make_known, world_of
 
@@ -65,7 +66,7 @@ def test_what_a_client_sends_behind_a_large_batch_waits_for_it(world: World, ide
     assert (large.code, small.code) == (0, 0)
     assert at(world, key_at(3)) == [b"large", b"small"]
     assert world.core.idle
-    assert not world.core.rewriter.buffered_of
+    assert not world.core.buffered.of
 
 
 def test_large_batches_go_in_their_order_whichever_thread_is_done_first(world: World) -> None:
@@ -97,7 +98,7 @@ def test_a_large_batch_that_cannot_be_read_is_refused_with_what_follows_it(world
     finish_all(world)
     assert (damaged.code, behind.code) == (InvalidRecord.code, OutOfOrderSequenceNumber.code)
     assert world.core.tallies["flights"].refused == 1
-    assert not world.core.rewriter.buffered_of
+    assert not world.core.buffered.of
     assert world.produce(1, {FLIGHTS: batch(SMALL, own, 0, 0)}).code == 0
 
 
@@ -116,7 +117,7 @@ def test_a_large_batch_of_a_client_that_has_left_is_stored(world: World) -> None
     finish_all(world)
     assert at(world, KEYS[0]) == [b"large"]
     assert world.core.idle
-    assert not world.core.rewriter.buffered_of
+    assert not world.core.buffered.of
 
 
 @pytest.mark.parametrize("readable", [True, False])

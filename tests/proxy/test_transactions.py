@@ -28,9 +28,9 @@ from ottla.errors import (
     UnknownProducerId,
     UnknownTopicOrPartition,
 )
-from ottla.proxy.delivery import IMPLICIT, LONG_REST
-from ottla.proxy.topics import METADATA_WAIT
-from ottla.proxy.transactions import MOST_WAITING
+from ottla.proxy.clients.topics import METADATA_WAIT
+from ottla.proxy.clients.transactions import MOST_WAITING
+from ottla.proxy.upstream.delivery import IMPLICIT, LONG_REST
 from tests.proxy.simulated import ANSWERED, CUT_AFTER, CUT_BEFORE, Pair, Reply, World, batch
 from tests.proxy.test_producers_upstream import numbers
 from tests.proxy.test_rewriting import SIX, key_at, world_of

@@ -4,14 +4,15 @@ from typing import Any
 from uuid import UUID
 
 from ottla.errors import BY_CODE, NotLeaderOrFollower
-from ottla.proxy import delivery, streams
-from ottla.proxy.batches import Batch, Part
+from ottla.proxy.clients.batches import ClientBatch
+from ottla.proxy.clients.rewriter import Rewriter
+from ottla.proxy.clients.windows import Outcome, Window
 from ottla.proxy.core import ProxyCore
 from ottla.proxy.events import Store
 from ottla.proxy.journal.journal import Journal
-from ottla.proxy.produce import ClientBatch, Rewriter
-from ottla.proxy.producers import Outcome, Window
-from ottla.proxy.streams import Stream
+from ottla.proxy.upstream import delivery, streams
+from ottla.proxy.upstream.batches import Batch, Part
+from ottla.proxy.upstream.streams import Stream
 from tests.sim.mutations import Mutations
 
 _OF_PROXY = Mutations(within=1000)

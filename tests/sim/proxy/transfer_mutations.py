@@ -4,13 +4,14 @@ from typing import Any
 from uuid import UUID
 
 from ottla.errors import ProducerFenced
-from ottla.proxy import delivery, producers
-from ottla.proxy.delivery import Delivery
+from ottla.proxy.clients import windows
+from ottla.proxy.clients.transactions import Transactions
+from ottla.proxy.clients.windows import Outcome
 from ottla.proxy.journal.journal import Journal
-from ottla.proxy.lent import Producer
-from ottla.proxy.producers import Outcome
-from ottla.proxy.streams import Stream
-from ottla.proxy.transactions import Transactions
+from ottla.proxy.upstream import delivery
+from ottla.proxy.upstream.delivery import Delivery
+from ottla.proxy.upstream.producer import Producer
+from ottla.proxy.upstream.streams import Stream
 from tests.sim.mutations import Mutations
 
 _OF_TRANSFERS = Mutations(within=1000)
@@ -46,6 +47,6 @@ _mutation("AddPartitionsToTxn passes as it came", (Transactions, "_widened", _as
 _mutation("another epoch changes nothing", (Delivery, "renew", _nothing))
 _mutation("the numbers go on behind a doubt", (Stream, "_lose_count", _nothing), seed=150)
 _mutation("behind a refused batch of a transaction is another epoch", (Producer, "stream", _in_an_epoch_of_its_own))
-_mutation("a doubt fences a transactional producer", (producers, "abortable", _fenced))
+_mutation("a doubt fences a transactional producer", (windows, "abortable", _fenced))
 _mutation("what a thread has built is not transactional", (delivery, "build_whole", _not_transactional))
 _mutation("a transaction is not noted", (Journal, "transaction", _nothing))

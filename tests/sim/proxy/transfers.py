@@ -8,8 +8,9 @@ from random import Random
 from typing import Any
 
 from ottla.codec.partitioners import murmur2_partition
-from ottla.proxy import delivery, threads
+from ottla.proxy import threads
 from ottla.proxy.config import ProxyConfig, parse_rule
+from ottla.proxy.upstream import delivery
 from ottla.sdk.produce.records import PendingRecord
 from tests.sim.brokers import ModelBrokers
 from tests.sim.data import Place
@@ -126,8 +127,8 @@ class ProxiedTransfers(Transfers):
         while self.clock.now < until and self.clock.step():
             pass
         core = self.proxy.core
-        if core is None or not core.idle or core.rewriter.buffered or core.rewriter.buffered_of:
-            raise Violation(LEFT, f"{core and core.rewriter.buffered} bytes")
+        if core is None or not core.idle or core.buffered.total or core.buffered.of:
+            raise Violation(LEFT, f"{core and core.buffered.total} bytes")
 
 
 def play(seed: int, *, told: bool = False, broken: str | None = None) -> Result:

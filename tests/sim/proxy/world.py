@@ -19,13 +19,15 @@ from typing import Any
 from ottla.codec.apis.produce import ProduceRequest, ProduceResponse
 from ottla.codec.records import RecordBatch, parse_batch
 from ottla.errors import BrokerError, DuplicateSequenceNumber, InvalidRecord, TopicAuthorizationFailed
-from ottla.proxy import delivery, produce, threads
-from ottla.proxy.batches import Part
+from ottla.proxy import threads
+from ottla.proxy.clients import opening
+from ottla.proxy.clients.rewriter import Rewriter
+from ottla.proxy.clients.windows import Window
 from ottla.proxy.config import ProxyConfig, parse_rule
-from ottla.proxy.produce import Rewriter
-from ottla.proxy.producers import Window
-from ottla.proxy.streams import Stream
 from ottla.proxy.threads import Threads
+from ottla.proxy.upstream import delivery
+from ottla.proxy.upstream.batches import Part
+from ottla.proxy.upstream.streams import Stream
 from ottla.sdk.options import Options
 from ottla.sdk.produce.options import ProducerOptions
 from tests.sim.clock import Clock
@@ -249,8 +251,8 @@ class Simulation:
             self.clock.step()
         core = self.proxy.core
         assert core is not None
-        if not core.idle or core.rewriter.buffered or core.rewriter.buffered_of:
-            raise Violation(LEFT, f"{core.rewriter.buffered} bytes, idle: {core.idle}")
+        if not core.idle or core.buffered.total or core.buffered.of:
+            raise Violation(LEFT, f"{core.buffered.total} bytes, idle: {core.idle}")
 
     def _left(self) -> str:
         return f"{sum(not each.done for each in self.sending)} of {len(self.sending)} producers are not done"
@@ -320,7 +322,7 @@ def counted(features: Counter[str]) -> list[tuple[Any, str, Change]]:
         (Stream, "withdraw", when("records are withdrawn", bool)),
         (Threads, "fits", when("a batch is opened in a thread", lambda fits: not fits)),
         (delivery, "build_whole", when("a batch is built in a thread", bool)),
-        (produce, "_opened", when("a batch cannot be opened", lambda found: isinstance(found, BrokerError))),
+        (opening, "opened", when("a batch cannot be opened", lambda found: isinstance(found, BrokerError))),
         (Part, "halves", when("a part is sent in two", bool)),
         (Stream, "_lose_count", when("a transaction loses the count of a partition", lambda _: True)),
         (Stream, "overtaken", when("a transaction is overtaken with records under way", bool)),

@@ -1,20 +1,13 @@
-"""Producers: those of clients, and those of the proxy's own that are lent to clients without a producer id.
-
-Rules:
-- A client without a producer id is lent a producer, which is its alone until it leaves and everything of it is settled.
-- One that has no id yet is not kept for others: ids are asked for only while somebody waits for one.
-"""
+"""A producer id upstream: its streams, its connections, and what is known of its transactions."""
 
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from ottla.proxy.batches import Result
-from ottla.proxy.control import Control, Identity
-from ottla.proxy.link import Link
-from ottla.proxy.streams import Stream
+from ottla.proxy.upstream.batches import Result
+from ottla.proxy.upstream.link import Link
+from ottla.proxy.upstream.streams import Stream
 
 if TYPE_CHECKING:
     from uuid import UUID
@@ -137,58 +130,3 @@ class Connection:
     @property
     def idle(self) -> bool:
         return not self.in_flight and not self.ready
-
-
-class Lent:
-    """The proxy's own producers.
-
-    Args:
-        identified: called with one that has got its producer id.
-    """
-
-    def __init__(self, control: Control, identified: Callable[[Producer], None]) -> None:
-        self._control, self._identified = control, identified
-        self._of: dict[int, Producer] = {}
-        """Client -> the one that it has."""
-        self._free: list[Producer] = []
-        """Those that nobody has; something of them may still be under way."""
-
-    def to(self, client: int) -> Producer:
-        """The one that sends for a client."""
-        if client not in self._of:
-            idle = next((each for each in self._free if each.idle), None)
-            if idle is not None:
-                self._free.remove(idle)
-            self._of[client] = idle or Producer()
-        return self._of[client]
-
-    def back(self, client: int) -> None:
-        """The client has gone."""
-        if producer := self._of.pop(client, None):
-            self._free.append(producer)
-            self.sweep()
-
-    def use_up(self, producer: Producer) -> None:
-        """A producer has had every epoch: whoever has it gets another."""
-        self._of = {client: each for client, each in self._of.items() if each is not producer}
-        self._free = [each for each in self._free if each is not producer]
-
-    def sweep(self) -> None:
-        """Forget those for which no id has come, and nothing waits any more."""
-        gone = {each for each in self._free if each.producer_id is None and each.idle}
-        if gone:
-            self._free = [each for each in self._free if each not in gone]
-            for each in gone:
-                self._control.withdraw_identity(each)
-
-    def has_id(self, producer: Producer) -> bool:
-        """Whether there is a producer id; if there is none, one is requested."""
-        if producer.producer_id is None:
-            self._control.request_identity(producer, partial(self._identify, producer))
-        return producer.producer_id is not None
-
-    def _identify(self, producer: Producer, identity: Identity, now: float) -> None:
-        producer.producer_id, producer.epoch = identity
-        for stream in producer.streams.values():
-            stream.renewed(producer.epoch)
-        self._identified(producer)

@@ -29,7 +29,7 @@ from ottla.errors import (
     RemoteProtocolError,
     TimeoutExpired,
 )
-from ottla.proxy.carried import Versions
+from ottla.proxy.clients.carried import Versions
 from ottla.proxy.contained import as_ottla_error, contained
 from ottla.proxy.events import Action, Address, Connect, Disconnect, Send
 from ottla.sdk.connection.connection import SHORTEST_SESSION

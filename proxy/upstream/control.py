@@ -12,10 +12,10 @@ from itertools import count
 from ottla.codec.apis.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from ottla.codec.apis.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from ottla.errors import AuthenticationFailed, BrokerUnreachable, OttlaError, broker_error
-from ottla.proxy.cluster import Cluster
 from ottla.proxy.contained import as_ottla_error
 from ottla.proxy.events import Address
-from ottla.proxy.link import Link, Links
+from ottla.proxy.upstream.cluster import Cluster
+from ottla.proxy.upstream.link import Link, Links
 
 log = logging.getLogger("ottla.proxy")
 

@@ -53,7 +53,7 @@ from ottla.errors import (
     UnknownTopicOrPartition,
     broker_error,
 )
-from ottla.proxy.batches import Batch, Part, Result, built
+from ottla.proxy.upstream.batches import Batch, Part, Result, built
 
 if TYPE_CHECKING:
     from uuid import UUID

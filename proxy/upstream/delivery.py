@@ -5,7 +5,7 @@ each node, because a broker serves the requests of a connection one by one. So a
 producers that send to it, and nobody else.
 
 Rules:
-- A client's producer id goes upstream; a client without one is lent a producer (`ottla.proxy.lent`).
+- A client's producer id goes upstream; a client without one is lent a producer (`ottla.proxy.upstream.lent`).
 - All is sent with ``acks=-1``.
 - Nothing waits for ever: whatever is older than `delivery_timeout` is given back, unless it is in flight, which
   `request_timeout` ends.
@@ -36,15 +36,16 @@ from ottla.errors import (
     UnknownTopicOrPartition,
     broker_error,
 )
-from ottla.proxy.batches import Batch, Part, Result, build_whole
-from ottla.proxy.cluster import NO_LEADER, Cluster
 from ottla.proxy.config import ProxyConfig
 from ottla.proxy.contained import as_ottla_error
-from ottla.proxy.control import Control
-from ottla.proxy.lent import Connection, Lent, Producer
-from ottla.proxy.link import Link, Links
-from ottla.proxy.streams import Settled, Stream, first_parts
 from ottla.proxy.threads import Threads
+from ottla.proxy.upstream.batches import Batch, Part, Result, build_whole
+from ottla.proxy.upstream.cluster import NO_LEADER, Cluster
+from ottla.proxy.upstream.control import Control
+from ottla.proxy.upstream.lent import Lent
+from ottla.proxy.upstream.link import Link, Links
+from ottla.proxy.upstream.producer import Connection, Producer
+from ottla.proxy.upstream.streams import Settled, Stream, first_parts
 
 if TYPE_CHECKING:
     from uuid import UUID

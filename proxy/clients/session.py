@@ -42,7 +42,9 @@ from ottla.errors import (
     UnknownProducerId,
     UnsupportedVersion,
 )
-from ottla.proxy.carried import (
+from ottla.proxy.clients.admission import Admission
+from ottla.proxy.clients.batches import Answered, Offer
+from ottla.proxy.clients.carried import (
     ADD_PARTITIONS_TO_TXN,
     API_VERSIONS,
     CARRIED,
@@ -55,13 +57,14 @@ from ottla.proxy.carried import (
     offered,
     offers_feature,
 )
-from ottla.proxy.cluster import Cluster
+from ottla.proxy.clients.observed import Observer
+from ottla.proxy.clients.rewriter import Rewriter
+from ottla.proxy.clients.transactions import Transactions, narrowed
+from ottla.proxy.clients.windows import Outcome
 from ottla.proxy.events import Action, Answer, CloseClient
-from ottla.proxy.link import Link, Links
-from ottla.proxy.produce import Answered, Offer, Rewriter
-from ottla.proxy.producers import Outcome
 from ottla.proxy.routing import TopicRules
-from ottla.proxy.transactions import Transactions, narrowed
+from ottla.proxy.upstream.cluster import Cluster
+from ottla.proxy.upstream.link import Link, Links
 from ottla.sdk.connection.handshake import Features
 
 log = logging.getLogger("ottla.proxy")
@@ -77,13 +80,15 @@ ABORTABLE_SINCE = {PRODUCE: 11, END_TXN: 4}
 """The versions that know TRANSACTION_ABORTABLE (KIP-890)."""
 
 
-class House(Protocol):
+class Shared(Protocol):
     """What sessions share."""
 
     actions: list[Action]
     links: Links
     cluster: Cluster
     rules: TopicRules
+    admission: Admission
+    observer: Observer
     rewriter: Rewriter
     transactions: Transactions
 
@@ -97,11 +102,11 @@ class House(Protocol):
 class Session:
     """One client's connection."""
 
-    def __init__(self, house: House, client: int, node: int) -> None:
+    def __init__(self, shared: Shared, client: int, node: int) -> None:
         self.client = client
         self.produces = False
         """It has sent records to a rewritten topic."""
-        self._house, self._node = house, node
+        self._shared, self._node = shared, node
         self._link: Link | None = None
         self._versions: Versions = {}
         self._features = Features()
@@ -139,7 +144,7 @@ class Session:
             self._produce(ticket, version, correlation_id, frame, now)
         elif key == INIT_PRODUCER_ID:
             asked: InitProducerIdRequest = parse_request(frame).message
-            known = self._house.transactions.newest
+            known = self._shared.transactions.newest
             self._forward(frame, partial(self._producer_id, ticket, version, asked, known), now)
         elif key == ADD_PARTITIONS_TO_TXN:
             self._add_partitions(ticket, version, correlation_id, frame, now)
@@ -158,8 +163,8 @@ class Session:
             return
         self._waiting.append(then)
         if self._link is None:
-            address = self._house.cluster.nodes[self._node]
-            self._link = self._house.links.connect(
+            address = self._shared.cluster.nodes[self._node]
+            self._link = self._shared.links.connect(
                 address, now, ready=self._ready, lost=self._contained(self._lost), client=self.client
             )
 
@@ -191,7 +196,7 @@ class Session:
         """Close the client's connection without another answer."""
         if not self.closed:
             self.closed = True
-            self._house.actions.append(CloseClient(self.client, why))
+            self._shared.actions.append(CloseClient(self.client, why))
 
     def failed(self, what: str) -> None:
         """Close the client's connection for the exception being handled, which is a bug."""
@@ -213,7 +218,7 @@ class Session:
 
     def _answer(self, ticket: int, data: bytes) -> None:
         if not self.closed:
-            self._house.actions.append(Answer(self.client, ticket, data))
+            self._shared.actions.append(Answer(self.client, ticket, data))
 
     def _pass_back(self, ticket: int, frame: bytes, now: float) -> None:
         self._answer(ticket, len(frame).to_bytes(4, "big") + frame)
@@ -234,17 +239,17 @@ class Session:
 
     def _metadata(self, ticket: int, version: int, frame: bytes, now: float) -> None:
         correlation_id, answer = parse_response(MetadataResponse, version, frame)
-        self._house.cluster.learn(answer, now)
+        self._shared.cluster.learn(answer, now)
 
         def tell() -> None:
-            self._house.cluster.point_here(answer)
+            self._shared.cluster.point_here(answer)
             self._answer(ticket, build_response(answer, version, correlation_id))
 
-        self._house.when_ports_are_open(self._contained(tell))
+        self._shared.when_ports_are_open(self._contained(tell))
 
     def _coordinator(self, ticket: int, version: int, frame: bytes, now: float) -> None:
         correlation_id, answer = parse_response(FindCoordinatorResponse, version, frame)
-        cluster = self._house.cluster
+        cluster = self._shared.cluster
         for found in answer.coordinators or (answer,):
             if found.error_code:
                 continue
@@ -253,7 +258,7 @@ class Session:
             else:  # a node that the proxy does not know yet: the client asks again
                 found.error_code, found.node_id = CoordinatorNotAvailable.code, -1
                 found.host, found.port = "", -1
-                self._house.ask_for_nodes()
+                self._shared.ask_for_nodes()
         self._answer(ticket, build_response(answer, version, correlation_id))
 
     def _producer_id(
@@ -263,10 +268,10 @@ class Session:
         if answer.error_code == 0:
             producer_id, transactional_id = answer.producer_id, request.transactional_id
             if transactional_id is None:
-                self._house.rewriter.allocated(producer_id, now)
+                self._shared.rewriter.allocated(producer_id, now)
             else:
                 older = None if request.producer_id >= 0 else known
-                self._house.transactions.initialized(
+                self._shared.transactions.initialized(
                     transactional_id, producer_id, answer.producer_epoch, now, older=older
                 )
         self._pass_back(ticket, frame, now)
@@ -276,13 +281,13 @@ class Session:
     def _add_partitions(self, ticket: int, version: int, correlation_id: int, frame: Buffer, now: float) -> None:
         request = parse_request(frame)
         asked: AddPartitionsToTxnRequest = request.message
-        if not any(self._house.rules.rewrites(topic.name) for topic in asked.v3_and_below_topics):
+        if not any(self._shared.rules.rewrites(topic.name) for topic in asked.v3_and_below_topics):
             self._forward(frame, partial(self._pass_back, ticket), now)
             return
 
         def arrived(frame: bytes, now: float) -> None:
             answer = parse_response(AddPartitionsToTxnResponse, version, frame)[1]
-            self._house.transactions.added(asked, answer)
+            self._shared.transactions.added(asked, answer)
             self._answer(ticket, build_response(narrowed(asked, answer), version, correlation_id))
 
         def go_on(widened: AddPartitionsToTxnRequest, now: float) -> None:
@@ -293,13 +298,13 @@ class Session:
         def refuse(answer: AddPartitionsToTxnResponse) -> None:
             self._answer(ticket, build_response(answer, version, correlation_id))
 
-        self._house.transactions.widen(asked, self._contained(go_on), refuse, now)
+        self._shared.transactions.widen(asked, self._contained(go_on), refuse, now)
 
     def _end_transaction(self, ticket: int, version: int, correlation_id: int, frame: Buffer, now: float) -> None:
         request: EndTxnRequest = parse_request(frame).message
 
         def arrived(frame: bytes, now: float) -> None:
-            self._house.transactions.ended(request, parse_response(EndTxnResponse, version, frame)[1], now)
+            self._shared.transactions.ended(request, parse_response(EndTxnResponse, version, frame)[1], now)
             self._pass_back(ticket, frame, now)
 
         def go_on(now: float) -> None:
@@ -311,7 +316,7 @@ class Session:
                 code = UnknownProducerId.code  # has clients abort, and get another epoch
             self._answer(ticket, build_response(EndTxnResponse(error_code=code), version, correlation_id))
 
-        self._house.transactions.end(request, self._contained(go_on), refuse, now)
+        self._shared.transactions.end(request, self._contained(go_on), refuse, now)
 
     # -- Produce
 
@@ -322,7 +327,7 @@ class Session:
         if gathering.names_a_partition_twice:
             self._refuse(message, gathering, now)
             return
-        rules, rewriter = self._house.rules, self._house.rewriter
+        rules, observer = self._shared.rules, self._shared.observer
         passed = tuple(
             topic
             for topic in message.topic_data
@@ -331,7 +336,7 @@ class Session:
         for topic in passed:
             if rules.of(topic.name) is not None:
                 for each in topic.partition_data:
-                    rewriter.observe(self.client, topic.name, each.index, each.records, now)
+                    observer.observe(self.client, topic.name, each.index, each.records, now)
         if len(passed) < len(message.topic_data):
             self.produces = True
             self._rewrite(message, gathering, now)
@@ -349,7 +354,7 @@ class Session:
 
     def _keeps_back(self, topic: TopicProduceData, acks: int, gathering: "Gathering", now: float) -> bool:
         """Whether a topic that is not rewritten has records that must not pass, and is refused for that."""
-        refuses = self._house.rewriter.refuses_to_pass
+        refuses = self._shared.admission.refuses_to_pass
         refusal = next(filter(None, (refuses(topic.name, each.records) for each in topic.partition_data)), None)
         if refusal is None:
             return False
@@ -362,13 +367,13 @@ class Session:
 
     def _rewrite(self, message: ProduceRequest, gathering: "Gathering", now: float) -> None:
         for topic in message.topic_data:
-            if not self._house.rules.rewrites(topic.name):
+            if not self._shared.rules.rewrites(topic.name):
                 continue
             for each in topic.partition_data:
                 heard = partial(gathering.settle, topic.name, each.index)
                 answered: Answered = self._contained(heard) if message.acks else self._unheard
                 if message.acks in (-1, 0, 1):
-                    self._house.rewriter.offer(
+                    self._shared.rewriter.offer(
                         Offer(
                             topic=topic.name,
                             partition=each.index,
@@ -404,7 +409,7 @@ class Session:
             self._pass_back(ticket, frame, now)
             return
         _, answer = parse_response(ProduceResponse, version, frame)
-        answer.node_endpoints = self._house.cluster.endpoints_here(answer.node_endpoints)
+        answer.node_endpoints = self._shared.cluster.endpoints_here(answer.node_endpoints)
         gathering.take(answer)
 
 

@@ -29,15 +29,14 @@ from ottla.codec.apis.add_partitions_to_txn import (
 )
 from ottla.codec.apis.end_txn import EndTxnRequest, EndTxnResponse
 from ottla.errors import ConcurrentTransactions, OperationNotAttempted, TransactionAbortable, UnknownTopicOrPartition
-from ottla.proxy.delivery import Delivery
-from ottla.proxy.lent import Transaction
-from ottla.proxy.produce import ClientBatch, Rewriter
-from ottla.proxy.producers import KnownProducer
+from ottla.proxy.clients.admission import Admission
+from ottla.proxy.clients.rewriter import Rewriter
+from ottla.proxy.clients.topics import Topics
 from ottla.proxy.routing import TopicRules
-from ottla.proxy.streams import ABORTED
-from ottla.proxy.topics import Topics
+from ottla.proxy.upstream.delivery import Delivery
+from ottla.proxy.upstream.producer import Transaction
+from ottla.proxy.upstream.streams import ABORTED
 
-Known = KnownProducer[ClientBatch]
 MOST_WAITING = 100
 """EndTxns of a transaction that wait; a client needs one, and some more if it has given up waiting."""
 
@@ -45,8 +44,11 @@ MOST_WAITING = 100
 class Transactions:
     """The transactions of clients, as far as the proxy has to know of them."""
 
-    def __init__(self, rules: TopicRules, topics: Topics, rewriter: Rewriter, delivery: Delivery) -> None:
-        self._rules, self._topics, self._rewriter, self._delivery = rules, topics, rewriter, delivery
+    def __init__(
+        self, rules: TopicRules, topics: Topics, admission: Admission, rewriter: Rewriter, delivery: Delivery
+    ) -> None:
+        self._rules, self._topics = rules, topics
+        self._admission, self._rewriter, self._delivery = admission, rewriter, delivery
         self.newest = 0
         """The number of the last `Transaction` that was begun with."""
 
@@ -59,28 +61,21 @@ class Transactions:
             older: what `newest` was when the client asked, if it asked for a new epoch; ``None`` if the same answer
                 may have come before.
         """
-        producers = self._rewriter.producers
+        producers = self._admission.producers
         known = producers.known(producer_id).transaction if producer_id in producers else None
         if known is None or known.epoch < epoch:
-            producer = self._rewriter.remember(producer_id)
+            producer = self._admission.remember(producer_id)
         elif older is None or known.number > older:  # the answer is an old one
             return
         else:
             producer = self._rewriter.allocated(producer_id, now)  # upstream has lost its data
         self.newest += 1
         producer.transaction = Transaction(transactional_id, epoch, number=self.newest)
-        self._rewriter.note_transaction(producer)
+        self._admission.note_transaction(producer)
         self._delivery.renew(producer, epoch, now)
         self._rewriter.withdraw(producer, now, before=epoch)
         if known is not None:
             known.go_on(now)
-
-    def _of(self, producer_id: int, epoch: int) -> tuple[Known, Transaction] | None:
-        if producer_id not in self._rewriter.producers:
-            return None
-        producer = self._rewriter.producers.known(producer_id)
-        transaction = producer.transaction
-        return (producer, transaction) if transaction is not None and transaction.epoch == epoch else None
 
     # -- the end
 
@@ -88,7 +83,7 @@ class Transactions:
         self, request: EndTxnRequest, go_on: Callable[[float], None], refuse: Callable[[int], None], now: float
     ) -> None:
         """A client ends its transaction: ``go_on`` once nothing of it is under way, or ``refuse`` with a code."""
-        found = self._of(request.producer_id, request.producer_epoch)
+        found = self._admission.producers.in_transaction(request.producer_id, request.producer_epoch)
         if found is None or found[1].transactional_id != request.transactional_id:
             go_on(now)
             return
@@ -106,7 +101,7 @@ class Transactions:
 
         if not request.committed and not producer.settled:
             transaction.over, transaction.failure = True, transaction.failure or ABORTED
-            self._rewriter.note_transaction(producer)
+            self._admission.note_transaction(producer)
             self._rewriter.withdraw(producer, now)
             self._delivery.stop(producer, now)
         if producer.settled:
@@ -120,7 +115,7 @@ class Transactions:
             return
         if answer.producer_id >= 0:  # from version 5 on each transaction has its own epoch
             self.initialized(request.transactional_id, answer.producer_id, answer.producer_epoch, now)
-        elif found := self._of(request.producer_id, request.producer_epoch):
+        elif found := self._admission.producers.in_transaction(request.producer_id, request.producer_epoch):
             producer, transaction = found
             if transaction.ending is not request:
                 return
@@ -128,7 +123,7 @@ class Transactions:
             transaction.added.clear()
             if transaction.failure is not None and not transaction.failure.doubtful:
                 transaction.failure = None  # else what comes late of this transaction would be part of the next one
-            self._rewriter.note_transaction(producer)
+            self._admission.note_transaction(producer)
 
     # -- the partitions
 
@@ -156,7 +151,9 @@ class Transactions:
 
     def added(self, request: AddPartitionsToTxnRequest, answer: AddPartitionsToTxnResponse) -> None:
         """Upstream's coordinator has answered a client; records may go to what was added, and nowhere else."""
-        found = self._of(request.v3_and_below_producer_id, request.v3_and_below_producer_epoch)
+        found = self._admission.producers.in_transaction(
+            request.v3_and_below_producer_id, request.v3_and_below_producer_epoch
+        )
         if found is None:
             return
         producer, transaction = found
@@ -164,7 +161,7 @@ class Transactions:
             added = {each.partition_index for each in topic.results_by_partition if not each.partition_error_code}
             if not added <= transaction.added.get(topic.name, set()):
                 transaction.added.setdefault(topic.name, set()).update(added)
-                self._rewriter.note_transaction(producer)
+                self._admission.note_transaction(producer)
 
     def _widened(self, request: AddPartitionsToTxnRequest) -> AddPartitionsToTxnRequest:
         return AddPartitionsToTxnRequest(

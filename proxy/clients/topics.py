@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 
 from ottla.codec.apis.metadata import MetadataResponse
 from ottla.codec.wire import NO_UUID
-from ottla.proxy.cluster import Cluster
 from ottla.proxy.contained import contained
-from ottla.proxy.control import Control
 from ottla.proxy.routing import Routes, TopicRules, routes
+from ottla.proxy.upstream.cluster import Cluster
+from ottla.proxy.upstream.control import Control
 
 if TYPE_CHECKING:
     from ottla.proxy.journal.journal import Journal

@@ -1,0 +1,191 @@
+"""Who may send what to rewritten topics, and as which producer of upstream.
+
+Rules:
+- Only producer ids, and epochs of transactional ones, that were given through this proxy are known.
+- Records of a transaction that failed are refused until it is aborted.
+- A producer that was opened before a topic's rule changed sends nothing more there: its records are numbered otherwise.
+"""
+
+import logging
+from typing import TYPE_CHECKING
+
+from ottla.codec.records import NO_PRODUCER_ID, RecordBatch, parse_batch
+from ottla.codec.wire import Buffer
+from ottla.errors import (
+    DecodeError,
+    InvalidProducerEpoch,
+    InvalidProducerIdMapping,
+    InvalidTxnState,
+    OutOfOrderSequenceNumber,
+    PolicyViolation,
+    ProducerFenced,
+    UnknownTopicOrPartition,
+    broker_error,
+)
+from ottla.proxy.clients.batches import ClientBatch, Offer
+from ottla.proxy.clients.producers import KnownProducer, Producers
+from ottla.proxy.clients.topics import Topics
+from ottla.proxy.clients.windows import Outcome
+from ottla.proxy.config import ProxyConfig
+from ottla.proxy.routing import Routes, RuleHistory
+from ottla.proxy.upstream.control import Control
+from ottla.proxy.upstream.delivery import IMPLICIT, Delivery
+from ottla.proxy.upstream.producer import Producer, Transaction
+
+if TYPE_CHECKING:
+    from ottla.proxy.journal.journal import Journal
+
+log = logging.getLogger("ottla.proxy")
+
+MOST_FENCED = 10_000
+"""Producers to remember as told of."""
+_RULE_CHANGED = "the proxy's rule for this topic has changed since this producer was opened: open another one"
+
+
+class Admission:
+    """The producers, and what each may do.
+
+    Attributes:
+        producers: those of clients.
+        history: of the rules of topics.
+    """
+
+    def __init__(
+        self, topics: Topics, control: Control, delivery: Delivery, config: ProxyConfig, journal: "Journal | None"
+    ) -> None:
+        self._topics, self._control, self._delivery, self._journal = topics, control, delivery, journal
+        self.producers: Producers[ClientBatch] = Producers(self._forget)
+        self.history = RuleHistory(config.topics)
+        self._fenced: set[int] = set()
+        """Producers that the log has told of."""
+
+    def remember(self, producer_id: int) -> KnownProducer[ClientBatch]:
+        """A client's producer id, which may be known already."""
+        producer = self.producers.allocated(producer_id)
+        producer.since = self.history.newest
+        if self._journal is not None:
+            self._journal.allocated(producer_id, producer.since)
+        return producer
+
+    def _forget(self, producer: Producer) -> None:
+        assert producer.producer_id is not None, "it is a client's"
+        self._delivery.drop(producer)
+        if self._journal is not None:
+            self._journal.forgotten(producer.producer_id)
+
+    def forget(self, producer_id: int) -> None:
+        """A producer's records are gone, as is all that was known of it."""
+        self._forget(self.producers.pop(producer_id))
+
+    def left(self, client: int) -> None:
+        """A client has gone; what it has sent goes its way."""
+        self._delivery.lent.back(client)
+
+    def note_transaction(self, producer: Producer) -> None:
+        """What is known of a producer's transactions has changed."""
+        if self._journal is not None:
+            self._journal.transaction(producer)
+
+    def transaction(self, batch: RecordBatch) -> tuple[KnownProducer[ClientBatch], Transaction] | None:
+        """The producer and the transaction of a batch; ``None`` where it has none, or its epoch is not known."""
+        return self.producers.in_transaction(batch.producer_id, batch.producer_epoch) if batch.transactional else None
+
+    # -- judged
+
+    def ways(self, offer: Offer) -> Routes:
+        """Where the keys of a topic go.
+
+        Raises:
+            BrokerError: not for what is offered.
+        """
+        topic = offer.topic
+        ways, partitions = self._topics.ways(topic), self._topics.partitions(topic)
+        if len(partitions) < ways.partitions:
+            self._control.request_topics(topic)  # it may have grown, or been made anew
+            raise PolicyViolation(
+                f"{topic} has {len(partitions)} partitions, and the proxy is to spread its keys over "
+                f"{ways.partitions}: give the topic that many, or state another number in the proxy's topic rule"
+            )
+        if offer.partition not in partitions:
+            raise UnknownTopicOrPartition(f"{topic} has no partition {offer.partition}")
+        return ways
+
+    def producer(self, offer: Offer, batch: RecordBatch) -> Producer:
+        """Who sends a batch upstream.
+
+        Raises:
+            BrokerError: nobody may.
+        """
+        if batch.producer_id == NO_PRODUCER_ID:
+            return self._delivery.lent.to(offer.client)
+        if batch.transactional:
+            return self._in_transaction(offer, batch)
+        producer = self.producers.known(batch.producer_id)
+        if producer.transaction is not None:
+            raise InvalidTxnState(f"producer id {batch.producer_id} is of a transactional producer")
+        if self.history.changed(offer.topic, producer.since):
+            raise ProducerFenced(_RULE_CHANGED)
+        # What a client has sent here before the topic had a rule is of no later epoch than its own.
+        producer.epoch = max(producer.epoch, batch.producer_epoch + 1)
+        return producer
+
+    def _in_transaction(self, offer: Offer, batch: RecordBatch) -> KnownProducer[ClientBatch]:
+        """A transactional producer.
+
+        Raises:
+            OutOfOrderSequenceNumber: the transaction takes no more records. A broker says the same behind a gap, and
+                clients abort and ask for another epoch then; franz-go also where it would send no EndTxn, because
+                nothing of the transaction was stored.
+        """
+        found = self.transaction(batch)
+        if found is None:
+            known = batch.producer_id in self.producers and self.producers.known(batch.producer_id).transaction
+            if known and batch.producer_epoch < known.epoch:
+                raise InvalidProducerEpoch(f"epoch {batch.producer_epoch} has been followed by {known.epoch}")
+            raise OutOfOrderSequenceNumber(
+                f"the proxy does not know epoch {batch.producer_epoch} of producer id {batch.producer_id}, because it "
+                "was not given through this proxy, or its state is lost: abort, and if that does not help open a new "
+                "producer"
+            )
+        producer, transaction = found
+        if transaction.transactional_id != offer.transactional_id:
+            raise InvalidProducerIdMapping(f"producer id {batch.producer_id} is of another transactional id")
+        if transaction.failure is not None:
+            why = transaction.failure.message or broker_error(transaction.failure.error_code).name
+            raise OutOfOrderSequenceNumber(f"abort the transaction, because a batch before this one failed: {why}")
+        if any(stream.lost for stream in producer.streams.values()):
+            raise OutOfOrderSequenceNumber("abort the transaction: upstream does not know its earlier records any more")
+        if self.history.changed(offer.topic, producer.since):
+            raise OutOfOrderSequenceNumber(_RULE_CHANGED)
+        if transaction.implicit != (offer.version >= IMPLICIT):
+            transaction.implicit = not transaction.implicit
+            self.note_transaction(producer)
+        return producer
+
+    def refuses_to_pass(self, topic: str, data: Buffer | None) -> Outcome | None:
+        """Why records of a topic that is not rewritten are not for upstream: it was, and knows other numbers."""
+        if not self.history.newest or not data:
+            return None
+        try:
+            batch = parse_batch(data)
+        except DecodeError:
+            return None
+        if batch.producer_id not in self.producers:
+            return None
+        producer = self.producers.known(batch.producer_id)
+        if not self.history.changed(topic, producer.since):
+            return None
+        error = OutOfOrderSequenceNumber if batch.transactional else ProducerFenced
+        self.tell_of_fencing(batch.producer_id, topic, ProducerFenced(_RULE_CHANGED))
+        return Outcome(error.code, error_message=_RULE_CHANGED)
+
+    def tell_of_fencing(self, producer_id: int, topic: str, error: ProducerFenced) -> None:
+        """Once for each producer: some clients keep on sending, and hide why nothing arrives."""
+        if producer_id not in self._fenced:
+            if len(self._fenced) >= MOST_FENCED:
+                self._fenced.clear()
+            self._fenced.add(producer_id)
+            log.warning(
+                "a producer is fenced: its application must open a new one",
+                extra={"producer_id": producer_id, "topic": topic, "why": error.detail},
+            )

@@ -1,0 +1,63 @@
+"""The keys of topics: how many are where the partitioner of the topic's rule puts them."""
+
+from dataclasses import dataclass
+
+from ottla.codec.records import parse_batch
+from ottla.codec.wire import Buffer
+from ottla.errors import BrokerError, DecodeError
+from ottla.proxy.clients.buffered import Buffered
+from ottla.proxy.clients.opening import Opened, Opener, most_of
+from ottla.proxy.clients.topics import Topics
+from ottla.proxy.upstream.control import Control
+
+
+@dataclass(slots=True)
+class Tally:
+    """What was seen of one topic."""
+
+    records: int = 0
+    keyless: int = 0
+    misplaced: int = 0
+    """Keys that the client put elsewhere than the partitioner would: moved, or in mode `observe` only counted."""
+    refused: int = 0
+    """Batches."""
+
+
+class Tallies(dict[str, Tally]):
+    """By topic."""
+
+    def __missing__(self, topic: str) -> Tally:
+        return self.setdefault(topic, Tally())
+
+
+class Observer:
+    """Counts the keys of topics in mode `observe`."""
+
+    def __init__(self, tallies: Tallies, topics: Topics, control: Control, opener: Opener, buffered: Buffered) -> None:
+        self._tallies, self._topics, self._control = tallies, topics, control
+        self._opener, self._buffered = opener, buffered
+
+    def observe(self, client: int, topic: str, partition: int, data: Buffer | None, now: float) -> None:
+        """Count the keys of a record set that passes untouched; what cannot be read is for upstream to judge."""
+        ways = self._topics.observed(topic)
+        if ways is None:
+            self._control.request_topics(topic)  # its first records pass uncounted
+            return
+        if not data:
+            return
+        try:
+            batch = parse_batch(data)
+        except DecodeError:
+            return
+        size = len(data)
+        self._buffered.count(client, size)
+
+        def opened(found: Opened | BrokerError, now: float) -> None:
+            self._buffered.count(client, -size)
+            if isinstance(found, Opened):
+                tally = self._tallies[topic]
+                tally.records += len(found.records)
+                tally.keyless += found.records.keyless
+                tally.misplaced += len(found.records) - len(found.parts.get(partition, ()))
+
+        self._opener.open(batch, most_of(batch), ways, partition, opened, now)

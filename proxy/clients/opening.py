@@ -1,0 +1,137 @@
+"""The records of a client's batch: judged, opened, and sorted by where they go.
+
+Rules:
+- A batch that is large when decompressed is opened in a thread (see `ottla.proxy.threads`).
+- What the proxy cannot do right is refused with an error that no client retries and a message that says what to do.
+"""
+
+import logging
+from collections.abc import Callable, Iterator
+from functools import partial
+from hashlib import blake2b
+from typing import NamedTuple
+
+from ottla.codec.compression import decompressed_bound
+from ottla.codec.records import HEADER_SIZE, MAGIC, RecordBatch, Records, parse_batch
+from ottla.codec.wire import Buffer
+from ottla.errors import (
+    BrokerError,
+    CorruptMessage,
+    DecodeError,
+    InvalidRecord,
+    InvalidTimestamp,
+    UnknownServerError,
+    UnsupportedForMessageFormat,
+)
+from ottla.proxy.routing import Routes
+from ottla.proxy.threads import Threads
+
+log = logging.getLogger("ottla.proxy")
+
+DECOMPRESSED_LIMIT = 64 * 2**20
+"""Bytes that one batch of a client may take when decompressed."""
+BUG = "the proxy failed on these records, as its log says"
+_MAGIC = 16
+"""Where the format of a record set stands."""
+_FARTHEST = 2**63 - 1
+"""Milliseconds between two timestamps of a batch at the most, whichever of them its records are counted from."""
+_PER_RECORD = 64
+"""Bytes that a record takes in memory beside its own, about."""
+
+
+class Opened(NamedTuple):
+    """The records of a batch, and sorted by the partitions that they go to."""
+
+    records: Records
+    parts: dict[int, Records]
+
+
+class Opener:
+    """Opens batches, here or in a thread."""
+
+    def __init__(self, threads: Threads) -> None:
+        self._threads = threads
+
+    def open(
+        self,
+        batch: RecordBatch,
+        most: int,
+        ways: Routes,
+        partition: int,
+        then: Callable[[Opened | BrokerError, float], None],
+        now: float,
+    ) -> None:
+        """Open a batch, which takes up to ``most`` bytes; then call ``then``."""
+        call = partial(opened, batch, ways, partition)
+        if not self._threads.fits(most):
+            self._threads.run(call, then)
+            return
+        found = call()
+        self._threads.spend(size_of(batch, found.records) if isinstance(found, Opened) else most)
+        then(found, now)
+
+
+def checked(data: Buffer) -> RecordBatch:
+    """The one batch in a record set, judged as a broker would.
+
+    Raises:
+        BrokerError: it cannot be taken.
+    """
+    try:
+        batch = parse_batch(data)
+    except DecodeError as error:
+        if len(data) > _MAGIC and data[_MAGIC] != MAGIC:
+            raise UnsupportedForMessageFormat(f"{error}; use a client that speaks Kafka 0.11 or later") from None
+        raise InvalidRecord(str(error)) from None
+    if len(batch.data) != len(data):
+        raise InvalidRecord("more than one batch for a partition in one request")
+    if not batch.crc_matches:
+        raise CorruptMessage("the CRC does not match")
+    if batch.control or batch.count < 1 or batch.last_offset_delta != batch.count - 1:
+        raise InvalidRecord(
+            "a control batch" if batch.control else f"{batch.count} records up to {batch.last_offset_delta}"
+        )
+    batch.base_offset = 0  # upstream gives it another
+    return batch
+
+
+def opened(batch: RecordBatch, ways: Routes, partition: int) -> Opened | BrokerError:
+    """The records, numbered from 0 on, unless they are damaged or may not fit a batch any more once they are parted.
+
+    It may be called in a thread.
+    """
+    try:
+        records = batch.records(DECOMPRESSED_LIMIT, _decompressed(batch))
+        if records.time_span > _FARTHEST:
+            return InvalidTimestamp("the timestamps of a batch lie more than 63 bits apart")
+        return Opened(records, ways.split(records, partition))
+    except DecodeError as error:
+        return InvalidRecord(f"the records cannot be read: {error}")
+    except Exception:
+        log.exception("a bug in the proxy, please report it: records for partition %d", partition)
+        return UnknownServerError(BUG)
+
+
+def size_of(batch: RecordBatch, records: Records) -> int:
+    """Bytes that a batch takes in memory while it is under way: as it came, opened, sorted and in upstream's batch."""
+    return len(batch.data) + 2 * records.memory
+
+
+def most_of(batch: RecordBatch) -> int:
+    """The same before it is opened, at most."""
+    opened = _decompressed(batch) + _PER_RECORD * max(batch.count, 0)
+    return len(batch.data) + 2 * min(opened, DECOMPRESSED_LIMIT)
+
+
+def _decompressed(batch: RecordBatch) -> int:
+    """Bytes that the records are decompressed, at most, by what the batch says of itself; more is not looked at."""
+    return decompressed_bound(batch.compression, batch.data[HEADER_SIZE:])
+
+
+def fingerprints(records: Records) -> Iterator[int]:
+    """Of each record the hash of all that is in it, the same in every process."""
+    for each in records:
+        key, value = (None if part is None else bytes(part) for part in (each.key, each.value))
+        content = (each.timestamp, key, value, tuple(each.headers))
+        digest = blake2b(repr(content).encode(), digest_size=8).digest()
+        yield int.from_bytes(digest, "big", signed=True)

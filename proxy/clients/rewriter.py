@@ -1,0 +1,415 @@
+"""Records of rewritten topics: from a client's batch to the partitions of their keys, and back to the client's answer.
+
+Rules:
+- A batch has its place among the client's batches from the beginning: what comes behind one that is being opened in a
+  thread waits.
+- A client is answered when every part of its batch is settled. Its offset is told where the batch stayed whole and in
+  place, else it is -1, "unknown".
+- The work goes on when the client has gone: its retry, over whatever connection, finds it under way or done.
+"""
+
+import logging
+from functools import partial
+from itertools import count
+from typing import TYPE_CHECKING
+
+from ottla.codec.compression import Compression
+from ottla.codec.records import NO_PRODUCER_ID, RecordBatch
+from ottla.errors import (
+    BrokerError,
+    InvalidRecord,
+    InvalidTxnState,
+    ProducerFenced,
+    TransactionAbortable,
+    UnknownServerError,
+    UnknownTopicOrPartition,
+    broker_error,
+)
+from ottla.proxy.clients.admission import Admission
+from ottla.proxy.clients.batches import ClientBatch, Offer
+from ottla.proxy.clients.buffered import Buffered
+from ottla.proxy.clients.observed import Tallies
+from ottla.proxy.clients.opening import BUG, Opened, Opener, checked, fingerprints, most_of, opened, size_of
+from ottla.proxy.clients.producers import KnownProducer
+from ottla.proxy.clients.topics import Topics
+from ottla.proxy.clients.windows import Outcome, Window
+from ottla.proxy.contained import contained
+from ottla.proxy.journal.notes import NotedBatch
+from ottla.proxy.routing import Routes
+from ottla.proxy.upstream.batches import Part, Result
+from ottla.proxy.upstream.delivery import Delivery
+from ottla.proxy.upstream.producer import Producer
+from ottla.proxy.upstream.streams import ABORTED, LAST_EPOCH, OVERTAKEN, WITHDRAWN
+
+if TYPE_CHECKING:
+    from ottla.proxy.journal.journal import Journal
+
+log = logging.getLogger("ottla.proxy")
+
+_IN_PART = "a batch before it failed, and some of its records are stored"
+_NOT_ADDED = "its keys belong to partitions that were not added to the transaction: abort it"
+
+
+class Rewriter:
+    """Takes the records of rewritten topics."""
+
+    def __init__(
+        self,
+        topics: Topics,
+        admission: Admission,
+        delivery: Delivery,
+        opener: Opener,
+        tallies: Tallies,
+        buffered: Buffered,
+        journal: "Journal | None",
+    ) -> None:
+        self._topics, self._admission, self._delivery, self._opener = topics, admission, delivery, opener
+        self._tallies, self._buffered, self._journal = tallies, buffered, journal
+        self._numbers = count(1)
+
+    def allocated(self, producer_id: int, now: float) -> KnownProducer[ClientBatch]:
+        """Upstream gave a client this producer id, which nobody had before."""
+        if producer_id in self._admission.producers:  # upstream has lost its data, and all that was sent under this id
+            earlier = self._admission.producers.known(producer_id)
+            self._delivery.renew(earlier, 0, now)
+            self.withdraw(earlier, now, before=LAST_EPOCH + 1)
+            self._admission.forget(producer_id)
+        return self._admission.remember(producer_id)
+
+    # -- in
+
+    def offer(self, offer: Offer, now: float) -> None:
+        """Deliver what a client has sent."""
+        try:
+            batch = checked(offer.data)
+            if batch.transactional != (offer.transactional_id is not None):
+                raise InvalidTxnState("a batch is transactional if its request has a transactional id, and only then")
+            if batch.transactional and batch.producer_id == NO_PRODUCER_ID:
+                raise InvalidRecord("a transactional batch without a producer id")
+            if not self._topics.is_described(offer.topic):
+                self._buffered.check_room()
+        except BrokerError as error:
+            self._tallies[offer.topic].refused += 1
+            offer.refuse(error, now)
+            return
+        if self._topics.is_described(offer.topic):
+            self._accept(offer, batch, now)
+        else:
+            self._park(offer, batch, now)
+
+    def _park(self, offer: Offer, batch: RecordBatch, now: float) -> None:
+        """Have it wait until its topic is described."""
+        found = self._admission.transaction(batch)
+        self._buffered.count(offer.client, len(offer.data))
+        if found is not None:
+            found[1].parked += 1
+
+        def go_on(now: float) -> None:
+            self._buffered.count(offer.client, -len(offer.data))
+            try:
+                self._accept(offer, batch, now)
+            except Exception:
+                log.exception("a bug in the proxy, please report it: records for %s-%d", offer.topic, offer.partition)
+                offer.answered(Outcome(UnknownServerError.code, error_message=BUG), now)
+            finally:
+                over(now)
+
+        def give_up(message: str, now: float) -> None:
+            self._buffered.count(offer.client, -len(offer.data))
+            offer.refuse(UnknownTopicOrPartition(message), now)
+            over(now)
+
+        def over(now: float) -> None:
+            if found is not None:
+                found[1].parked -= 1
+                self._go_on_ending(found[0], now)
+
+        self._topics.when_described(offer.topic, go_on, give_up, now)
+
+    def _accept(self, offer: Offer, batch: RecordBatch, now: float) -> None:
+        try:
+            ways = self._admission.ways(offer)
+            producer = self._admission.producer(offer, batch)
+            window = None
+            if isinstance(producer, KnownProducer):
+                window = producer.window(offer.topic, offer.partition)
+                match window.look_up(batch.producer_epoch, batch.base_sequence, batch.count):
+                    case ClientBatch() as under_way:
+                        under_way.waiting.append(offer.answered)
+                        return
+                    case Outcome() as outcome:
+                        offer.answered(outcome, now)
+                        return
+            self._buffered.check_room()
+        except BrokerError as error:
+            self._tallies[offer.topic].refused += 1
+            if isinstance(error, ProducerFenced):
+                self._admission.tell_of_fencing(batch.producer_id, offer.topic, error)
+            offer.refuse(error, now)
+            return
+        place = offer.topic, offer.partition
+        taken = self._client_batch(batch, offer.client, producer, place, window, ways, next(self._numbers))
+        taken.waiting.append(offer.answered)
+        if window is None:
+            producer.unopened.append(taken)
+        else:
+            window.begin(taken)
+            if self._journal is not None:
+                self._journal.begun(taken)
+            self._note(taken)
+        self.open(taken, now)
+
+    def open(self, batch: ClientBatch, now: float) -> None:
+        """Open a batch that was taken on, and go on with it."""
+        self._opener.open(batch.batch, batch.size, batch.ways, batch.partition, partial(self._go_on, batch), now)
+
+    def _go_on(self, batch: ClientBatch, found: "Opened | BrokerError", now: float) -> None:
+        """A batch is opened, or cannot be."""
+        batch.opening = False
+        if isinstance(found, BrokerError):
+            self.failed(batch, Result(found.code, message=found.detail or None), now)
+        else:
+            self._take(batch, found)
+        window = batch.window
+        if window is None:
+            self._deliver_unopened(batch.producer, now)
+        elif batch.refused:
+            self.finished(batch, now)
+        else:
+            self._deliver_due(window, now)
+
+    def _take(self, batch: ClientBatch, found: Opened) -> None:
+        batch.records, batch.parts = found.records, {**found.parts}
+        batch.in_place = list(batch.parts) == [batch.partition]
+        size = size_of(batch.batch, batch.records)
+        self._buffered.count(batch.client, size - batch.size)
+        batch.size = size
+
+    def _deliver_unopened(self, producer: Producer, now: float) -> None:
+        """Deliver what a lent producer has to send, in its order."""
+        while producer.unopened and not producer.unopened[0].opening:
+            batch: ClientBatch = producer.unopened.popleft()
+            if batch.failure is None:
+                self._deliver(batch, now)
+            else:
+                self.finished(batch, now)
+
+    def _client_batch(
+        self,
+        batch: RecordBatch,
+        client: int,
+        producer: Producer,
+        place: tuple[str, int],
+        window: "Window[ClientBatch] | None",
+        ways: Routes,
+        number: int,
+    ) -> ClientBatch:
+        size = most_of(batch)
+        self._buffered.count(client, size)
+        return ClientBatch(
+            epoch=batch.producer_epoch,
+            base_sequence=batch.base_sequence,
+            count=batch.count,
+            transactional=batch.transactional,
+            opening=True,
+            owner=self,
+            number=number,
+            producer=producer,
+            client=client,
+            topic=place[0],
+            partition=place[1],
+            batch=batch,
+            ways=ways,
+            size=size,
+            window=window,
+            waiting=[],
+        )
+
+    def _note(self, batch: ClientBatch) -> None:
+        """Something has changed in the window of a batch."""
+        if self._journal is not None and batch.window is not None:
+            self._journal.window(batch, batch.window)
+
+    # -- what another process has left
+
+    def restored(
+        self,
+        producer: KnownProducer[ClientBatch],
+        place: tuple[str, int],
+        window: "Window[ClientBatch]",
+        noted: NotedBatch,
+        client: int,
+        *,
+        begun: bool,
+    ) -> ClientBatch:
+        """A batch that was under way; it is for the caller to `open` one that was not ``begun``.
+
+        Raises:
+            BrokerError: it is damaged.
+        """
+        ways = Routes(noted.topic_id, noted.partitions, noted.partitioner)
+        self._numbers = count(max(next(self._numbers), noted.number + 1))
+        batch = self._client_batch(checked(noted.data), client, producer, place, window, ways, noted.number)
+        if begun:
+            found = opened(batch.batch, ways, batch.partition)
+            if isinstance(found, BrokerError):
+                raise found
+            batch.begun, batch.opening = True, False
+            self._take(batch, found)
+        return batch
+
+    def resume(self, window: "Window[ClientBatch]", now: float) -> None:
+        """Go on with the batches of a window."""
+        self._tell_of_those_over(window, now)
+        self._deliver_due(window, now)
+
+    def withdraw(self, producer: KnownProducer[ClientBatch], now: float, *, before: int | None = None) -> None:
+        """Have nothing more stored of a transaction that is to be aborted, or of what is of an epoch ``before``."""
+        result = ABORTED if before is None else OVERTAKEN
+        for window in list(producer.windows.values()):
+            for batch in list(window.under_way):
+                if not batch.refused and (before is None or batch.epoch < before):
+                    self.failed(batch, result, now)
+            self.resume(window, now)
+
+    def _sift(self, batch: ClientBatch) -> None:
+        """Leave out those of its records that are stored since a batch with them was refused."""
+        if batch.window is not None and batch.window.remembers:
+            batch.leave_out(batch.window.stored_already(fingerprints(batch.records)))
+        tally = self._tallies[batch.topic]
+        tally.records += batch.count
+        tally.keyless += batch.records.keyless
+        tally.misplaced += batch.count - len(batch.left_out) - len(batch.parts.get(batch.partition, ()))
+
+    def _deliver_due(self, window: "Window[ClientBatch]", now: float) -> None:
+        while batch := window.due():
+            self._deliver(batch, now)
+
+    def _deliver(self, batch: ClientBatch, now: float) -> None:
+        self._note(batch)
+        try:
+            self._sift(batch)
+        except ProducerFenced as error:
+            self.failed(batch, Result(error.code, message=error.detail, doubtful=True), now)
+            self.finished(batch, now)
+            return
+        except Exception:
+            log.exception("a bug in the proxy, please report it: records for %s-%d", batch.topic, batch.partition)
+            self.failed(batch, Result(UnknownServerError.code, message=BUG), now)
+            self.finished(batch, now)
+            return
+        if not self._may_go(batch):
+            self.failed(batch, Result(TransactionAbortable.code, message=_NOT_ADDED), now)
+            self.finished(batch, now)
+            return
+        batch.begun = True
+        batch.open_parts = len(batch.parts)
+        if not batch.parts:
+            self.finished(batch, now)
+            return
+        each, compression = batch.size // max(batch.count, 1), Compression(batch.batch.compression)
+        for destination, records in batch.parts.items():
+            size, whole = each * len(records), batch.batch if batch.in_place else None
+            part = Part(batch, destination, records, size, compression, now, whole)
+            if batch.refused:  # for a part of it that could not be put
+                batch.settled(part, WITHDRAWN, now)
+                continue
+            try:
+                self._delivery.put(batch.producer, batch.topic, part, now)
+            except Exception:
+                log.exception("a bug in the proxy, please report it: records for %s-%d", batch.topic, destination)
+                batch.settled(part, Result(UnknownServerError.code, message=BUG), now)
+
+    def _may_go(self, batch: ClientBatch) -> bool:
+        """Whether a batch goes to partitions only that belong to its transaction.
+
+        Before version 2 nothing else sees to that, and brokers before 3.6 store such records in no transaction. The
+        partitions may be others than those that were added, where a topic has grown, was recreated, or has other rules.
+        """
+        transaction = batch.producer.transaction
+        if not batch.transactional or transaction is None or transaction.implicit:
+            return True
+        return batch.parts.keys() <= transaction.added.get(batch.topic, set())
+
+    # -- out
+
+    def failed(self, batch: ClientBatch, result: Result, now: float) -> None:
+        """A part of a batch is not stored, or in doubt."""
+        self._note(batch)
+        try:
+            self._fail(batch, result, now)
+        except Exception:
+            log.exception("a bug in the proxy, please report it: records for %s-%d", batch.topic, batch.partition)
+            batch.refused, batch.failure = True, Result(UnknownServerError.code, message=BUG, doubtful=True)
+
+    def _fail(self, batch: ClientBatch, result: Result, now: float) -> None:
+        window = batch.window
+        if window is None:
+            batch.failure = batch.failure or result
+            return
+        for each in window.failed(batch, result):  # what follows may not be stored before it
+            self._delivery.withdraw(each.producer, each.topic, each.parts, now)
+
+    def _fail_transaction(self, batch: ClientBatch) -> None:
+        """See that it is not committed with a part of a batch that is refused."""
+        doubtful = batch.failure is not None and batch.failure.doubtful
+        unstored = sum(len(part.records) for part, _ in batch.unstored)
+        if not doubtful and (not batch.begun or unstored == batch.count):
+            return
+        if batch.failure is None:
+            batch.failure = Result(TransactionAbortable.code, message=_IN_PART)
+        transaction = batch.producer.transaction
+        if transaction is None or transaction.epoch != batch.epoch:
+            return
+        if transaction.failure is None or (doubtful and not transaction.failure.doubtful):
+            transaction.failure = batch.failure
+            self._admission.note_transaction(batch.producer)
+
+    def finished(self, batch: ClientBatch, now: float) -> None:
+        """Every part of a batch is settled."""
+        window = batch.window
+        if window is None:
+            self._tell(batch, batch.outcome(), now)
+            return
+        self._note(batch)
+        self._tell_of_those_over(window, now)
+        self._deliver_due(window, now)
+
+    def _tell_of_those_over(self, window: "Window[ClientBatch]", now: float) -> None:
+        while over := window.over():
+            try:
+                if over.transactional and over.refused:
+                    self._fail_transaction(over)
+                outcome = window.judged(over)
+            except Exception:
+                log.exception("a bug in the proxy, please report it: records for %s-%d", over.topic, over.partition)
+                outcome = Outcome(UnknownServerError.code, error_message=BUG)
+                for each in window.abandon():
+                    self._tell(each, outcome, now)
+            self._tell(over, outcome, now)
+
+    def _tell(self, batch: ClientBatch, outcome: Outcome, now: float) -> None:
+        with contained("records are over"):
+            self._buffered.count(batch.client, -batch.size)
+            if batch.failure is not None:
+                self._log_refusal(batch, batch.failure)
+        waiting, batch.waiting = batch.waiting, []
+        for answered in waiting:
+            with contained("a client is told what became of its records"):
+                answered(outcome, now)
+        if isinstance(batch.producer, KnownProducer):
+            self._go_on_ending(batch.producer, now)
+
+    def _go_on_ending(self, producer: KnownProducer[ClientBatch], now: float) -> None:
+        """Something of a producer is over, for the end of which its transaction may wait."""
+        transaction = producer.transaction
+        if transaction is not None and transaction.waiting and producer.settled:
+            transaction.go_on(now)
+
+    def _log_refusal(self, batch: ClientBatch, result: Result) -> None:
+        self._tallies[batch.topic].refused += 1
+        place = f"{batch.topic}-{batch.partition}"
+        log.warning(
+            "nobody can know whether records were stored" if result.doubtful else "records were refused",
+            extra={"partition": place, "records": batch.count, "error": broker_error(result.error_code).name},
+        )
