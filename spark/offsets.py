@@ -33,8 +33,7 @@ log = logging.getLogger("ottla.spark")
 class Client(Protocol):
     """What of `ottla.sdk.drivers.blocking.BlockingClient` is used here."""
 
-    def topics(self) -> Sequence[str]: ...
-    def partitions(self, topics: Sequence[str]) -> Mapping[str, int]: ...
+    def topic_ids(self, names: Sequence[str] | None) -> dict[str, tuple[str, int]]: ...
     def offsets(
         self, wanted: Mapping[TopicPartition, int], *, isolation: int = ...
     ) -> Mapping[TopicPartition, int]: ...
@@ -144,12 +143,8 @@ def resolve(
     ends_by_time = client.offsets(ends, isolation=isolation) if ending.by_time else {}
     log_starts = client.offsets(dict.fromkeys(partitions, EARLIEST), isolation=isolation)
     log_ends = client.offsets(dict.fromkeys(partitions, LATEST), isolation=isolation)
-    too_young = sorted(place for place, offset in starts_by_time.items() if offset < 0)
-    if too_young and not latest_if_no_record:
-        raise ConfigurationError(
-            f"{starting.option}: no record is at or after that time in {_names(too_young)}; "
-            "startingOffsetsByTimestampStrategy=latest starts at their end instead"
-        )
+    if not latest_if_no_record:
+        _refuse_too_young(starting, starts_by_time)
     starts |= {place: log_ends[place] if offset < 0 else offset for place, offset in starts_by_time.items()}
     ends |= {place: log_ends[place] if offset < 0 else offset for place, offset in ends_by_time.items()}
     ranges = []
@@ -168,6 +163,36 @@ def resolve(
         if start < end:
             ranges.append(OffsetRange(*place, start, end))
     return ranges
+
+
+def known_starts(
+    client: Client,
+    partitions: Collection[TopicPartition],
+    starting: Limit,
+    *,
+    latest_if_no_record: bool = False,
+    isolation: int = READ_UNCOMMITTED,
+) -> dict[TopicPartition, int]:
+    """Where to start, for a query without an end; the arguments are those of `resolve`.
+
+    Raises:
+        ConfigurationError: the limit does not fit the partitions, or no record is that young.
+    """
+    starts = starting.of(partitions)
+    sought = {place: at for place, at in starts.items() if starting.by_time or at < 0}
+    found = dict(client.offsets(sought, isolation=isolation))
+    young = {place: LATEST for place, offset in found.items() if offset < 0}
+    if young and not latest_if_no_record:
+        _refuse_too_young(starting, found)
+    return {**starts, **found, **(client.offsets(young, isolation=isolation) if young else {})}
+
+
+def _refuse_too_young(starting: Limit, found: Mapping[TopicPartition, int]) -> None:
+    if too_young := sorted(place for place, offset in found.items() if offset < 0):
+        raise ConfigurationError(
+            f"{starting.option}: no record is at or after that time in {_names(too_young)}; "
+            "startingOffsetsByTimestampStrategy=latest starts at their end instead"
+        )
 
 
 def _lost(place: TopicPartition, start: int, end: int, lowest: int, highest: int, fail: bool, isolation: int) -> None:

@@ -25,6 +25,9 @@ from ottla.spark.offsets import Limit, TopicPartition, parse_assign, parse_place
 
 log = logging.getLogger("ottla.spark")
 
+Source = tuple[str, ...] | frozenset[TopicPartition] | str
+"""Topics, partitions, or a pattern for the names of topics."""
+
 _SOURCES = ("subscribe", "assign", "subscribePattern")
 _STARTS = ("startingOffsets", "startingTimestamp", "startingOffsetsByTimestamp")
 _ENDS = ("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp")
@@ -36,16 +39,12 @@ _OTHERS = (
     "maxRecordsPerPartition",
     "maxTasks",
 )
-_WITHOUT_EFFECT = (
-    "groupIdPrefix",
-    "maxOffsetsPerTrigger",
-    "minOffsetsPerTrigger",
-    "maxTriggerDelay",
-    "kafkaConsumer.pollTimeoutMs",
-    "fetchOffset.numRetries",
-    "fetchOffset.retryIntervalMs",
-)
-"""They belong to streams, or tune a consumer that is not there."""
+_OF_STREAMS = ("groupIdPrefix", "maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay")
+_GROUP = "kafka.group.id"
+_WITHOUT_EFFECT = ("kafkaConsumer.pollTimeoutMs", "fetchOffset.numRetries", "fetchOffset.retryIntervalMs")
+"""They tune a consumer that is not there."""
+
+_SECONDS = {"": 0.001, "us": 1e-6, "ms": 0.001, "s": 1, "m": 60, "min": 60, "h": 3600, "d": 86_400}
 
 _CLIENT_SECONDS = {
     "kafka.socket.connection.setup.timeout.ms": "connect_timeout",
@@ -60,7 +59,6 @@ _CLIENT_BYTES = {
 _CLIENT_WITHOUT_EFFECT = tuple(
     f"kafka.{name}"
     for name in (
-        "group.id",
         "group.instance.id",
         "check.crcs",
         "client.dns.lookup",
@@ -99,7 +97,17 @@ _REFUSED = {
     "kafka.value.deserializer": "values are bytes: decode the column value, as in value.cast('string')",
 }
 
-_KNOWN = (*_SOURCES, *_STARTS, *_ENDS, *_OTHERS, *_WITHOUT_EFFECT, *_CLIENT, *_CLIENT_WITHOUT_EFFECT)
+_KNOWN = (
+    *_SOURCES,
+    *_STARTS,
+    *_ENDS,
+    *_OTHERS,
+    *_OF_STREAMS,
+    _GROUP,
+    *_WITHOUT_EFFECT,
+    *_CLIENT,
+    *_CLIENT_WITHOUT_EFFECT,
+)
 _SPELLING = {name.lower(): name for name in _KNOWN}
 
 
@@ -145,7 +153,7 @@ class ReadOptions:
     """
 
     client: ClientConfig
-    source: tuple[str, ...] | frozenset[TopicPartition] | str
+    source: Source
     starting: Limit
     ending: Limit
     latest_if_no_record: bool = False
@@ -163,23 +171,79 @@ class ReadOptions:
         Raises:
             ConfigurationError: one is unknown, missing, contradicts another, or has a value that cannot be.
         """
-        options = _spelt(given)
+        options = _spelt(given, "batch query", (*_OF_STREAMS, _GROUP))
+        return _read(options, EARLIEST, "latest")
+
+    @classmethod
+    def parse_any(cls, given: Mapping[str, str]) -> "ReadOptions":
+        """As `parse`, where it is not known yet whether the query is a batch or a stream."""
+        return _read(_spelt(given, "query", ()), EARLIEST, None)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StreamOptions:
+    """The options of a streaming query.
+
+    Attributes:
+        read: those that it has in common with a batch query; its ``ending`` means nothing.
+        most, least: offsets of a micro-batch (`maxOffsetsPerTrigger`, `minOffsetsPerTrigger`).
+        longest_wait: seconds after which fewer than ``least`` are enough (`maxTriggerDelay`).
+        group: the consumer group that is told how far the query is.
+    """
+
+    read: ReadOptions
+    most: int | None = None
+    least: int | None = None
+    longest_wait: float = 900.0
+    group: str | None = None
+
+    @classmethod
+    def parse(cls, given: Mapping[str, str]) -> "StreamOptions":
+        """As `ReadOptions.parse`."""
+        options = _spelt(given, "streaming query", ())
+        if (ending := next((name for name in _ENDS if name in options), None)) is not None:
+            raise ConfigurationError(f"{ending} is for batch queries: a stream has no end, stop it or use availableNow")
+        most, least = _positive(options, "maxOffsetsPerTrigger"), _positive(options, "minOffsetsPerTrigger")
+        if most is not None and least is not None and least > most:
+            raise ConfigurationError(f"minOffsetsPerTrigger ({least}) is more than maxOffsetsPerTrigger ({most})")
         return cls(
-            client=_client(options),
-            source=_source(options),
-            starting=_limit(options, _STARTS, EARLIEST, "latest"),
-            ending=_limit(options, _ENDS, LATEST, "earliest"),
-            latest_if_no_record=_choice(options, "startingOffsetsByTimestampStrategy", "error", "latest") == "latest",
-            include_headers=_choice(options, "includeHeaders", "false", "true") == "true",
-            fail_on_data_loss=_choice(options, "failOnDataLoss", "true", "false") == "true",
-            isolation=_isolation(options),
-            min_tasks=_positive(options, "minPartitions"),
-            max_records=_positive(options, "maxRecordsPerPartition"),
-            max_tasks=_positive(options, "maxTasks"),
+            read=_read(options, LATEST, None),
+            most=most,
+            least=least,
+            longest_wait=_duration(options, "maxTriggerDelay", 900.0),
+            group=options.get(_GROUP) or options.get("groupIdPrefix"),
         )
 
 
-def _spelt(given: Mapping[str, str]) -> dict[str, str]:
+def _read(options: Mapping[str, str], start: int, impossible: str | None) -> ReadOptions:
+    """What batch and streaming queries have in common; ``impossible`` is no start."""
+    return ReadOptions(
+        client=_client(options),
+        source=_source(options),
+        starting=_limit(options, _STARTS, start, impossible),
+        ending=_limit(options, _ENDS, LATEST, "earliest"),
+        latest_if_no_record=_choice(options, "startingOffsetsByTimestampStrategy", "error", "latest") == "latest",
+        include_headers=_choice(options, "includeHeaders", "false", "true") == "true",
+        fail_on_data_loss=_choice(options, "failOnDataLoss", "true", "false") == "true",
+        isolation=_isolation(options),
+        min_tasks=_positive(options, "minPartitions"),
+        max_records=_positive(options, "maxRecordsPerPartition"),
+        max_tasks=_positive(options, "maxTasks"),
+    )
+
+
+def _duration(options: Mapping[str, str], name: str, default: float) -> float:
+    """Seconds of a duration as Spark writes it, such as 15m or 500ms; milliseconds without a unit."""
+    value = options.get(name)
+    if value is None:
+        return default
+    found = re.fullmatch(r"(\d+) ?([a-z]*)", value.lower())
+    if found is None or found[2] not in _SECONDS:
+        raise ConfigurationError(f"{name} must be a duration such as 15m, 30s or 500ms, not {value!r}")
+    return int(found[1]) * _SECONDS[found[2]]
+
+
+def _spelt(given: Mapping[str, str], query: str, without_effect: tuple[str, ...]) -> dict[str, str]:
     """The options by the names of this file; unknown and refused ones raise, those without effect are dropped."""
     options = {}
     for name, value in given.items():
@@ -194,8 +258,8 @@ def _spelt(given: Mapping[str, str]) -> dict[str, str]:
             hint = f"did you mean {_SPELLING[close[0]]}?" if close else f"there are {', '.join(_KNOWN)}"
             raise ConfigurationError(f"format ottla knows no option {name}: {hint}")
         name = _SPELLING[lower]
-        if name in _WITHOUT_EFFECT or name in _CLIENT_WITHOUT_EFFECT:
-            log.warning("option has no effect on a batch query of format ottla", extra={"option": name, "value": value})
+        if name in _WITHOUT_EFFECT or name in _CLIENT_WITHOUT_EFFECT or name in without_effect:
+            log.warning(f"option has no effect on a {query} of format ottla", extra={"option": name, "value": value})
         else:
             options[name] = value.strip()
     return options
@@ -222,7 +286,7 @@ def _client(options: Mapping[str, str]) -> ClientConfig:
     return config
 
 
-def _source(options: Mapping[str, str]) -> tuple[str, ...] | frozenset[TopicPartition] | str:
+def _source(options: Mapping[str, str]) -> Source:
     name = _only(options, _SOURCES)
     if name is None:
         raise ConfigurationError(f"one of the options {', '.join(_SOURCES)} must say what to read")
@@ -243,7 +307,7 @@ def _source(options: Mapping[str, str]) -> tuple[str, ...] | frozenset[TopicPart
     return value
 
 
-def _limit(options: Mapping[str, str], names: tuple[str, str, str], default: int, impossible: str) -> Limit:
+def _limit(options: Mapping[str, str], names: tuple[str, str, str], default: int, impossible: str | None) -> Limit:
     """The start or the end; ``impossible`` is the word that makes no sense for it."""
     offsets, timestamp, by_timestamp = names
     words = {"earliest": EARLIEST, "latest": LATEST}
@@ -263,7 +327,7 @@ def _limit(options: Mapping[str, str], names: tuple[str, str, str], default: int
         return Limit(offsets, words[word])
     places = parse_places(value, offsets)
     for (topic, partition), place in places.items():
-        if place == words[impossible]:
+        if impossible is not None and place == words[impossible]:
             raise ConfigurationError(
                 f"{offsets} for {topic}-{partition} cannot be {place} ({impossible}) in a batch query"
             )

@@ -10,7 +10,7 @@ Rules:
 import logging
 import os
 import re
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 
@@ -26,7 +26,7 @@ from ottla.sdk.drivers.blocking import BlockingClient
 from ottla.sdk.options import Options, announced_name
 from ottla.spark.arrow import arrow_batches
 from ottla.spark.offsets import Client, OffsetRange, TopicPartition, plan, resolve
-from ottla.spark.options import ClientConfig, ReadOptions
+from ottla.spark.options import ClientConfig, ReadOptions, Source
 
 log = logging.getLogger("ottla.spark")
 
@@ -56,11 +56,11 @@ class BatchReader(DataSourceReader):
             BrokerUnreachable, TimeoutExpired: the brokers do not answer.
         """
         options = self.options
-        config = _found(options.client)
-        with _client(config) as client:
+        config = found(options.client)
+        with client_of(config) as client:
             ranges = resolve(
                 client,
-                _partitions_of(client, options.source),
+                places_of(topics_of(client, options.source), options.source),
                 options.starting,
                 options.ending,
                 latest_if_no_record=options.latest_if_no_record,
@@ -78,18 +78,24 @@ class BatchReader(DataSourceReader):
             BrokerUnreachable, TimeoutExpired: the brokers do not answer.
         """
         assert isinstance(partition, Task)  # Spark hands back what `partitions` gave
-        if not partition.ranges:
-            return
-        options = self.options
-        with (
-            _client(partition.client) as client,
-            closing(_fetch_all(client, partition.ranges, options)) as fetched,
-        ):
-            yield from arrow_batches(fetched, include_headers=options.include_headers)
+        return read_task(partition, self.options)
+
+
+def read_task(task: Task, options: ReadOptions) -> Iterator[pa.RecordBatch]:
+    """The rows of a task.
+
+    Raises:
+        DataLoss: records were deleted since the query was planned.
+        BrokerUnreachable, TimeoutExpired: the brokers do not answer.
+    """
+    if not task.ranges:
+        return
+    with client_of(task.client) as client, closing(_fetch_all(client, task.ranges, options)) as fetched:
+        yield from arrow_batches(fetched, include_headers=options.include_headers)
 
 
 @contextmanager
-def _client(config: ClientConfig) -> Iterator[BlockingClient]:
+def client_of(config: ClientConfig) -> Iterator[BlockingClient]:
     """The client of this process; one that failed is closed, so that the next task starts afresh."""
     key = (os.getpid(), config)
     if key not in _clients:
@@ -103,7 +109,7 @@ def _client(config: ClientConfig) -> Iterator[BlockingClient]:
         raise
 
 
-def _found(config: ClientConfig) -> ClientConfig:
+def found(config: ClientConfig) -> ClientConfig:
     """``config`` with the addresses that ``zeroconf://`` stands for: tasks need not find the brokers again."""
     announced, name = announced_name(config.bootstrap)
     if not announced:
@@ -112,30 +118,40 @@ def _found(config: ClientConfig) -> ClientConfig:
     return replace(config, bootstrap=",".join(addresses))
 
 
-def _partitions_of(client: Client, source: tuple[str, ...] | frozenset[TopicPartition] | str) -> set[TopicPartition]:
-    """The partitions that the query reads.
+def topics_of(client: Client, source: Source, *, missing: bool = False) -> dict[str, tuple[str, int]]:
+    """The topics that a query reads, each with its id as text and the number of its partitions.
+
+    Args:
+        missing: topics may be gone, or not be there yet.
 
     Raises:
-        ConfigurationError: a topic or partition does not exist, or the pattern matches no topic.
+        ConfigurationError: a topic does not exist, or the pattern matches none.
     """
     if isinstance(source, str):
-        topics: tuple[str, ...] = tuple(name for name in client.topics() if re.fullmatch(source, name))
-        if not topics:
+        topics = {name: each for name, each in client.topic_ids(None).items() if re.fullmatch(source, name)}
+        if not topics and not missing:
             raise ConfigurationError(f"subscribePattern {source!r} matches no topic")
-    elif isinstance(source, frozenset):
-        topics = tuple(sorted({topic for topic, _ in source}))
-    else:
-        topics = source
-    try:
-        counts = client.partitions(topics)
-    except UnknownTopicOrPartition as error:
-        raise ConfigurationError(f"a topic to read does not exist: {error}") from error
+        return topics
+    names = sorted({topic for topic, _ in source}) if isinstance(source, frozenset) else source
+    topics = client.topic_ids(names)
+    if not missing and (unknown := [name for name in names if name not in topics]):
+        raise ConfigurationError(f"a topic to read does not exist: {', '.join(unknown)}")
+    return topics
+
+
+def places_of(topics: Mapping[str, tuple[str, int]], source: Source, *, missing: bool = False) -> set[TopicPartition]:
+    """The partitions that a query reads.
+
+    Raises:
+        ConfigurationError: a partition does not exist, unless some may be ``missing``.
+    """
+    there = {(topic, partition) for topic, (_, count) in topics.items() for partition in range(count)}
     if not isinstance(source, frozenset):
-        return {(topic, partition) for topic in topics for partition in range(counts[topic])}
-    for topic, partition in sorted(source):
-        if partition >= counts[topic]:
-            raise ConfigurationError(f"assign names {topic}-{partition}, and {topic} has {counts[topic]} partitions")
-    return set(source)
+        return there
+    for topic, partition in sorted(source - there):
+        if not missing:
+            raise ConfigurationError(f"assign names {topic}-{partition}, and {topic} has {topics[topic][1]} partitions")
+    return set(source & there)
 
 
 def _fetch_all(

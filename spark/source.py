@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from ottla.spark.reader import BatchReader
+    from ottla.spark.stream import StreamReader
 
 
 class DefaultSource(DataSource):
@@ -32,28 +33,42 @@ class DefaultSource(DataSource):
         from ottla.spark.arrow import spark_schema
         from ottla.spark.options import ReadOptions
 
-        return spark_schema(ReadOptions.parse(self.options).include_headers)
+        return spark_schema(ReadOptions.parse_any(self.options).include_headers)
 
     def reader(self, schema: "StructType") -> "BatchReader":
         """
         Raises:
             ConfigurationError: the user gave columns of their own, or see `ReadOptions.parse`.
         """
-        from ottla.spark.arrow import spark_schema
         from ottla.spark.options import ReadOptions
         from ottla.spark.reader import BatchReader
 
         options = ReadOptions.parse(self.options)
-        fixed = spark_schema(options.include_headers)
-        if schema != fixed:
-            raise ConfigurationError(f"format ottla has fixed columns ({fixed.simpleString()}): leave out .schema(…)")
+        _check_columns(schema, options.include_headers)
         return BatchReader(options)
 
-    def streamReader(self, schema: "StructType") -> NoReturn:
-        raise ConfigurationError("format ottla cannot read streams yet: use spark.read")
+    def streamReader(self, schema: "StructType") -> "StreamReader":
+        """
+        Raises:
+            ConfigurationError: the user gave columns of their own, or see `StreamOptions.parse`.
+        """
+        from ottla.spark.options import StreamOptions
+        from ottla.spark.stream import StreamReader
+
+        options = StreamOptions.parse(self.options)
+        _check_columns(schema, options.read.include_headers)
+        return StreamReader(options)
 
     def writer(self, schema: "StructType", overwrite: bool) -> NoReturn:
         raise ConfigurationError("format ottla cannot write yet")
 
     def streamWriter(self, schema: "StructType", overwrite: bool) -> NoReturn:
         raise ConfigurationError("format ottla cannot write yet")
+
+
+def _check_columns(schema: "StructType", include_headers: bool) -> None:
+    from ottla.spark.arrow import spark_schema
+
+    fixed = spark_schema(include_headers)
+    if schema != fixed:
+        raise ConfigurationError(f"format ottla has fixed columns ({fixed.simpleString()}): leave out .schema(…)")

@@ -5,6 +5,7 @@ offsets stands on the fetcher's places, and is imported by itself: `ottla.sdk.ca
 """
 
 from ottla.sdk.calls.groups import (
+    commit_offsets,
     committed,
     delete_groups,
     delete_offsets,
@@ -21,6 +22,7 @@ from ottla.sdk.calls.topics import (
     delete_topic,
     describe_topic,
     list_topics,
+    topic_ids,
 )
 from ottla.sdk.calls.transactions import (
     abort_hanging_transaction,
@@ -35,6 +37,7 @@ __all__ = [
     "How",
     "abort_hanging_transaction",
     "brokers",
+    "commit_offsets",
     "committed",
     "create_partitions",
     "create_topic",
@@ -56,4 +59,5 @@ __all__ = [
     "list_transactions",
     "offsets",
     "offsets_before",
+    "topic_ids",
 ]

@@ -343,6 +343,15 @@ def committing(task: Task[Any], group: str, offsets: Mapping[TopicPartition, int
     _raise_failed(f"committing offsets of group {group!r}", len(offsets), answer)
 
 
+def commit_offsets(core: ClientCore, group: str, offsets: Mapping[TopicPartition, int], now: float) -> Outcome[None]:
+    """See `committing`."""
+
+    def work(task: Task[None]) -> Steps[None]:
+        return (yield from committing(task, group, offsets))
+
+    return Task(core, f"committing offsets of group {group!r}", now, work).outcome
+
+
 _JOINED = (UnknownMemberId, IllegalGeneration, RebalanceInProgress)
 """What the coordinator answers to a client that is no member, where there are some."""
 

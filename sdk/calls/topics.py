@@ -190,6 +190,30 @@ def list_topics(core: ClientCore, now: float) -> Outcome[list[str]]:
     return Task(core, "listing topics", now, work).outcome
 
 
+def topic_ids(core: ClientCore, names: Sequence[str] | None, now: float) -> Outcome[dict[str, tuple[str, int]]]:
+    """The id of each topic as text, empty where brokers have none, and how many partitions it has.
+
+    Args:
+        names: those to be looked up, of which the ones that do not exist are left out; ``None``: all but internal ones.
+    """
+
+    def work(task: Task[dict[str, tuple[str, int]]]) -> Steps[dict[str, tuple[str, int]]]:
+        while True:
+            answer = yield from task.ask_cluster(names)
+            known = [each for each in answer.topics if each.error_code != UnknownTopicOrPartition.code]
+            failed = [broker_error(each.error_code, each.name or "") for each in known if each.error_code]
+            if names is None or not failed:
+                break
+            yield from task.pause(failed[0])
+        return {
+            each.name or "": (str(each.topic_id) if each.topic_id.int else "", len(each.partitions))
+            for each in known
+            if each.error_code == 0 and not (names is None and each.is_internal)
+        }
+
+    return Task(core, "describing topics", now, work).outcome
+
+
 def describe_topic(core: ClientCore, name: str, now: float) -> Outcome[TopicDescription]:
     """A topic as it is now, with the part of its configuration that was set for it."""
     resource = DescribeConfigsResource(resource_type=_TOPIC, resource_name=name, configuration_keys=None)

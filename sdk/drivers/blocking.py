@@ -82,6 +82,19 @@ class BlockingClient(SelectorStepper):
         """
         return {name: len(self._topic(name).partitions) for name in topics}
 
+    def topic_ids(self, names: Sequence[str] | None) -> dict[str, tuple[str, int]]:
+        """See `ottla.sdk.calls.topic_ids`."""
+        return self._call(lambda now: calls.topic_ids(self.core, names, now))
+
+    def commit(self, group: str, offsets: Mapping[TopicPartition, int]) -> None:
+        """Have ``offsets`` stand as those of a group without members.
+
+        Raises:
+            NonEmptyGroup: it has members.
+            PartialFailure, BrokerError: of partitions.
+        """
+        self._call(lambda now: calls.commit_offsets(self.core, group, offsets, now))
+
     def _topic(self, name: str) -> Topic:
         return self._call(lambda now: self.core.metadata.topic(name, now, fresh=True))
 

@@ -30,11 +30,8 @@ class Logs:
     open: int = 0
     asked: list[int] = field(default_factory=list)
 
-    def topics(self) -> Sequence[str]:
-        return sorted({topic for topic, _ in self.extent})
-
-    def partitions(self, topics: Sequence[str]) -> Mapping[str, int]:
-        return {topic: sum(name == topic for name, _ in self.extent) for topic in topics}
+    def topic_ids(self, names: Sequence[str] | None) -> dict[str, tuple[str, int]]:
+        return {topic: ("", sum(name == topic for name, _ in self.extent)) for topic in names or ()}
 
     def offsets(
         self, wanted: Mapping[TopicPartition, int], *, isolation: int = READ_UNCOMMITTED

@@ -1,0 +1,280 @@
+"""Structured streaming on brokerlite: what a query has read, through restarts and whatever happens to its topics."""
+
+import json
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from pyspark.errors import StreamingQueryException
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows, ReadMinRows
+
+from ottla.errors import ConfigurationError, DataLoss
+from ottla.spark import stream
+from ottla.spark.options import StreamOptions
+from ottla.spark.stream import StreamReader
+from ottla.testing import Broker
+from tests.interop.peers import create_topic
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+
+SECONDS = 60
+
+
+def write(broker: Broker, *values: str, topic: str = "t", partition: int = 0) -> None:
+    from confluent_kafka import Producer
+
+    producer = Producer({"bootstrap.servers": broker.bootstrap})
+    for value in values:
+        producer.produce(topic, value, partition=partition)
+    assert producer.flush(20) == 0
+
+
+class Query:
+    """A query that keeps what it reads in a list, by batches; it is run until it has read all that there is."""
+
+    def __init__(self, spark: "SparkSession", broker: Broker, folder: Path, **options: Any) -> None:
+        self.spark, self.folder = spark, folder
+        self.options = {"kafka.bootstrap.servers": broker.bootstrap, "subscribe": "t"} | options
+        self.batches: list[list[str]] = []
+        self.fails = 0
+
+    def run(self, **options: Any) -> "StreamingQuery":
+        """Until nothing is left that was there at its beginning."""
+        source = self.spark.readStream.format("ottla").options(**self.options | options).load()
+        writer = source.writeStream.foreachBatch(self._take).option("checkpointLocation", str(self.folder))
+        query = writer.trigger(availableNow=True).start()
+        try:
+            assert query.awaitTermination(SECONDS), "it does not end"
+        finally:
+            query.stop()
+        return query
+
+    def _take(self, frame: "DataFrame", batch: int) -> None:
+        values = sorted(row.value.decode() for row in frame.select("value").collect())
+        if self.fails:
+            self.fails -= 1
+            raise RuntimeError("the sink fails")
+        self.batches.append(values)
+
+    @property
+    def values(self) -> list[str]:
+        return [value for batch in self.batches for value in batch]
+
+
+@pytest.fixture
+def query(spark: "SparkSession", ottla_broker: Broker, tmp_path: Path) -> Query:
+    ottla_broker.create_topic("t", partitions=2)
+    return Query(spark, ottla_broker, tmp_path / "checkpoint", startingOffsets="earliest")
+
+
+@pytest.mark.slow
+def test_each_record_is_read_once_through_restarts(query: Query, ottla_broker: Broker) -> None:
+    write(ottla_broker, "a", "b")
+    query.run()
+    write(ottla_broker, "c", partition=1)
+    query.run()
+    query.run()
+    assert query.values == ["a", "b", "c"]
+
+
+@pytest.mark.slow
+def test_a_first_batch_that_fails_is_read_again_from_where_it_began(query: Query, ottla_broker: Broker) -> None:
+    # "latest" is asked for again after the restart, and is behind these records by then.
+    query.run(startingOffsets="latest")
+    query.batches.clear()
+    write(ottla_broker, "a", "b")
+    query.fails = 1
+    with pytest.raises(StreamingQueryException, match="the sink fails"):
+        query.run(startingOffsets="latest")
+    query.run(startingOffsets="latest")
+    assert query.values == ["a", "b"]
+
+
+@pytest.mark.slow
+def test_a_limit_makes_several_batches(query: Query, ottla_broker: Broker) -> None:
+    write(ottla_broker, *"abcdefg")
+    write(ottla_broker, "h", partition=1)
+    query.run(maxOffsetsPerTrigger=3)
+    assert sorted(query.values) == list("abcdefgh")
+    assert [len(batch) for batch in query.batches] == [3, 3, 2]
+    assert "h" in query.batches[0], "a small partition is not starved"
+
+
+@pytest.mark.slow
+def test_a_topic_that_grows_is_read_from_the_beginning_of_its_new_partitions(
+    query: Query, ottla_broker: Broker
+) -> None:
+    write(ottla_broker, "a")
+    query.run()
+    grow(ottla_broker, "t", 3)
+    write(ottla_broker, "new", partition=2)
+    query.run()
+    assert query.values == ["a", "new"]
+
+
+@pytest.mark.slow
+def test_topics_that_come_are_read_and_those_that_go_are_loss(query: Query, ottla_broker: Broker) -> None:
+    pattern = {"subscribePattern": "t.*"}
+    del query.options["subscribe"]
+    write(ottla_broker, "a")
+    query.run(**pattern)
+    ottla_broker.create_topic("t2", partitions=1)
+    write(ottla_broker, "b", topic="t2")
+    query.run(**pattern)
+    delete(ottla_broker, "t")
+    write(ottla_broker, "c", topic="t2")
+    with pytest.raises(StreamingQueryException, match="t-0 is gone"):
+        query.run(**pattern)
+    query.run(**pattern, failOnDataLoss=False)
+    assert query.values == ["a", "b", "c"]
+
+
+@pytest.mark.slow
+def test_a_topic_that_is_created_again_is_loss_or_read_anew(query: Query, ottla_broker: Broker) -> None:
+    write(ottla_broker, "a", "b", "c")
+    query.run()
+    delete(ottla_broker, "t")
+    create_topic(ottla_broker.bootstrap, "t", 2)
+    write(ottla_broker, *"ABCDE")
+    with pytest.raises(StreamingQueryException, match="topic t was created again: failOnDataLoss=false"):
+        query.run()
+    query.run(failOnDataLoss=False)
+    assert query.values == [*"abc", *"ABCDE"]
+
+
+@pytest.mark.slow
+def test_a_checkpoint_of_the_jvm_connector_is_gone_on_with(query: Query, ottla_broker: Broker) -> None:
+    write(ottla_broker, *"abcd")
+    query.run()
+    for file in (query.folder / "offsets").iterdir():
+        if file.name.isdigit():
+            *head, _ = file.read_text().splitlines()
+            file.write_text("\n".join([*head, '{"t":{"1":0,"0":2}}']))
+            (file.parent / f".{file.name}.crc").unlink(missing_ok=True)
+    query.batches.clear()
+    query.run()
+    assert query.values == ["c", "d"]
+
+
+@pytest.mark.slow
+def test_a_group_is_told_how_far_the_query_is(query: Query, ottla_broker: Broker) -> None:
+    write(ottla_broker, *"abcd")
+    query.run(groupIdPrefix="mine", maxOffsetsPerTrigger=2)
+    from confluent_kafka import Consumer, TopicPartition
+
+    consumer = Consumer({"bootstrap.servers": ottla_broker.bootstrap, "group.id": "mine"})
+    [place] = consumer.committed([TopicPartition("t", 0)], 20)
+    consumer.close()
+    assert place.offset == 2, "one batch behind, as Spark tells"
+
+
+# -- what Spark asks for ----------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def asked(ottla_broker: Broker) -> "Iterator[Callable[..., StreamReader]]":
+    ottla_broker.create_topic("t", partitions=2)
+
+    def made(**options: Any) -> StreamReader:
+        given = {"kafka.bootstrap.servers": ottla_broker.bootstrap, "subscribe": "t"} | options
+        return StreamReader(StreamOptions.parse({name: str(value) for name, value in given.items()}))
+
+    with polled_at_once():
+        yield made
+
+
+@contextmanager
+def polled_at_once() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(stream, "POLL_SECONDS", 0.0)
+        patch.setattr(stream, "TOPICS_SECONDS", 0.0)
+        yield
+
+
+Asked = Callable[..., StreamReader]
+EVERYTHING = ReadAllAvailable()
+
+
+def test_where_a_query_begins_is_asked_for_twice_and_answered_once(asked: Asked, ottla_broker: Broker) -> None:
+    reader = asked()
+    first = reader.initialOffset()
+    write(ottla_broker, "a")
+    assert reader.initialOffset() == first
+
+
+def test_without_new_records_the_offset_is_the_same_text(asked: Asked, ottla_broker: Broker) -> None:
+    write(ottla_broker, "a")
+    reader = asked(startingOffsets="earliest")
+    start = reader.initialOffset()
+    end = reader.latestOffset(start, EVERYTHING)
+    assert end != start
+    assert json.dumps(reader.latestOffset(end, EVERYTHING)) == json.dumps(end)
+
+
+def test_a_limit_of_an_option_does_not_hold_where_spark_wants_everything(asked: Asked, ottla_broker: Broker) -> None:
+    write(ottla_broker, *"abc")
+    reader = asked(startingOffsets="earliest", maxOffsetsPerTrigger=1)
+    limit, start = reader.getDefaultReadLimit(), reader.initialOffset()
+    assert limit == ReadMaxRows(1)
+    assert reader.latestOffset(start, limit)["t"]["0"] == 1
+    assert reader.latestOffset(start, EVERYTHING)["t"]["0"] == 3
+
+
+def test_a_batch_waits_for_its_least_size_but_not_for_ever(
+    asked: Asked, ottla_broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = [1000.0]
+    monkeypatch.setattr("ottla.spark.stream.time.monotonic", lambda: now[0])
+    reader = asked(startingOffsets="earliest", minOffsetsPerTrigger=3, maxTriggerDelay="10s")
+    limit = reader.getDefaultReadLimit()
+    assert limit == ReadMinRows(3)
+    write(ottla_broker, "a")
+    end = reader.latestOffset(reader.initialOffset(), limit)
+    assert end["t"]["0"] == 1, "the first batch does not wait"
+    write(ottla_broker, "b")
+    assert reader.latestOffset(end, limit) == end
+    now[0] += 11
+    assert reader.latestOffset(end, limit)["t"]["0"] == 2
+
+
+def test_a_log_that_ends_before_what_was_read_is_loss(asked: Asked) -> None:
+    reader = asked(startingOffsets="earliest")
+    before = reader.initialOffset() | {"t": {"0": 7, "1": 0}}
+    with pytest.raises(DataLoss, match="t-0 was read up to 7, and ends at 0: failOnDataLoss=false"):
+        reader.latestOffset(before, EVERYTHING)
+    reader = asked(startingOffsets="earliest", failOnDataLoss="false")
+    end = reader.latestOffset(before, EVERYTHING)
+    assert end["t"]["0"] == 0
+    assert reader.partitions(before, end) == []
+
+
+def test_a_stream_has_no_end(asked: Asked) -> None:
+    with pytest.raises(ConfigurationError, match="endingOffsets is for batch queries"):
+        asked(endingOffsets="latest")
+
+
+@pytest.mark.parametrize(("text", "seconds"), [("15m", 900), ("500ms", 0.5), ("2 h", 7200), ("1500", 1.5)])
+def test_durations_are_as_spark_writes_them(asked: Asked, text: str, seconds: float) -> None:
+    assert asked(maxTriggerDelay=text).options.longest_wait == seconds
+
+
+def test_a_duration_that_is_none_is_refused(asked: Asked) -> None:
+    with pytest.raises(ConfigurationError, match="maxTriggerDelay must be a duration such as"):
+        asked(maxTriggerDelay="soon")
+
+
+def grow(broker: Broker, topic: str, total: int) -> None:
+    from confluent_kafka.admin import AdminClient, NewPartitions
+
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap})
+    admin.create_partitions([NewPartitions(topic, total)])[topic].result(20)
+
+
+def delete(broker: Broker, topic: str) -> None:
+    from confluent_kafka.admin import AdminClient
+
+    AdminClient({"bootstrap.servers": broker.bootstrap}).delete_topics([topic])[topic].result(20)

@@ -1,0 +1,82 @@
+"""The ends of micro-batches: what is kept in checkpoints, and what is read between two of them."""
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ottla.errors import ConfigurationError
+from ottla.spark.offsets import OffsetRange
+from ottla.spark.stream_offsets import Positions, StreamOffset, limited
+
+PLACES = st.tuples(st.sampled_from(["a", "b"]), st.integers(0, 11))
+
+
+def ranges(start: StreamOffset, end: StreamOffset) -> list[tuple[str, int, int, int]]:
+    return [(each.topic, each.partition, each.start, each.end) for each in start.until(end)]
+
+
+@given(st.dictionaries(PLACES, st.integers(0, 99)), st.permutations(range(12)))
+def test_the_json_is_the_same_in_whatever_order_partitions_come(positions: Positions, order: list[int]) -> None:
+    other = dict(sorted(positions.items(), key=lambda item: order[item[0][1]]))
+    text = json.dumps(StreamOffset(positions, {"b": "1", "a": "2"}, positions).json())
+    assert text == json.dumps(StreamOffset(other, {"a": "2", "b": "1"}, other).json())
+    assert StreamOffset.parse(json.loads(text)) == StreamOffset(positions, {"a": "2", "b": "1"}, positions)
+
+
+def test_partitions_are_in_the_order_of_their_numbers() -> None:
+    text = json.dumps(StreamOffset({("t", 10): 1, ("t", 9): 2}).json())
+    assert text == '{"t": {"9": 2, "10": 1}}'
+
+
+def test_an_offset_of_the_jvm_connector_is_understood() -> None:
+    assert StreamOffset.parse({"t": {"0": 23, "1": 0}}) == StreamOffset({("t", 0): 23, ("t", 1): 0})
+
+
+@pytest.mark.parametrize("wrong", [{"t": 5}, {"t": {"x": 1}}, {"t": {"0": "1"}}, {"t": {"0": -1}}, {"$": 3}])
+def test_an_offset_of_another_source_is_refused_with_what_to_do(wrong: dict[str, Any]) -> None:
+    with pytest.raises(ConfigurationError, match="another checkpointLocation"):
+        StreamOffset.parse(wrong)
+
+
+def test_a_batch_reads_from_one_end_to_the_other() -> None:
+    start, end = StreamOffset({("t", 0): 5, ("t", 1): 7}), StreamOffset({("t", 0): 9, ("t", 1): 7})
+    assert start.until(end) == [OffsetRange("t", 0, 5, 9)]
+
+
+def test_the_first_batch_begins_where_its_end_says_not_where_latest_is_by_now() -> None:
+    end = StreamOffset({("t", 0): 9}, start={("t", 0): 5})
+    again = StreamOffset({("t", 0): 12}, start={("t", 0): 12})
+    assert ranges(again, end) == [("t", 0, 5, 9)]
+
+
+def test_a_new_partition_is_read_from_its_beginning() -> None:
+    assert ranges(StreamOffset({("t", 0): 5}), StreamOffset({("t", 0): 5, ("t", 1): 3})) == [("t", 1, 0, 3)]
+
+
+def test_a_topic_that_was_created_again_is_read_from_its_beginning() -> None:
+    start, end = StreamOffset({("t", 0): 5}, {"t": "one"}), StreamOffset({("t", 0): 3}, {"t": "other"})
+    assert ranges(start, end) == [("t", 0, 0, 3)]
+
+
+def test_a_partition_that_was_cut_off_is_not_read_backwards() -> None:
+    assert ranges(StreamOffset({("t", 0): 5}), StreamOffset({("t", 0): 3})) == []
+
+
+@given(st.dictionaries(PLACES, st.integers(0, 10_000), min_size=1), st.integers(1, 20_000))
+def test_a_limit_is_shared_in_proportion_and_starves_nobody(ends: Positions, most: int) -> None:
+    start = {place: end // 3 for place, end in ends.items()}
+    lags = {place: ends[place] - start[place] for place in ends}
+    got = {place: end - start[place] for place, end in limited(start, ends, most).items()}
+    waiting = [place for place, lag in lags.items() if lag]
+    assert sum(got.values()) == min(sum(lags.values()), max(most, len(waiting)))
+    assert all(1 <= got[place] <= lags[place] for place in waiting)
+    for one in waiting:
+        for other in waiting:
+            assert lags[one] < lags[other] or got[one] >= got[other]
+
+
+def test_a_limit_leaves_a_partition_alone_that_ends_before_it_was_read_to() -> None:
+    assert limited({("t", 0): 9, ("t", 1): 0}, {("t", 0): 4, ("t", 1): 50}, 10) == {("t", 0): 4, ("t", 1): 10}
