@@ -94,7 +94,7 @@ class ClientBatch(Numbered):
         if result.error_code:
             self.unstored.append((part, result.doubtful))
             self.owner.failed(self, result, now)
-        elif self.in_place and part.whole is not None:
+        elif self.in_place and len(part.records) == self.count:
             self.offset = result.offset
         if self.open_parts == 0:
             self.owner.finished(self, now)

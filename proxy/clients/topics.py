@@ -62,7 +62,7 @@ class Topics:
         """Metadata has come: go on with what waited for it."""
         pinned = self.pins
         for topic in metadata.topics:
-            if topic.name in pinned:
+            if topic.name in pinned and topic.name in self._cluster.topics:  # it may be gone since another's time
                 self.ways(topic.name)
         for name in [name for name in self._waiting if self._cluster.is_described(name)]:
             for each in self._waiting.pop(name):

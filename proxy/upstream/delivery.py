@@ -207,7 +207,8 @@ class Delivery:
         if producer.stopped and not self._is_late(producer, stream):
             self._rest_if_idle(producer, stream)
             return
-        node = self._cluster.leader(stream.topic, stream.partition)
+        known = self._cluster.is_described(stream.topic)
+        node = self._cluster.leader(stream.topic, stream.partition) if known else NO_LEADER
         if node == NO_LEADER or node not in self._cluster.nodes:
             stream.pause()
             self._try_later(producer, stream, now)
@@ -232,6 +233,8 @@ class Delivery:
         """Whether nothing is left under way for another topic of the same name, which was deleted."""
         known = self._cluster.topics.get(stream.topic)
         if known is None or known.topic_id is stream.topic_id or known.topic_id == stream.topic_id:
+            return True
+        if not self._cluster.is_described(stream.topic):  # told without its id, to a proxy that was started again
             return True
         if stream.in_flight:
             stream.broken = True  # until that is answered
@@ -291,7 +294,9 @@ class Delivery:
         limit = now - self._config.delivery_timeout
         for stream, part in list(first_parts(self._busy)):
             if part.since <= limit or self._cluster.is_gone(stream.topic, stream.partition, now):
-                producer = self._busy[stream]
+                producer = self._busy.get(stream)
+                if producer is None:  # it was withdrawn with another's
+                    continue
                 self._give_back_the_expired(producer, stream, now)
                 self._go_on(producer, stream, now)
 
@@ -510,6 +515,8 @@ class Delivery:
         self, producer: Producer, stream: Stream, batch: Batch, answer: PartitionProduceResponse, now: float
     ) -> None:
         """Act on upstream's answer to a batch."""
+        if batch.over:  # by now its producer id may be another's, of whom the journal must not say this
+            return
         settled = stream.answered(batch, answer.error_code, answer.base_offset, answer.error_message)
         self._settle(producer, stream, settled, now)
         self._go_on(producer, stream, now)
