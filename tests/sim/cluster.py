@@ -414,6 +414,16 @@ class ModelCluster:
             self.logs[topic, index] = PartitionLog(strict=self._strict)
         self.announce()
 
+    def grow(self, topic: str, more: int) -> None:
+        """Give a topic so many more partitions."""
+        first = self._counts[topic]
+        self._counts[topic] += more
+        able = [each.number for each in self.nodes.values() if each.healthy and each.number not in self._fenced]
+        for index in range(first, first + more):
+            self.leaders[topic, index] = Leadership(self._chance.choice(able) if able else -1, 0)
+            self.logs[topic, index] = PartitionLog(strict=self._strict)
+        self.announce()
+
     def _made(self, topic: CreatableTopic) -> CreatableTopicResult:
         code = TopicAlreadyExists.code if topic.name in self.ids else 0
         self.create(topic.name, topic.num_partitions)

@@ -70,7 +70,8 @@ class _Batch:
     def data(self, producer_id: int) -> bytes:
         builder = BatchBuilder()
         for sent in self.records:
-            builder.append(1_700_000_000_000 + sent.number, sent.key, sent.value)
+            value, headers = (sent.value, ()) if self.damaged else sent.content
+            builder.append(sent.timestamp, sent.key, value, headers)
         data = builder.build(producer_id=producer_id, producer_epoch=self.epoch, base_sequence=self.sequence)
         if not self.damaged:
             return data
@@ -120,6 +121,7 @@ class JavaLike(SimulatedProcess):
         self.ledger, self.chance, self.topics, self.nodes = ledger, chance, topics, nodes
         self.count, self.pause, self.keys = count, seconds / count, keys
         self.batch_size = chance.choice((1, 3, 10))
+        self._alike = Random(f"{name} {count} {seconds} alike").random() < 0.5
         self._damage = Random(f"{name} {count} {seconds} {self.batch_size} damage")
         self.producer_id = -1
         self.epoch = 0
@@ -145,7 +147,7 @@ class JavaLike(SimulatedProcess):
             key = b"k%d" % self.chance.randrange(self.keys) if self.chance.random() < 0.95 else None
             place = topic, crc32(key or b"%d" % self.chance.randrange(99)) % self.topics[topic]
             value = b"%s-%d" % (self.name.encode(), self._number)
-            sent = self.ledger.add(Sent(value, key, *place, self.name, self._number, once=True))
+            sent = self.ledger.add(Sent(value, key, *place, self.name, self._number, True, self._alike))
             fresh = self._partitions[place].fresh
             if not fresh or len(fresh[-1].records) >= self.batch_size:
                 fresh.append(_Batch(place, [], damaged=self._damage.random() < DAMAGED))
@@ -276,17 +278,17 @@ class JavaLike(SimulatedProcess):
                 self.producer_id, self.epoch = answer.producer_id, answer.producer_epoch
         else:
             _, produced = frames.parse_response(ProduceResponse, PRODUCE, frame)
-            code = produced.responses[0].partition_responses[0].error_code
+            told = produced.responses[0].partition_responses[0]
             for batch in batches:
-                self._judge(batch, code)
+                self._judge(batch, told.error_code, told.base_offset)
 
     # -- outcomes
 
-    def _judge(self, batch: _Batch, code: int) -> None:
+    def _judge(self, batch: _Batch, code: int, offset: int) -> None:
         partition = self._partitions[batch.place]
         if code in (0, DuplicateSequenceNumber.code):
-            for sent in batch.records:
-                sent.acknowledged = True
+            for index, sent in enumerate(batch.records):
+                sent.acknowledged, sent.offset = True, offset + index if offset >= 0 else -1
             partition.acknowledged = max(partition.acknowledged, batch.sequence + len(batch.records) - 1)
             partition.numbered.remove(batch)
         elif code == ProducerFenced.code:

@@ -1,10 +1,10 @@
 """What clients of the proxy have sent and were told, and what must be left of it in the cluster's logs."""
 
-from collections import Counter
+from collections import Counter, defaultdict
 from dataclasses import dataclass, field
 
 from ottla.codec.partitioners import murmur2_partition
-from ottla.codec.records import parse_batch
+from ottla.codec.records import Record, parse_batch
 from tests.sim.cluster import ModelCluster
 from tests.sim.data import Place
 from tests.sim.log import PartitionLog
@@ -17,6 +17,10 @@ ORDER = "records of a key are stored in another order than they were sent"
 FALSE = "a record is stored that was refused for good"
 FENCED = "a producer is fenced"
 UNKNOWN = "a record is stored that nobody sent"
+OFFSET = "a producer was told another offset than its record has"
+TIME = 1_700_000_000_000
+ALIKE = b"as any other"
+"""The value of records that differ in a header only."""
 
 
 @dataclass(slots=True, eq=False)
@@ -24,7 +28,10 @@ class Sent:
     """A record.
 
     Attributes:
+        value: names it, whether that is its value on the wire or stands in a header.
         number: counts what its producer sends.
+        alike: it differs from others of its key in nothing but a header.
+        offset: that its producer was told, if any.
         once: its producer is idempotent.
         acknowledged: its producer was told that it is stored.
         error: or why it is not.
@@ -37,8 +44,24 @@ class Sent:
     producer: str
     number: int
     once: bool
+    alike: bool = False
     acknowledged: bool = False
+    offset: int = -1
     error: str = ""
+
+    @property
+    def timestamp(self) -> int:
+        return TIME if self.alike else TIME + self.number
+
+    @property
+    def content(self) -> tuple[bytes, tuple[tuple[str, bytes], ...]]:
+        """Its value on the wire, and its headers."""
+        return (ALIKE, (("name", self.value),)) if self.alike else (self.value, ())
+
+
+def _name(record: Record) -> bytes:
+    """The `Sent.value` of a record."""
+    return bytes((record.headers[0][1] if record.headers else record.value) or b"")
 
 
 @dataclass(slots=True)
@@ -66,24 +89,27 @@ class Ledger:
         """
         if self.fenced and not fences:
             raise Violation(FENCED, ", ".join(self.fenced))
-        stored: set[bytes] = set()
+        stored: defaultdict[bytes, set[int]] = defaultdict(set)
         for place, log in self.cluster.logs.items():
             former = self.cluster.buried.get(place, [])
             for each in (*former, log):
-                stored |= self._check_log(place, each, ordered=by_id or not former)
+                for value, offset in self._check_log(place, each, ordered=by_id or not former).items():
+                    stored[value].add(offset)
         for sent in self.sent.values():
             if sent.acknowledged and sent.value not in stored:
                 raise Violation(LOST, f"{sent.value.decode()} of {sent.producer}")
+            if sent.once and sent.offset >= 0 and sent.offset not in stored[sent.value]:
+                raise Violation(OFFSET, f"{sent.value.decode()}: {sent.offset}, it has {stored[sent.value]}")
 
-    def _check_log(self, place: Place, log: PartitionLog, *, ordered: bool) -> set[bytes]:
-        """The values in a log."""
+    def _check_log(self, place: Place, log: PartitionLog, *, ordered: bool) -> dict[bytes, int]:
+        """The records in a log, by name, with their offsets."""
         values: dict[bytes, int] = {}
         order: dict[tuple[str, bytes | None], int] = {}
         for stored in log.batches:
             if stored.end > log.high_watermark or stored.commits is not None:
                 continue
             for record in parse_batch(stored.data).records():
-                value = bytes(record.value or b"")
+                value = _name(record)
                 sent = self.sent.get(value)
                 where = f"{value.decode()} in {place[0]}-{place[1]} at {record.offset}"
                 if sent is None:
@@ -100,7 +126,7 @@ class Ledger:
                 if ordered and order.get(of, -1) > sent.number:
                     raise Violation(ORDER, f"{where} behind number {order[of]}")
                 order[of] = sent.number
-        return set(values)
+        return values
 
     def _check_place(self, sent: Sent, place: Place, where: str) -> None:
         wanted = sent.partition

@@ -1,14 +1,19 @@
 """The proxy, broken on purpose; see `tests.sim.mutations`. Most leave out one of its rules about sequences."""
 
+from itertools import count
 from typing import Any
 from uuid import UUID
 
+from ottla.codec.wire import NO_UUID
 from ottla.errors import BY_CODE, NotLeaderOrFollower
+from ottla.proxy.clients import batches, rewriter
 from ottla.proxy.clients.batches import ClientBatch
 from ottla.proxy.clients.rewriter import Rewriter
+from ottla.proxy.clients.topics import Topics
 from ottla.proxy.clients.windows import Outcome, Window
 from ottla.proxy.core import ProxyCore
 from ottla.proxy.events import Store
+from ottla.proxy.journal import restored as journal
 from ottla.proxy.journal.journal import Journal
 from ottla.proxy.upstream import delivery, streams
 from ottla.proxy.upstream.batches import Batch, Part
@@ -225,3 +230,57 @@ _mutation("what was numbered before a restart is numbered anew", (Stream, "resum
 _mutation("a window is not noted", (Journal, "window", _nothing))
 _mutation("a stream is not noted", (Journal, "stream", _nothing))
 _mutation("records of refused batches are forgotten by a restart", (Window, "refused_records", lambda _: _no_records))
+
+
+# -- what somebody broke who had not seen these tests ------------------------------------------------------------------
+
+
+def _counted_from_the_last(restored: Any) -> Any:
+    def broken(self: Rewriter, producer: Any, place: Any, window: Any, noted: Any, *rest: Any, begun: bool) -> Any:
+        batch = restored(self, producer, place, window, noted, *rest, begun=begun)
+        self._numbers = count(noted.number + 1)
+        return batch
+
+    return broken
+
+
+def _without_its_id(stream: Any) -> Any:
+    def broken(*given: Any) -> Stream:
+        made: Stream = stream(*given)
+        made.topic_id = NO_UUID
+        return made
+
+    return broken
+
+
+def _by_key_and_value(fingerprints: Any) -> Any:
+    return lambda records: [hash((bytes(each.key or b""), bytes(each.value or b""))) for each in records]
+
+
+def _at_its_last_part(settled: Any) -> Any:
+    def broken(self: ClientBatch, part: Any, result: Any, now: float) -> None:
+        if self.in_place and not result.error_code:
+            self.offset = result.offset
+        settled(self, part, result, now)
+
+    return broken
+
+
+_mutation(
+    "batches get numbers again that others have since before a restart",
+    (Rewriter, "restored", _counted_from_the_last),
+    seed=76,
+)
+_mutation("a restart forgets which topic it was", (journal, "_stream", _without_its_id), seed=37)
+_mutation(
+    "records that differ in a header only are taken for one another",
+    (batches, "fingerprints", _by_key_and_value),
+    (rewriter, "fingerprints", _by_key_and_value),
+    seed=23,
+)
+_mutation(
+    "a batch that was sent in halves is told at the offset of one",
+    (ClientBatch, "settled", _at_its_last_part),
+    seed=201,
+)
+_mutation("where keys go is forgotten by a restart", (Topics, "pin", _nothing), seed=51)

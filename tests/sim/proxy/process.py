@@ -3,6 +3,7 @@
 Towards clients it stands where the cluster stands otherwise (`Network.admit`), towards the cluster it is a client.
 """
 
+import logging
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -22,6 +23,7 @@ from tests.sim.clock import Clock
 from tests.sim.history import History
 from tests.sim.network import PORT, Link, Network, Reply
 from tests.sim.process import SimulatedProcess
+from tests.sim.users import Violation
 
 WORK = (0.01, 0.1, 1.0)
 """Seconds that something takes in a thread, at most; one of them for a world."""
@@ -29,6 +31,27 @@ SEGMENT = 4000
 """Bytes, after which the journal is copied to another segment."""
 _SWEEP = 0.02
 """Seconds between two looks for clients that have gone."""
+
+
+BUG = "the proxy logs a bug of its own"
+
+
+class Bugs(logging.Handler):
+    """What the proxy has kept to itself, and logged."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.ERROR)
+        self._found: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if record.exc_info:
+            error = logging.Formatter().formatException(record.exc_info)  # the error itself holds all of a world
+            self._found.append(f"{record.getMessage()}: {error}")
+
+    def check(self) -> None:
+        """Raise `Violation` if there is any."""
+        if self._found:
+            raise Violation(BUG, self._found[0])
 
 
 @dataclass(eq=False)

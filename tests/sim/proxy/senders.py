@@ -8,7 +8,7 @@ from zlib import crc32
 from ottla.errors import OttlaError, ProducerFenced
 from ottla.sdk.produce.core import ProducerCore
 from ottla.sdk.produce.options import ProducerOptions
-from ottla.sdk.produce.records import PendingRecord
+from ottla.sdk.produce.records import PendingRecord, Receipt
 from ottla.sdk.steps import Steps
 from tests.sim.proxy.ledger import Ledger, Sent
 from tests.sim.users import Process, Script
@@ -20,6 +20,7 @@ class Sending:
 
     Attributes:
         keys: how many there are; the client's partitioner hashes them otherwise than the proxy's.
+        alike: its records of a key differ in a header only.
         done: everything has an outcome.
     """
 
@@ -34,6 +35,7 @@ class Sending:
     within: float
     """Seconds in which every record comes to an end."""
     idempotent: bool
+    alike: bool = False
     done: bool = False
     open: int = 0
     errors: list[str] = field(default_factory=list)
@@ -61,16 +63,18 @@ class Sending:
     def _ended(self) -> None:
         self.open -= 1
 
-    def _awaiting(self, sent: Sent, steps: "Steps[object]") -> Script:
+    def _awaiting(self, sent: Sent, steps: "Steps[Receipt]") -> Script:
         try:
-            yield from self.process.perform(steps, f"the receipt of {sent.value.decode()}", within=self.within)
+            receipt = yield from self.process.perform(
+                steps, f"the receipt of {sent.value.decode()}", within=self.within
+            )
         except ProducerFenced as error:
             self.ledger.fenced[sent.producer] += 1
             sent.error = str(error)
         except OttlaError as error:
             sent.error = str(error) or type(error).__name__
         else:
-            sent.acknowledged = True
+            sent.acknowledged, sent.offset = True, receipt.offset
         if sent.error:
             self.errors.append(sent.error)
 
@@ -81,7 +85,7 @@ class Sending:
         key = b"k%d" % self.chance.randrange(self.keys) if self.chance.random() < 0.95 else None
         partition = crc32(key or b"%d" % self.chance.randrange(99)) % self.topics[topic]
         value = b"%s-%d" % (name.encode(), self._number)
-        sent = Sent(value, key, topic, partition, name, self._number, self.idempotent)
+        sent = Sent(value, key, topic, partition, name, self._number, self.idempotent, self.alike)
         self.ledger.add(sent)
-        timestamp = 1_700_000_000_000 + self._number
-        return sent, PendingRecord(topic, value, key, partition, (), timestamp, None)
+        content, headers = sent.content
+        return sent, PendingRecord(topic, content, key, partition, headers, sent.timestamp, None)

@@ -4,11 +4,13 @@ Records of topic ``a`` have keys, and their producers send them to other partiti
 """
 
 from contextlib import nullcontext
+from dataclasses import replace
 from random import Random
 from typing import Any
 
 from ottla.codec.partitioners import murmur2_partition
 from ottla.proxy import threads
+from ottla.proxy.clients import topics
 from ottla.proxy.config import ProxyConfig, parse_rule
 from ottla.proxy.upstream import delivery
 from ottla.sdk.produce.records import PendingRecord
@@ -17,10 +19,10 @@ from tests.sim.data import Place
 from tests.sim.faults import FAULTS, Fault
 from tests.sim.mutations import changed
 from tests.sim.network import Link, Network
-from tests.sim.proxy.process import ProxyProcess
+from tests.sim.proxy.process import Bugs, ProxyProcess
 from tests.sim.proxy.transfer_mutations import MUTATIONS
-from tests.sim.proxy.world import LEFT, REST, STEPS, Upstream, counted
-from tests.sim.run import Result
+from tests.sim.proxy.world import LEFT, REST, STEPS, WAITS, Upstream, counted
+from tests.sim.run import Result, logged_to
 from tests.sim.transfers import Transfers
 from tests.sim.users import Violation
 
@@ -48,6 +50,9 @@ class ProxiedTransfers(Transfers):
     RELEASES = ("2.8", "3.9", "3.9", "4.3", "4.3", "4.3")
     back: Network
     proxy: ProxyProcess
+    bugs: Bugs
+    gentle: bool
+    """Nothing goes wrong but that the proxy is killed, and starts again with its state: no transaction fails for it."""
 
     def _drawn_topics(self) -> dict[str, int]:
         self.shift = self.chance.randrange(MOST_SHIFTED)
@@ -85,6 +90,20 @@ class ProxiedTransfers(Transfers):
         self.back.sent, self.back.delivered = self.upstream.sent, self.upstream.delivered
         return brokers
 
+    def _drawn(self) -> list[Fault]:
+        faults = super()._drawn()
+        self.gentle = Random(f"{self.seed} gentle").random() < 0.25
+        if not self.gentle:
+            return faults
+        self.forgetful, self.proxy.stored = False, []
+        self.proxy.config = replace(self.proxy.config, delivery_timeout=10_000.0)
+        self.cluster.transactions.reluctance = 0.0
+        return [replace(each, kind="restart", seconds=0.1) for each in faults]
+
+    @property
+    def in_peace(self) -> bool:
+        return self.gentle or super().in_peace
+
     def _strike(self, fault: Fault) -> None:
         proxy = self.proxy
         match fault.kind:
@@ -112,12 +131,15 @@ class ProxiedTransfers(Transfers):
 
     def _play(self) -> None:
         step = Random(f"{self.seed} step").choice(STEPS)
+        wait = Random(f"{self.seed} wait").choice(WAITS)
         changes = (
             (delivery, "LONG_REST", lambda _: REST),
+            (topics, "METADATA_WAIT", lambda _: wait),
             (threads, "STEP", lambda _: step),
             *counted(self.features),
         )
-        with changed(*changes):
+        self.bugs = Bugs()
+        with logged_to(self.bugs), changed(*changes):
             self.proxy.start()
             super()._play()
 
@@ -129,6 +151,7 @@ class ProxiedTransfers(Transfers):
         core = self.proxy.core
         if core is None or not core.idle or core.buffered.total or core.buffered.of:
             raise Violation(LEFT, f"{core and core.buffered.total} bytes")
+        self.bugs.check()
 
 
 def play(seed: int, *, told: bool = False, broken: str | None = None) -> Result:

@@ -1,10 +1,11 @@
 """One run: clients of several kinds produce through the real proxy to a model cluster, and much goes wrong.
 
 Promises:
-- What a client was told is stored, is; once, if it is idempotent; in the partition of its key; the records of a key in
-  their order.
+- What a client was told is stored, is, at the offset that it was told, if any; once, if it is idempotent; in the
+  partition of its key; the records of a key in their order.
 - No producer is fenced.
 - Every call ends in time, and in the end the proxy holds nothing.
+- The proxy logs no bug of its own.
 - Upstream at most five batches of a producer to a partition are unsettled, and the first of an epoch travels alone.
 """
 
@@ -12,6 +13,7 @@ import traceback
 from collections import Counter, defaultdict
 from collections.abc import Callable
 from contextlib import nullcontext
+from dataclasses import replace
 from functools import partial
 from random import Random
 from typing import Any
@@ -20,7 +22,7 @@ from ottla.codec.apis.produce import ProduceRequest, ProduceResponse
 from ottla.codec.records import RecordBatch, parse_batch
 from ottla.errors import BrokerError, DuplicateSequenceNumber, InvalidRecord, TopicAuthorizationFailed
 from ottla.proxy import threads
-from ottla.proxy.clients import opening
+from ottla.proxy.clients import opening, topics
 from ottla.proxy.clients.rewriter import Rewriter
 from ottla.proxy.clients.windows import Window
 from ottla.proxy.config import ProxyConfig, parse_rule
@@ -40,7 +42,7 @@ from tests.sim.network import Link, Network
 from tests.sim.proxy.foreign import JavaLike
 from tests.sim.proxy.ledger import Ledger
 from tests.sim.proxy.mutations import MUTATIONS
-from tests.sim.proxy.process import ProxyProcess
+from tests.sim.proxy.process import Bugs, ProxyProcess
 from tests.sim.proxy.senders import Sending
 from tests.sim.run import Result, logged_to
 from tests.sim.users import Process, Violation
@@ -49,12 +51,16 @@ KINDS = ("cut", "move", "crash", "sleep", "cut off", "silence", "slow", "swallow
 """Of the cluster's faults, those that are tried."""
 OWN = ("cut clients", "restart", "freeze", "refuse records", "freeze a client", "recreate", "another limit")
 """What else goes wrong."""
+DOUBTFUL = {"refuse records", "another limit"}
+"""Of these, those that leave the proxy in doubt."""
 REST = 0.2
 """Seconds after which leaders may forget a producer."""
-MOST = 2**20
-"""Bytes of a batch: more than any has."""
+FEW, MOST = 200, 2**20
+"""Bytes of a batch: so many that it has few records, and more than any has."""
 STEPS = (threads.STEP, 1, 400, 1500)
 """Bytes that a step of the proxy opens or builds. A world's batches have some hundreds."""
+WAITS = (topics.METADATA_WAIT, 0.05)
+"""Seconds that records wait until their topic is described."""
 BY_ID = "4.1"
 """The first release that takes records by a topic's id."""
 LIMIT = 200.0
@@ -83,7 +89,11 @@ class Simulation:
         )
         self.network.cluster, self.network.features = self.cluster, self.cluster.data.features
         self.front.features = self.cluster.data.features
-        self.cluster.data.max_message_bytes = chance.choice((500, 2000, MOST, MOST, MOST))
+        self.cluster.data.max_message_bytes = chance.choice((FEW, 2000, MOST, MOST, MOST))
+        self.certain = Random(f"{seed} certain").random() < 0.3
+        """Nothing happens that leaves the proxy in doubt, so that it has no reason to fence anybody."""
+        if self.certain:
+            self.cluster.data.max_message_bytes = MOST
         self.ledger = Ledger(self.cluster, self.rewritten)
         self.upstream = Upstream(self.clock, self.cluster)
         self.network.sent, self.network.delivered = self.upstream.sent, self.upstream.delivered
@@ -96,14 +106,19 @@ class Simulation:
             delivery_timeout=chance.choice((1.0, 3.0)) if (gives_up := chance.random() < 0.3) else 10_000.0,
             max_batch=chance.choice((300, 1000, 2**19)),
         )
+        if self.certain:
+            config, gives_up = replace(config, delivery_timeout=10_000.0), False
         self.proxy = ProxyProcess(self.clock, self.front, self.network, self.history, config, nodes, seed)
-        if chance.random() < 0.7:
+        if chance.random() < 0.7 or self.certain:
             self.proxy.stored = []
         self.processes: dict[str, Any] = {"proxy": self.proxy}
         self.sending: list[Sending | JavaLike] = []
         self.options = Options(delivery_timeout=10_000.0, request_timeout=chance.choice((5.0, 30.0)))
         self.faults = self._drawn()
         kinds = {fault.kind for fault in self.faults}
+        own = Random(f"{seed} growth")
+        if own.random() < 0.3 and self.proxy.stored is not None and not any("recreate" in kind for kind in kinds):
+            self.faults.append(Fault(own.uniform(0.0, self.seconds), "grow", 0.0))
         self.fences = (
             gives_up
             or ("restart" in kinds and self.proxy.stored is None)
@@ -120,13 +135,21 @@ class Simulation:
         for each in seldom:  # where it happens, producers may be fenced
             if chance.random() < 0.7:
                 kinds.remove(each)
-        return sorted(
+        drawn = sorted(
             (
                 Fault(chance.uniform(0.0, self.seconds), chance.choice(kinds), chance.choice((0.1, 0.5, 1.0, 2.0, 4.0)))
                 for _ in range(chance.randint(3, 9))
             ),
             key=lambda each: each.at,
         )
+        if not self.certain:
+            return drawn
+        own = Random(f"{self.seed} certain faults")
+        others = ("restart", "recreate", "restart, and recreate") if self.release >= BY_ID else ("restart",)
+        return [
+            replace(each, kind=own.choice(others)) if each.kind in DOUBTFUL or each.kind == "recreate" else each
+            for each in drawn
+        ]
 
     # -- what faults ask
 
@@ -202,8 +225,9 @@ class Simulation:
             )
             self.processes[name] = process
             sending = Sending(
-                process, self.ledger, options, own, self.topics, count, self.seconds, keys, 10_000.0, idempotent
-            )
+                process, self.ledger, options, own, self.topics, count, self.seconds, keys, 10_000.0, idempotent,
+                Random(f"{self.seed} {name} alike").random() < 0.5,
+            )  # fmt: skip
             self.sending.append(sending)
             process.run(sending.script())
 
@@ -212,12 +236,15 @@ class Simulation:
     def run(self) -> Result:
         violation = None
         step = Random(f"{self.seed} step").choice(STEPS)
+        wait = Random(f"{self.seed} wait").choice(WAITS)
         changes = (
             (delivery, "LONG_REST", lambda _: REST),
+            (topics, "METADATA_WAIT", lambda _: wait),
             (threads, "STEP", lambda _: step),
             *counted(self.cluster.data.features),
         )
-        with logged_to(None), changed(*changes):
+        bugs = Bugs()
+        with logged_to(bugs), changed(*changes):
             try:
                 self.proxy.start()
                 self._people()
@@ -230,6 +257,7 @@ class Simulation:
                         raise Violation("everything has to be done by now", self._left())
                 self._come_to_rest()
                 self.ledger.check(fences=self.fences, by_id=self.release >= BY_ID)
+                bugs.check()
             except Violation as broken:
                 violation = broken
             except Exception as error:  # whatever a machine raises is a finding
@@ -274,10 +302,19 @@ class Simulation:
                 if self.proxy.alive:
                     self.proxy.freeze(fault.seconds / 2)
                     self.clock.at(self.proxy.thawed, self.proxy.thaw)
+            case "restart, and recreate":
+                if self.proxy.alive:
+                    self.proxy.restart_after = fault.seconds / 4
+                    self.proxy.kill()
+                    self._recreate("a", fault.seconds / 8)
             case "recreate":
                 self._recreate("a", fault.seconds / 4)
+            case "grow":
+                if self.proxy.core is None or "a" not in self.proxy.core.topics.pins:
+                    return  # its keys would go to all that it has when they are first seen
+                self.cluster.grow("a", 3)
             case "another limit":
-                limits = {500, 2000, MOST} - {self.cluster.data.max_message_bytes}
+                limits = {FEW, 2000, MOST} - {self.cluster.data.max_message_bytes}
                 self.cluster.data.max_message_bytes = self.chance.choice(sorted(limits))
             case "freeze a client":
                 self.processes[self.chance.choice([name for name in self.processes if name != "proxy"])].freeze(
