@@ -122,7 +122,7 @@ _mutation(
     (Stream, "answered", _certain_where_refused),
 )
 _mutation("a topic that is created again is taken for the one before it", (Stream, "described", _the_same))
-_mutation("the halves of a part change places", (Part, "halves", _swapped), seed=127)
+_mutation("the halves of a part change places", (Part, "halves", _swapped))
 _mutation("what follows a refused batch of its key is not withdrawn", (Stream, "withdraw", _not_withdrawn))
 
 
