@@ -23,7 +23,7 @@ from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
 from random import Random
-from typing import Any
+from typing import Any, Protocol
 
 from ottla.codec.apis.add_offsets_to_txn import AddOffsetsToTxnRequest
 from ottla.codec.apis.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnResponse
@@ -57,6 +57,7 @@ from tests.sim.data import Place
 from tests.sim.faults import FAULTS, Fault
 from tests.sim.history import History
 from tests.sim.network import Link, Network
+from tests.sim.process import SimulatedProcess
 from tests.sim.run import LONGEST, Result, logged_to
 from tests.sim.transaction_ledger import ABORTED, COMMITTED, ENDING, UNCERTAIN, TransactionLedger, Written
 from tests.sim.transaction_mutations import MUTATIONS
@@ -81,6 +82,24 @@ _OF_TRANSACTIONS = (EndTxnRequest, AddPartitionsToTxnRequest, AddOffsetsToTxnReq
 
 class Regret(Exception):
     """The teller has changed its mind."""
+
+
+class Transacting(Protocol):
+    """Somebody with a transactional id, as the world sees them."""
+
+    transactional_id: str
+    count: int
+    timeout: float
+    done: bool
+    fenced: bool
+    initialized: bool
+    since: int
+    renewed: Counter[int]
+
+    @property
+    def process(self) -> SimulatedProcess: ...
+
+    def startle(self) -> None: ...
 
 
 @dataclass(slots=True, eq=False)
@@ -324,7 +343,7 @@ class Transfers:
             delivery_timeout=chance.choice((1.5, 5.0, 120.0, 120.0)),
         )
         self.seconds = chance.choice((2.0, 5.0, 10.0))
-        self.processes: dict[str, Process] = {}
+        self.processes: dict[str, SimulatedProcess] = {}
         self.members: dict[str, Any] = {}
         self.cluster: Any
         self.brokers: Brokers = self._model() if self.release != BROKERLITE else self._brokerlite()
@@ -342,7 +361,7 @@ class Transfers:
         if isinstance(self.brokers, ModelBrokers):
             self.ledger.astray = self.brokers.astray
         self.brokers.appended, self.brokers.answered = self.ledger.appended, self._answered
-        self.tellers: list[Teller] = []
+        self.tellers: list[Transacting] = []
         self._initialized: defaultdict[str, list[tuple[int, int]]] = defaultdict(list)
         """Per transactional id, the id and epoch of each that was initialized, or is to be."""
         self.seen: Seen | None = None
@@ -444,11 +463,14 @@ class Transfers:
     def teller(self, transactional_id: str, count: int) -> None:
         name = f"t{len(self.tellers)}"
         teller = Teller(self, self.process(name), transactional_id, count, Random(f"{self.seed} {name}"))
-        self.tellers.append(teller)
-        known = self.ledger.timeouts.get(transactional_id, 0.0)
-        self.ledger.timeouts[transactional_id] = max(known, teller.timeout)
-        self.say("·", name, f"has transactional id {transactional_id}")
+        self.introduce(teller)
         teller.process.run(teller.script())
+
+    def introduce(self, teller: Transacting) -> None:
+        self.tellers.append(teller)
+        known = self.ledger.timeouts.get(teller.transactional_id, 0.0)
+        self.ledger.timeouts[teller.transactional_id] = max(known, teller.timeout)
+        self.say("·", teller.process.name, f"has transactional id {teller.transactional_id}")
 
     # -- what is watched ---------------------------------------------------------------------------------------------
 
@@ -466,7 +488,7 @@ class Transfers:
         if self.clock.now < self.disturbed_until:
             self._disturb_request(link, message, teller)
 
-    def _disturb_request(self, link: Link, message: Any, teller: Teller) -> None:
+    def _disturb_request(self, link: Link, message: Any, teller: Transacting) -> None:
         """Something happens while a request of a transaction is under way."""
         chance = self.chance
         asked = isinstance(message, _DISTURBED)
@@ -510,7 +532,7 @@ class Transfers:
             for teller in [each for each in self.tellers if each.process is link.client]:
                 teller.since = self._initialized[teller.transactional_id].index(given)
 
-    def fences(self, teller: Teller) -> bool:
+    def fences(self, teller: Transacting) -> bool:
         """Whether somebody was initialized with its transactional id since: be it by what it had sent twice itself.
 
         Kafka lets a producer that was fenced do that, too, when it asks for another epoch, and ends what is open. A

@@ -5,6 +5,8 @@ from uuid import UUID
 
 from ottla.errors import ProducerFenced
 from ottla.proxy.clients import windows
+from ottla.proxy.clients.producers import KnownProducer
+from ottla.proxy.clients.rewriter import Rewriter
 from ottla.proxy.clients.transactions import Transactions
 from ottla.proxy.clients.windows import Outcome
 from ottla.proxy.journal.journal import Journal
@@ -43,10 +45,34 @@ def _fenced(abortable: Any) -> Any:
     return lambda result: Outcome(ProducerFenced.code)
 
 
+def _at_once(settled: Any) -> Any:
+    return property(lambda self: True)
+
+
+def _without_what_is_parked(settled: Any) -> Any:
+    return property(lambda self: not any(window.under_way for window in self.windows.values()))
+
+
+def _forgets(ended: Any) -> Any:
+    def broken(self: Transactions, request: Any, answer: Any, now: float) -> None:
+        ended(self, request, answer, now)
+        found = self._admission.producers.in_transaction(request.producer_id, request.producer_epoch)
+        if found is not None and not answer.error_code:
+            found[1].failure = None
+            for stream in found[0].streams.values():
+                stream.lost = False
+
+    return broken
+
+
 _mutation("AddPartitionsToTxn passes as it came", (Transactions, "_widened", _as_they_came))
 _mutation("another epoch changes nothing", (Delivery, "renew", _nothing))
 _mutation("the numbers go on behind a doubt", (Stream, "_lose_count", _nothing), seed=150)
 _mutation("behind a refused batch of a transaction is another epoch", (Producer, "stream", _in_an_epoch_of_its_own))
 _mutation("a doubt fences a transactional producer", (windows, "abortable", _fenced))
 _mutation("what a thread has built is not transactional", (delivery, "build_whole", _not_transactional))
+_mutation("EndTxn does not wait", (KnownProducer, "settled", _at_once))
+_mutation("what is parked is not waited for", (KnownProducer, "settled", _without_what_is_parked))
+_mutation("a doubt ends with its transaction", (Transactions, "ended", _forgets))
+_mutation("a transaction is committed with a part of a batch", (Rewriter, "_fail_transaction", _nothing))
 _mutation("a transaction is not noted", (Journal, "transaction", _nothing))

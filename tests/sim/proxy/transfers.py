@@ -3,22 +3,28 @@
 Records of topic ``a`` have keys, and their producers send them to other partitions than those of their keys.
 """
 
+from collections import Counter
 from contextlib import nullcontext
 from dataclasses import replace
+from functools import partial
 from random import Random
 from typing import Any
 
+from ottla.codec.apis.end_txn import EndTxnRequest
 from ottla.codec.partitioners import murmur2_partition
+from ottla.errors import InvalidRecord, TopicAuthorizationFailed
 from ottla.proxy import threads
 from ottla.proxy.clients import topics
+from ottla.proxy.clients.transactions import Transactions
 from ottla.proxy.config import ProxyConfig, parse_rule
 from ottla.proxy.upstream import delivery
 from ottla.sdk.produce.records import PendingRecord
 from tests.sim.brokers import ModelBrokers
 from tests.sim.data import Place
 from tests.sim.faults import FAULTS, Fault
-from tests.sim.mutations import changed
+from tests.sim.mutations import Change, changed
 from tests.sim.network import Link, Network
+from tests.sim.proxy.hasty import Hasty
 from tests.sim.proxy.process import Bugs, ProxyProcess
 from tests.sim.proxy.transfer_mutations import MUTATIONS
 from tests.sim.proxy.world import LEFT, REST, STEPS, WAITS, Upstream, counted
@@ -29,6 +35,8 @@ from tests.sim.users import Violation
 UPSTREAM = ("cut", "silence", "swallow", "slow")
 """Of the faults of a network, those that the one behind the proxy has, too."""
 MOST_SHIFTED = 6
+HASTY = 0.6
+"""In so many worlds there are producers that end their transactions at once."""
 QUIET = 30.0
 """Seconds in which the proxy comes to rest."""
 
@@ -53,6 +61,7 @@ class ProxiedTransfers(Transfers):
     bugs: Bugs
     gentle: bool
     """Nothing goes wrong but that the proxy is killed, and starts again with its state: no transaction fails for it."""
+    hasty: list[Hasty]
 
     def _drawn_topics(self) -> dict[str, int]:
         self.shift = self.chance.randrange(MOST_SHIFTED)
@@ -87,22 +96,41 @@ class ProxiedTransfers(Transfers):
             self.proxy.stored = []
         self.forgetful = gives_up or self.proxy.stored is None
         self.upstream = Upstream(self.clock, brokers.cluster)
+        own = Random(f"{self.seed} hasty")
+        self.hasty, self.in_haste = [], own.random() < HASTY
+        if self.in_haste:
+            lag = own.choice((0.0, 0.05, 0.5, 3.0))
+            self.back.lag = lambda: lag * own.random()
         self.back.sent, self.back.delivered = self.upstream.sent, self.upstream.delivered
         return brokers
 
     def _drawn(self) -> list[Fault]:
-        faults = super()._drawn()
+        faults, own = super()._drawn(), Random(f"{self.seed} refusals")
         self.gentle = Random(f"{self.seed} gentle").random() < 0.25
-        if not self.gentle:
-            return faults
-        self.forgetful, self.proxy.stored = False, []
-        self.proxy.config = replace(self.proxy.config, delivery_timeout=10_000.0)
-        self.cluster.transactions.reluctance = 0.0
-        return [replace(each, kind="restart", seconds=0.1) for each in faults]
+        if self.gentle:
+            self.forgetful, self.proxy.stored = False, []
+            self.proxy.config = replace(self.proxy.config, delivery_timeout=10_000.0)
+            self.cluster.transactions.reluctance = 0.0
+            return [replace(each, kind="restart", seconds=0.1) for each in faults]
+        if faults and self.in_haste:
+            faults += [
+                Fault(own.uniform(0.0, self.seconds), "refuse records", own.choice((0.1, 0.5, 2.0)))
+                for _ in range(own.choice((0, 1, 3)))
+            ]
+        return faults
 
     @property
     def in_peace(self) -> bool:
         return self.gentle or super().in_peace
+
+    def _people(self) -> None:
+        super()._people()
+        for index in range(self.in_haste and Random(f"{self.seed} hasty people").choice((1, 1, 2))):
+            name, own = f"h{index}", Random(f"{self.seed} h{index}")
+            hasty = Hasty(self, name, f"hasty-{index}", own.choice((5, 20, 40)), own)
+            self.processes[name] = hasty
+            self.hasty.append(hasty)
+            self.introduce(hasty)
 
     def _strike(self, fault: Fault) -> None:
         proxy = self.proxy
@@ -117,6 +145,8 @@ class ProxiedTransfers(Transfers):
                 if proxy.alive:
                     proxy.freeze(fault.seconds / 2)
                     self.clock.at(proxy.thawed, proxy.thaw)
+            case "refuse records":
+                self._refuse(fault)
             case "behind":
                 FAULTS[self.chance.choice(UPSTREAM)](_Behind(self), fault)  # type: ignore[arg-type] # as far as they ask
             case _:
@@ -125,6 +155,17 @@ class ProxiedTransfers(Transfers):
         self.say("!", fault.kind, "")
         self.features[f"fault: {fault.kind}"] += 1
 
+    def _refuse(self, fault: Fault) -> None:
+        """For what is in them, so that no repetition helps; sometimes while an earlier attempt is unanswered."""
+        own = Random(f"{self.seed} refuse records at {fault.at}")
+        places = [place for place in self.cluster.leaders if place[0] == "a"]
+        for place in own.sample(places, own.randint(1, len(places))):
+            code = own.choice((TopicAuthorizationFailed, InvalidRecord)).code
+            self.cluster.data.refusals[place] = (code, False, self.clock.now + fault.seconds)
+        if own.random() < 0.5:
+            for link in list(self.back.links.values()):
+                self.back.cut(link, "the wire broke")
+
     def _disturb_request(self, link: Link, message: Any, teller: Any) -> None:
         if teller.process is link.client:
             super()._disturb_request(link, message, teller)
@@ -132,10 +173,12 @@ class ProxiedTransfers(Transfers):
     def _play(self) -> None:
         step = Random(f"{self.seed} step").choice(STEPS)
         wait = Random(f"{self.seed} wait").choice(WAITS)
+        noted: Change = partial(_noted, features=self.features)
         changes = (
             (delivery, "LONG_REST", lambda _: REST),
             (topics, "METADATA_WAIT", lambda _: wait),
             (threads, "STEP", lambda _: step),
+            (Transactions, "end", noted),
             *counted(self.features),
         )
         self.bugs = Bugs()
@@ -144,7 +187,12 @@ class ProxiedTransfers(Transfers):
             super()._play()
 
     def _check(self) -> None:
+        for hasty in self.hasty:
+            hasty.account()
         super()._check()
+        seen = {place: [value for _, value in view.decided] for place, view in self.brokers.views.items()}
+        for hasty in self.hasty:
+            hasty.check(seen, self.ledger.astray, forgetful=self.forgetful)
         until = self.clock.now + QUIET
         while self.clock.now < until and self.clock.step():
             pass
@@ -152,6 +200,19 @@ class ProxiedTransfers(Transfers):
         if core is None or not core.idle or core.buffered.total or core.buffered.of:
             raise Violation(LEFT, f"{core and core.buffered.total} bytes")
         self.bugs.check()
+
+
+def _noted(end: Any, *, features: Counter[str]) -> Any:
+    """Note how often EndTxn waits, and for what."""
+
+    def noted(self: Transactions, request: EndTxnRequest, *rest: Any) -> None:
+        end(self, request, *rest)
+        found = self._admission.producers.in_transaction(request.producer_id, request.producer_epoch)
+        if found is not None and found[1].waiting:
+            features["an EndTxn waits for records"] += 1
+            features["an EndTxn waits for records whose topic is not described"] += bool(found[1].parked)
+
+    return noted
 
 
 def play(seed: int, *, told: bool = False, broken: str | None = None) -> Result:

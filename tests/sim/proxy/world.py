@@ -377,8 +377,9 @@ class Upstream:
         self._clock, self._cluster = clock, cluster
         self.settled: defaultdict[tuple[int, Place], float] = defaultdict(float)
         """When something was."""
-        self.unsettled: defaultdict[tuple[int, Place], dict[tuple[int, int], Link]] = defaultdict(dict)
-        """(producer id, partition) -> (epoch, first sequence) of what has no answer yet that settles it."""
+        self.unsettled: defaultdict[tuple[int, Place], dict[tuple[int, int], tuple[Link, int]]] = defaultdict(dict)
+        """(producer id, partition) -> (epoch, first sequence) -> connection and CRC of what has no answer yet that
+        settles it."""
         self._known: set[tuple[int, int, Place]] = set()
         """(producer id, epoch, partition) of which something is stored."""
 
@@ -391,10 +392,13 @@ class Upstream:
             unsettled, key = self.unsettled[producer], (batch.producer_epoch, batch.base_sequence)
             for old in [each for each in unsettled if each[0] < batch.producer_epoch]:
                 del unsettled[old]  # given up, or refused
-            others = [each for each, at in unsettled.items() if each != key and at.open]
+            if batch.transactional and unsettled.get(key, (link, batch.crc))[1] != batch.crc:
+                for old in [each for each in unsettled if each >= key]:
+                    del unsettled[old]  # refused: their numbers are given again, in the same epoch
+            others = [each for each, (at, _) in unsettled.items() if each != key and at.open]
             if others and (batch.producer_id, batch.producer_epoch, place) not in self._known:
                 raise Violation(TOGETHER, f"{place[0]}-{place[1]}: {key} of {batch.producer_id} beside {others}")
-            unsettled[key] = link
+            unsettled[key] = link, batch.crc
             if len(unsettled) > 5:
                 raise Violation(CROWD, f"{place[0]}-{place[1]}: {len(unsettled)} of {batch.producer_id}")
 
