@@ -9,7 +9,8 @@ Rules:
   coordinator would collide with the client. The price is a marker in each of these partitions.
 - When all of it is settled. EndTxn waits until nothing of the transaction is under way. What is to be aborted is not
   sent any more, but for what may be stored already: before version 2 it could come late, and be part of the next
-  transaction of the epoch, so it is sent again until upstream has it.
+  transaction of the epoch, so it is sent again until upstream has it. Records that come behind EndTxn, on another
+  connection, are refused for the same reason.
 - Whether it may be committed. Where a batch was refused and some of its records are stored, or nobody can know whether
   they are, the client is told to abort, whatever it sends, and EndTxn refuses to commit. That is all: what the proxy
   does not know never fences a transactional producer. Only its coordinator does.
@@ -97,6 +98,9 @@ class Transactions:
                 refuse(TransactionAbortable.code)
             else:
                 transaction.ending = request
+                if transaction.added:  # what comes behind its end could be part of the next one
+                    transaction.added.clear()
+                    self._rewriter.note_transaction(producer)
                 go_on(now)
 
         if not request.committed and not producer.settled:
@@ -120,7 +124,6 @@ class Transactions:
             if transaction.ending is not request:
                 return
             transaction.over = False
-            transaction.added.clear()
             if transaction.failure is not None and not transaction.failure.doubtful:
                 transaction.failure = None  # else what comes late of this transaction would be part of the next one
             self._admission.note_transaction(producer)

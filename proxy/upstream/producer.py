@@ -26,7 +26,7 @@ class Transaction:
         waiting: what goes on once nothing of it is under way.
         number: counts up.
         ending: the last EndTxn that went to upstream; only its answer ends the one that is open.
-        added: topic -> the partitions that were added to the one that is open.
+        added: topic -> the partitions that were added to the one that is open, until its EndTxn has gone to upstream.
     """
 
     transactional_id: str

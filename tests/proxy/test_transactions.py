@@ -336,6 +336,22 @@ def test_what_was_added_belongs_to_one_transaction() -> None:
     assert produce(world, producer, 1, 3, version=12).code == 0  # upstream adds it
 
 
+@pytest.mark.parametrize("restarts", [False, True])
+def test_records_that_come_behind_the_end_of_their_transaction_are_not_sent(restarts: bool) -> None:
+    world = world_of(journal=True)
+    producer = opened(world)
+    add(world, producer, {"flights": (0,)})
+    world.upstream.busy = 1
+    assert code(end(world, producer, commit=False)) == ConcurrentTransactions.code
+    if restarts:
+        world.restart()
+        world.settle(1)
+    assert produce(world, producer, 0, 3, adds=False).code == ABORTABLE[9]
+    assert not world.upstream.values("flights")
+    assert code(end(world, producer, commit=False)) == 0
+    assert produce(world, producer, 0, 3).code == 0
+
+
 def test_an_answer_to_an_older_producer_changes_nothing_of_the_newer_one() -> None:
     world = world_of()
     transactions = world.core.transactions
