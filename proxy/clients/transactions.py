@@ -100,7 +100,7 @@ class Transactions:
                 transaction.ending = request
                 if transaction.added:  # what comes behind its end could be part of the next one
                     transaction.added.clear()
-                    self._rewriter.note_transaction(producer)
+                    self._admission.note_transaction(producer)
                 go_on(now)
 
         if not request.committed and not producer.settled:
