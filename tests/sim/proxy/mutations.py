@@ -253,6 +253,16 @@ def _without_its_id(stream: Any) -> Any:
     return broken
 
 
+def _counted_from_the_half(halves: Any) -> Any:
+    def broken(self: Part) -> tuple[Part, Part]:
+        first, second = halves(self)
+        first.first -= self.first
+        second.first -= self.first
+        return first, second
+
+    return broken
+
+
 def _by_key_and_value(fingerprints: Any) -> Any:
     return lambda records: [hash((bytes(each.key or b""), bytes(each.value or b""))) for each in records]
 
@@ -284,3 +294,4 @@ _mutation(
     seed=201,
 )
 _mutation("where keys go is forgotten by a restart", (Topics, "pin", _nothing), seed=51)
+_mutation("halves of a half are noted as halves of the whole", (Part, "halves", _counted_from_the_half), seed=540)
