@@ -53,6 +53,10 @@ def _without_what_is_parked(settled: Any) -> Any:
     return property(lambda self: not any(window.under_way for window in self.windows.values()))
 
 
+def _yes(may_go: Any) -> Any:
+    return lambda self, batch: True
+
+
 def _forgets(ended: Any) -> Any:
     def broken(self: Transactions, request: Any, answer: Any, now: float) -> None:
         ended(self, request, answer, now)
@@ -75,4 +79,5 @@ _mutation("EndTxn does not wait", (KnownProducer, "settled", _at_once))
 _mutation("what is parked is not waited for", (KnownProducer, "settled", _without_what_is_parked), seed=178)
 _mutation("a doubt ends with its transaction", (Transactions, "ended", _forgets))
 _mutation("a transaction is committed with a part of a batch", (Rewriter, "_fail_transaction", _nothing))
+_mutation("records go to partitions that were not added", (Rewriter, "_may_go", _yes), seed=996)
 _mutation("a transaction is not noted", (Journal, "transaction", _nothing))
