@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("ottla.proxy")
 
 MOST_FENCED = 10_000
-"""Producers to remember as told of."""
+"""Producers to remember as told of, and as refused."""
 _RULE_CHANGED = "the proxy's rule for this topic has changed since this producer was opened: open another one"
 
 
@@ -58,6 +58,8 @@ class Admission:
         self.history = RuleHistory(config.topics)
         self._fenced: set[int] = set()
         """Producers that the log has told of."""
+        self._unknown: dict[tuple[int, int], None] = {}
+        """Producer ids with an epoch that is not known, the records of which were refused."""
 
     def remember(self, producer_id: int) -> KnownProducer[ClientBatch]:
         """A client's producer id, which may be known already."""
@@ -89,6 +91,10 @@ class Admission:
     def transaction(self, batch: RecordBatch) -> tuple[KnownProducer[ClientBatch], Transaction] | None:
         """The producer and the transaction of a batch; ``None`` where it has none, or its epoch is not known."""
         return self.producers.in_transaction(batch.producer_id, batch.producer_epoch) if batch.transactional else None
+
+    def may_commit(self, producer_id: int, epoch: int) -> bool:
+        """Whether no records of a transaction were refused because the proxy does not know its epoch."""
+        return (producer_id, epoch) not in self._unknown
 
     # -- judged
 
@@ -142,6 +148,9 @@ class Admission:
             known = batch.producer_id in self.producers and self.producers.known(batch.producer_id).transaction
             if known and batch.producer_epoch < known.epoch:
                 raise InvalidProducerEpoch(f"epoch {batch.producer_epoch} has been followed by {known.epoch}")
+            self._unknown[batch.producer_id, batch.producer_epoch] = None
+            if len(self._unknown) > MOST_FENCED:
+                del self._unknown[next(iter(self._unknown))]
             raise OutOfOrderSequenceNumber(
                 f"the proxy does not know epoch {batch.producer_epoch} of producer id {batch.producer_id}, because it "
                 "was not given through this proxy, or its state is lost: abort, and if that does not help open a new "

@@ -86,7 +86,10 @@ class Transactions:
         """A client ends its transaction: ``go_on`` once nothing of it is under way, or ``refuse`` with a code."""
         found = self._admission.producers.in_transaction(request.producer_id, request.producer_epoch)
         if found is None or found[1].transactional_id != request.transactional_id:
-            go_on(now)
+            if request.committed and not self._admission.may_commit(request.producer_id, request.producer_epoch):
+                refuse(TransactionAbortable.code)
+            else:
+                go_on(now)
             return
         producer, transaction = found
         if len(transaction.waiting) >= MOST_WAITING:

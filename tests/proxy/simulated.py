@@ -121,6 +121,16 @@ class Upstream:
         """As if the producers' state had expired, except that the next sequence must then be 0."""
         self._memories = {key: _Memory(-1) for key in self._memories}
 
+    def lose_everything(self) -> None:
+        """Records and producers; ids are given again."""
+        self._memories.clear()
+        self.logs.clear()
+        self._next_producer_id = 1000
+
+    def delete(self, topic: str) -> None:
+        del self.ids[topic]
+        self.leaders = {place: node for place, node in self.leaders.items() if place[0] != topic}
+
     def values(self, topic: str) -> list[bytes | None]:
         return [record.value for (t, _), log in sorted(self.logs.items()) if t == topic for record in log]
 

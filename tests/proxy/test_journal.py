@@ -20,7 +20,7 @@ from ottla.proxy.journal.journal import Journal, framed
 from ottla.proxy.journal.notes import Entry, NotedProducer, NotedRules
 from tests.brokerlite.running import BrokerProcess
 from tests.proxy.kills import Kills
-from tests.proxy.simulated import CUT_AFTER, World, batch
+from tests.proxy.simulated import CUT_AFTER, Upstream, World, batch
 from tests.proxy.test_rewriting import key_at, make_known, world_of
 from tests.sim.proxy import transfers
 from tests.sim.proxy.world import play
@@ -279,6 +279,39 @@ def test_the_journal_can_be_looked_at(path: Path) -> None:
     assert shown.exit_code == 0 and shown.output.startswith("3 producers, 0 batches on their way")
     nothing = CliRunner().invoke(app, ["proxy", "journal", str(path / "none")])
     assert nothing.exit_code == 2 and "no proxy keeps its state in" in nothing.output
+
+
+def test_a_late_answer_to_the_earlier_holder_of_a_producer_id_is_not_noted_for_the_next() -> None:
+    world = world_of(journal=True)
+    own, key = world.producer_id(1), key_at(0)
+    world.slow = True
+    world.produce(1, {("flights", 0): batch([(key, b"old")], own, 0, 0)})
+    late, world._late = world._late, []
+    world.upstream.lose_everything()
+    world.slow = False
+    assert world.producer_id(2) == own
+    assert world.produce(2, {("flights", 0): batch([(key, b"1")], own, 0, 0)}).code == 0
+    world._late = late
+    world.release()
+    world.settle()
+    world.restart()
+    make_known(world)
+    assert world.produce(3, {("flights", 0): batch([(key, b"2")], own, 0, 1)}).code == 0
+    assert world.upstream.values("flights") == [b"1", b"2"]
+
+
+def test_a_topic_that_is_gone_after_a_restart_harms_no_other() -> None:
+    world = World(Upstream({"flights": 6, "other": 6}), "flights=rewrite", "other=rewrite", journal=True)
+    make_known(world)
+    own = world.producer_id(1)
+    assert world.produce(1, {("flights", 0): batch([(b"k", b"1")], own, 0, 0)}).code == 0
+    world.upstream.delete("flights")
+    world.restart()
+    world.settle(1)
+    world.produce(2, {("flights", 0): batch([(b"k", b"2")], own, 0, 1)})
+    other = world.produce(3, {("other", 0): batch([(b"k", b"3")])})
+    world.settle(2)
+    assert other.code == 0
 
 
 @pytest.mark.slow

@@ -13,6 +13,7 @@ from ottla.codec.apis.produce import ProduceRequest, TopicProduceData
 from ottla.codec.compression import Compression
 from ottla.codec.partitioners import murmur2_partition
 from ottla.codec.records import HEADER_SIZE
+from ottla.proxy import threads
 from tests.proxy.simulated import ANSWERED, CUT_AFTER, CUT_BEFORE, Pair, Upstream, World, batch
 
 KEYS = [b"N%d" % n for n in range(40)]
@@ -571,3 +572,19 @@ def test_moved_records_are_counted(world: World) -> None:
     tally = world.core.tallies["flights"]
     assert (tally.records, tally.keyless) == (40, 0)
     assert tally.misplaced == sum(murmur2_partition(key or b"", SIX) != 3 for key, _ in pairs())
+
+
+def test_the_offset_of_a_batch_that_stays_in_place_is_true_also_where_upstream_takes_it_in_halves(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(threads, "STEP", 1000)  # a half is built in a thread
+    world = world_of()
+    own, key = world.producer_id(1), key_at(0)
+    assert world.produce(1, {("flights", 0): batch([(key, b"first")], own, 0, 0)}).code == 0
+    world.upstream.max_batch = 3000
+    big = batch([(key, b"%02d" % number * 20) for number in range(100)], own, 0, 1)
+    reply = world.produce(1, {("flights", 0): big})
+    world.settle(5)
+    assert reply.code == 0
+    assert len(world.upstream.logs["flights", 0]) == 101
+    assert reply.produced["flights", 0].base_offset in (1, -1)

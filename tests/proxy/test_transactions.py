@@ -352,6 +352,17 @@ def test_records_that_come_behind_the_end_of_their_transaction_are_not_sent(rest
     assert produce(world, producer, 0, 3).code == 0
 
 
+def test_what_an_earlier_proxy_without_state_has_sent_is_not_committed_without_what_was_refused() -> None:
+    world = world_of()
+    producer = opened(world)
+    assert produce(world, producer, 0, 3).code == 0
+    world.restart()
+    world.settle(1)
+    assert produce(world, producer, 1, 3, adds=False).code == OutOfOrderSequenceNumber.code
+    assert code(end(world, producer, commit=True)) == TransactionAbortable.code
+    assert code(end(world, producer, commit=False)) == 0
+
+
 def test_an_answer_to_an_older_producer_changes_nothing_of_the_newer_one() -> None:
     world = world_of()
     transactions = world.core.transactions
