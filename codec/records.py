@@ -25,6 +25,7 @@ Source: DefaultRecordBatch.java, DefaultRecord.java; KIP-534 for the delete hori
 
 import struct
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from typing import TYPE_CHECKING, overload
 
 from crc32c import crc32c
@@ -52,7 +53,7 @@ from ottla.codec.compression import (
     decompressed_bound,
 )
 from ottla.codec.layout import Headers
-from ottla.codec.messages import parse
+from ottla.codec.messages import build, parse
 from ottla.codec.wire import Buffer, Int8, Int16, Int32, Int64, UInt32, VarArray, VarBytes, VarInt, VarLong, VarString
 from ottla.errors import ChecksumMismatch, DecodeError, EncodeError
 
@@ -151,6 +152,24 @@ class RecordBody:
     key: bytes | None = wire.wire(VarBytes, null="0+")
     value: bytes | None = wire.wire(VarBytes, null="0+")
     headers: tuple[RecordHeader, ...] = wire.wire(VarArray(RecordHeader))
+
+
+@wire.struct
+class _RawRecordHeader:
+    key: bytes = wire.wire(VarBytes)
+    value: bytes | None = wire.wire(VarBytes, null="0+")
+
+
+@wire.message(versions="2")
+class _RawRecordBody:
+    """A `RecordBody` whose headers may have any bytes for names."""
+
+    attributes: int = wire.wire(Int8)
+    timestamp_delta: int = wire.wire(VarLong)
+    offset_delta: int = wire.wire(VarInt)
+    key: bytes | None = wire.wire(VarBytes, null="0+")
+    value: bytes | None = wire.wire(VarBytes, null="0+")
+    headers: tuple[_RawRecordHeader, ...] = wire.wire(VarArray(_RawRecordHeader))
 
 
 _FIELDS = wire.tree(BatchHeader, 2, False).members
@@ -272,23 +291,52 @@ class RecordBatch(BatchHead):
         """For errors."""
         return f"batch at offset {self.base_offset}"
 
-    def records(self, limit: int = DECOMPRESSED_LIMIT, most: int | None = None) -> Records:
+    def records(self, limit: int = DECOMPRESSED_LIMIT, most: int | None = None, *, any_names: bool = False) -> Records:
         """The records, decompressed and found whole.
 
         Args:
             limit: bytes that they may take, decompressed and as objects.
             most: bytes that are decompressed, where ``limit`` would allow more.
+            any_names: names of headers may be any bytes, which brokers store: in place of what is not UTF-8 they have
+                U+FFFD, as Java clients read them. Otherwise such a record is damaged.
 
         Raises:
             DecodeError: they are damaged, not as many as `count` says, or would take more than ``limit``.
         """
         body, room = self._opened(limit, most)
         try:
-            return self.parse(body, room)
+            return self._parse(body, room, limit)
         except DamagedRecord as damaged:
+            if any_names and (legible := self._with_legible_names(bytes(body))) is not None:
+                with suppress(DamagedRecord):
+                    return self._parse(legible, room - (len(legible) - len(body)), limit)
             raise self.in_records(self._explained(bytes(body), damaged.row, damaged.at)) from None
+
+    def _parse(self, body: Buffer, room: int, limit: int) -> Records:
+        try:
+            return self.parse(body, room)
         except TooMuchMemory:
             raise self._too_much("records with their headers", limit) from None
+
+    def _with_legible_names(self, body: bytes) -> bytes | None:
+        """``body`` with U+FFFD for what is not UTF-8 in the names of headers; ``None`` if it has other damage."""
+        parts, at = [], 0
+        try:
+            for _ in range(self.count):
+                head, size = parse(RecordLength, 2, body[at : at + 5])
+                start, at = at + size, at + size + head.length
+                raw, size = parse(_RawRecordBody, 2, body[start:at])
+                if size != head.length:
+                    return None
+                headers = (
+                    RecordHeader(key=each.key.decode(errors="replace"), value=each.value) for each in raw.headers
+                )
+                fields = {name: getattr(raw, name) for name, _ in wire.tree(_RawRecordBody, 2, False).members}
+                record = build(RecordBody(**fields | {"headers": tuple(headers)}), 2)
+                parts += [build(RecordLength(length=len(record)), 2), record]
+        except DecodeError:
+            return None
+        return b"".join(parts) if at == len(body) else None
 
     def body(self, limit: int = DECOMPRESSED_LIMIT, most: int | None = None) -> Buffer:
         """The bytes of the records, decompressed; none of them is read.

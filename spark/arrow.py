@@ -8,7 +8,7 @@ Rules:
 Source: KafkaRecordToRowConverter.scala.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cache
 
 import pyarrow as pa
@@ -27,15 +27,15 @@ from pyspark.sql.types import (
 
 from ottla.codec.columns import BinaryColumn, Columns, HeaderColumn
 from ottla.codec.compression import DECOMPRESSED_LIMIT
-from ottla.codec.message_sets import Message
 from ottla.codec.records import RecordBatch, Records
 from ottla.errors import DecodeError
-from ottla.spark.offsets import OffsetRange
+from ottla.sdk.consume.ranges import OffsetRange
+from ottla.sdk.consume.record_sets import AnyBatch
 
 MAX_ROWS = 10_000
 """Rows of an Arrow batch, as Spark's own default; fewer only at the end of a task, or because of `MAX_BYTES`."""
 MAX_BYTES = 16 * 2**20
-"""Bytes of keys and values after which an Arrow batch is complete."""
+"""Bytes of records, headers included, after which an Arrow batch is complete."""
 MEMORY_LIMIT = 2 * DECOMPRESSED_LIMIT
 """Bytes that batches which are put together may take, by their `memory_bound`. That assumes small headers everywhere,
 which few records have; so this is more than the limit of one batch, and `MAX_BYTES` is reached first in most cases.
@@ -69,7 +69,7 @@ def arrow_schema(include_headers: bool) -> pa.Schema:
 
 
 def arrow_batches(
-    fetched: Iterable[tuple[OffsetRange, RecordBatch | Message]], *, include_headers: bool
+    fetched: Iterable[tuple[OffsetRange, AnyBatch]], *, include_headers: bool
 ) -> Iterator[pa.RecordBatch]:
     """The records of ``fetched`` that lie in their range, control records left out.
 
@@ -80,10 +80,11 @@ def arrow_batches(
     for wanted, batch in fetched:
         if batch.control:
             continue
-        if rows.count and rows.memory + batch.memory_bound > MEMORY_LIMIT:
+        memory = batch.memory_bound
+        if rows.count and rows.memory + memory > MEMORY_LIMIT:
             yield rows.to_arrow(include_headers)
             rows = _Rows()
-        rows.add(wanted, batch)
+        rows.add(wanted, batch, memory)
         if rows.count >= MAX_ROWS or rows.bytes >= MAX_BYTES:
             whole = rows.to_arrow(include_headers)
             yield from (whole.slice(start, MAX_ROWS) for start in range(0, whole.num_rows, MAX_ROWS))
@@ -98,38 +99,53 @@ class _Rows:
     def __init__(self) -> None:
         self.count = self.bytes = self.memory = 0
         self.parts: list[Records] = []
-        self.origins: list[tuple[str, int, int, int]] = []
-        """Topic, partition, timestamp type and count of each part."""
+        self.origins: list[tuple[str, int, int]] = []
+        """Topic, partition and timestamp type of each run of rows that have them in common."""
+        self.run_ends: list[int] = []
 
-    def add(self, wanted: OffsetRange, batch: RecordBatch | Message) -> None:
-        """Take the records of ``batch`` with an offset in ``wanted``."""
+    def add(self, wanted: OffsetRange, batch: AnyBatch, memory: int) -> None:
+        """Take the records of ``batch``, of which ``memory`` is the bound, with an offset in ``wanted``."""
         try:
-            records = batch.records().between(wanted.start, wanted.end)
+            records = _opened(batch).between(wanted.start, wanted.end)
         except DecodeError as error:
             error.within = f"{wanted.topic}-{wanted.partition}, {error.within}"
             raise
+        if not records:
+            return
         self.count += len(records)
-        self.bytes += records.size
-        self.memory += batch.memory_bound
+        self.bytes += records.memory
+        self.memory += memory
         self.parts.append(records)
-        self.origins.append((wanted.topic, wanted.partition, int(batch.log_append_time), len(records)))
+        origin = (wanted.topic, wanted.partition, int(batch.log_append_time))
+        if self.origins and self.origins[-1] == origin:
+            self.run_ends[-1] = self.count
+        else:
+            self.origins.append(origin)
+            self.run_ends.append(self.count)
 
     def to_arrow(self, include_headers: bool) -> pa.RecordBatch:
         schema = arrow_schema(include_headers)
         columns = Columns.of(self.parts)
-        topics, partitions, timestamp_types, counts = zip(*self.origins, strict=True)
+        topics, partitions, timestamp_types = zip(*self.origins, strict=True)
         arrays = [
             _binary(columns.keys, pa.binary()),
             _binary(columns.values, pa.binary()),
-            _repeated(topics, counts, pa.string()),
-            _repeated(partitions, counts, pa.int32()),
+            self._repeated(topics, pa.string()),
+            self._repeated(partitions, pa.int32()),
             _numbers(columns.offsets, pa.int64()),
             self._microseconds(columns).view(schema.field("timestamp").type),
-            _repeated(timestamp_types, counts, pa.int32()),
+            self._repeated(timestamp_types, pa.int32()),
         ]
         if include_headers:
             arrays.append(_headers(columns.headers, schema.field("headers").type))
         return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+    def _repeated(self, values: Sequence[str | int], kind: pa.DataType) -> pa.Array:
+        """Each value for the rows of its run."""
+        if len(values) == 1:
+            return pa.repeat(pa.scalar(values[0], kind), self.count)
+        runs = pa.RunEndEncodedArray.from_arrays(pa.array(self.run_ends, pa.int32()), pa.array(values, kind))
+        return pc.run_end_decode(runs)
 
     def _microseconds(self, columns: Columns) -> pa.Int64Array:
         try:
@@ -142,6 +158,10 @@ class _Rows:
             ) from error
 
 
+def _opened(batch: AnyBatch) -> Records:
+    return batch.records(any_names=True) if isinstance(batch, RecordBatch) else batch.records()
+
+
 def _numbers(column: memoryview, kind: pa.DataType) -> pa.Array:
     return pa.Array.from_buffers(kind, len(column), [None, pa.py_buffer(column)])
 
@@ -149,12 +169,6 @@ def _numbers(column: memoryview, kind: pa.DataType) -> pa.Array:
 def _binary(column: BinaryColumn, kind: pa.DataType) -> pa.Array:
     buffers = [None if each is None else pa.py_buffer(each) for each in column.buffers]
     return pa.Array.from_buffers(kind, len(column), buffers)
-
-
-def _repeated(values: Iterable[str | int], counts: Iterable[int], kind: pa.DataType) -> pa.Array:
-    """Each value so many times."""
-    runs = (pa.repeat(pa.scalar(value, kind), count) for value, count in zip(values, counts, strict=True))
-    return pa.concat_arrays(list(runs))
 
 
 def _headers(column: HeaderColumn, kind: pa.ListType) -> pa.ListArray:

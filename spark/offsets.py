@@ -11,18 +11,18 @@ Source: KafkaOffsetReaderAdmin.scala, KafkaOffsetRangeCalculator.scala, JsonUtil
 import heapq
 import json
 import logging
-from collections.abc import Collection, Generator, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Protocol
+from uuid import UUID
 
 from ottla.codec.apis.list_offsets import EARLIEST, LATEST
-from ottla.codec.message_sets import Message
-from ottla.codec.records import RecordBatch
 from ottla.errors import ConfigurationError, DataLoss
-from ottla.sdk.consume.record_sets import READ_COMMITTED, READ_UNCOMMITTED
-
-TopicPartition = tuple[str, int]
+from ottla.sdk.cluster.cluster import TopicPartition
+from ottla.sdk.consume.ranges import Lost, OffsetRange
+from ottla.sdk.consume.record_sets import READ_COMMITTED, READ_UNCOMMITTED, AnyBatch
 
 SMALL_TASK = 5_000
 """Records up to which partitions share a task unless the user says otherwise: a task costs Spark some 50-100 ms."""
@@ -33,27 +33,13 @@ log = logging.getLogger("ottla.spark")
 class Client(Protocol):
     """What of `ottla.sdk.drivers.blocking.BlockingClient` is used here."""
 
-    def topic_ids(self, names: Sequence[str] | None) -> dict[str, tuple[str, int]]: ...
+    def topic_ids(self, names: Sequence[str] | None) -> dict[str, tuple[UUID, int]]: ...
     def offsets(
         self, wanted: Mapping[TopicPartition, int], *, isolation: int = ...
     ) -> Mapping[TopicPartition, int]: ...
     def fetch(
-        self, topic: str, partition: int, start: int, end: int, *, isolation: int = ...
-    ) -> Generator[RecordBatch | Message, None, None]: ...
-
-
-@dataclass(frozen=True, slots=True)
-class OffsetRange:
-    """The offsets from ``start`` up to, not including, ``end`` of one partition."""
-
-    topic: str
-    partition: int
-    start: int
-    end: int
-
-    def __len__(self) -> int:
-        """Offsets, which is the most records there can be."""
-        return self.end - self.start
+        self, ranges: Iterable[OffsetRange], *, isolation: int = ..., on_lost: Callable[[Lost], int] = ...
+    ) -> Generator[tuple[OffsetRange, AnyBatch], None, None]: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,13 +98,15 @@ def parse_places(text: str, option: str, *, lowest: int = EARLIEST) -> dict[Topi
                 raise ConfigurationError(f"{option}: {number!r} is no partition of {topic!r}")
             if type(place) is not int or place < lowest:
                 raise ConfigurationError(f"{option}: {place!r} for {topic}-{number} must be a number from {lowest} on")
+            if (topic, int(number)) in places:
+                raise ConfigurationError(f"{option} names {topic}-{int(number)} twice")
             places[topic, int(number)] = place
     return places
 
 
 def resolve(
     client: Client,
-    partitions: Collection[TopicPartition],
+    partitions: Mapping[TopicPartition, UUID],
     starting: Limit,
     ending: Limit,
     *,
@@ -129,6 +117,7 @@ def resolve(
     """The ranges to read, in the order of topic and partition; those without offsets are left out.
 
     Args:
+        partitions: what to read, with the topics' ids.
         latest_if_no_record: where no record is at or after a starting timestamp, start at the end.
         fail_on_data_loss: offsets that the log does not have (any more) are an error, not skipped.
         isolation: with `READ_COMMITTED` a log ends at its last stable offset.
@@ -161,7 +150,7 @@ def resolve(
             _lost(place, start, end, lowest, highest, fail_on_data_loss, isolation)
             start, end = max(start, lowest), min(end, highest)
         if start < end:
-            ranges.append(OffsetRange(*place, start, end))
+            ranges.append(OffsetRange(*place, start, end, partitions[place]))
     return ranges
 
 
@@ -205,18 +194,18 @@ def _lost(place: TopicPartition, start: int, end: int, lowest: int, highest: int
             f"offsets {start} to {max(start, end)} of {topic}-{partition} are asked for, and the log has {lowest} to "
             f"{highest}: {why} failOnDataLoss=false reads what there is"
         )
-    log.warning("offsets outside the log are skipped", extra=_fields(topic, partition, start, end, lowest, highest))
-
-
-def _fields(topic: str, partition: int, start: int, end: int, lowest: int, highest: int) -> dict[str, object]:
-    return {
-        "topic": topic,
-        "partition": partition,
-        "start": start,
-        "end": end,
-        "log_start": lowest,
-        "log_end": highest,
-    }
+    log.warning(
+        f"offsets {start} to {max(start, end)} of {topic}-{partition} are asked for, and the log has {lowest} to "
+        f"{highest}: what is not there is skipped",
+        extra={
+            "topic": topic,
+            "partition": partition,
+            "start": start,
+            "end": end,
+            "log_start": lowest,
+            "log_end": highest,
+        },
+    )
 
 
 def plan(
@@ -229,7 +218,7 @@ def plan(
     """The ranges that each task reads.
 
     Args:
-        min_tasks: split ranges, large ones more often, until there are as many (`minPartitions`).
+        min_tasks: split ranges, always the one with the largest parts, until there are just as many (`minPartitions`).
         max_records: split ranges of more offsets (`maxRecordsPerPartition`).
         max_tasks: then share them out over no more tasks than this, evenly by offsets.
 
@@ -241,11 +230,26 @@ def plan(
     if max_records is not None:
         pieces = [piece for each in pieces for piece in _split(each, -(-len(each) // max_records))]
     if min_tasks is not None and min_tasks > len(pieces):
-        total = sum(map(len, pieces))
-        pieces = [piece for each in pieces for piece in _split(each, -(-len(each) * min_tasks // total))]
+        counts = _parts(pieces, min_tasks)
+        pieces = [piece for each, parts in zip(pieces, counts, strict=True) for piece in _split(each, parts)]
     if max_tasks is None or len(pieces) <= max_tasks:
         return [(piece,) for piece in pieces]
     return _shared(pieces, max_tasks)
+
+
+def _parts(ranges: Sequence[OffsetRange], wanted: int) -> list[int]:
+    """In how many parts to split each range, so that there are ``wanted``, or as many as there are offsets.
+
+    No more than that: each task costs, and small partitions gain nothing by being split.
+    """
+    parts = [1] * len(ranges)
+    largest = [(-float(len(each)), number) for number, each in enumerate(ranges)]
+    heapq.heapify(largest)
+    for _ in range(min(wanted, sum(map(len, ranges))) - len(ranges)):
+        _, number = largest[0]
+        parts[number] += 1
+        heapq.heapreplace(largest, (-len(ranges[number]) / parts[number], number))
+    return parts
 
 
 def _packed(ranges: Sequence[OffsetRange]) -> list[tuple[OffsetRange, ...]]:
@@ -270,7 +274,23 @@ def _shared(pieces: Sequence[OffsetRange], tasks: int) -> list[tuple[OffsetRange
         load, number = loads[0]
         shares[number].append(piece)
         heapq.heapreplace(loads, (load + len(piece), number))
-    return [tuple(sorted(share, key=lambda each: (each.topic, each.partition, each.start))) for share in shares]
+    return [
+        tuple(_joined(sorted(share, key=lambda each: (each.topic, each.partition, each.start)))) for share in shares
+    ]
+
+
+def _joined(ranges: Iterable[OffsetRange]) -> Iterator[OffsetRange]:
+    """The ranges in order; neighbours of one partition become one."""
+    last: OffsetRange | None = None
+    for each in sorted(ranges, key=lambda each: (each.topic, each.partition, each.start)):
+        if last is not None and last.place == each.place and last.end == each.start:
+            last = replace(last, end=each.end)
+            continue
+        if last is not None:
+            yield last
+        last = each
+    if last is not None:
+        yield last
 
 
 def _split(whole: OffsetRange, parts: int) -> Iterator[OffsetRange]:
@@ -278,7 +298,7 @@ def _split(whole: OffsetRange, parts: int) -> Iterator[OffsetRange]:
     parts = max(1, min(parts, len(whole)))
     edges = [whole.start + len(whole) * part // parts for part in range(parts + 1)]
     for start, end in pairwise(edges):
-        yield OffsetRange(whole.topic, whole.partition, start, end)
+        yield replace(whole, start=start, end=end)
 
 
 def _names(partitions: Collection[TopicPartition]) -> str:
@@ -286,8 +306,14 @@ def _names(partitions: Collection[TopicPartition]) -> str:
 
 
 def _json_object(text: str, option: str, wanted: str) -> dict[str, object]:
+    def unique(pairs: list[tuple[str, object]]) -> dict[str, object]:
+        for name, count in Counter(name for name, _ in pairs).items():
+            if count > 1:
+                raise ConfigurationError(f"{option} names {name!r} {count} times in one object: {text!r}")
+        return dict(pairs)
+
     try:
-        value = json.loads(text)
+        value = json.loads(text, object_pairs_hook=unique)
     except ValueError:
         value = None
     if not isinstance(value, dict):

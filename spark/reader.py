@@ -10,28 +10,42 @@ Rules:
 import logging
 import os
 import re
-from collections.abc import Generator, Iterator, Mapping
+import time
+from collections.abc import Generator, Iterable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
+from uuid import UUID
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
-from ottla.codec.apis.list_offsets import EARLIEST
-from ottla.codec.message_sets import Message
-from ottla.codec.records import RecordBatch
-from ottla.errors import ConfigurationError, DataLoss, OffsetOutOfRange, UnknownTopicOrPartition
+from ottla.codec.apis.list_offsets import EARLIEST, LATEST
+from ottla.errors import ConfigurationError, DataLoss, OffsetOutOfRange, OttlaError, UnknownTopicOrPartition
 from ottla.sdk import mdns
+from ottla.sdk.cluster.cluster import TopicPartition
+from ottla.sdk.consume.ranges import Lost, OffsetRange
+from ottla.sdk.consume.record_sets import AnyBatch
 from ottla.sdk.drivers.blocking import BlockingClient
 from ottla.sdk.options import Options, announced_name
 from ottla.spark.arrow import arrow_batches
-from ottla.spark.offsets import Client, OffsetRange, TopicPartition, plan, resolve
+from ottla.spark.failures import one_sentence
+from ottla.spark.offsets import Client, plan, resolve
 from ottla.spark.options import ClientConfig, ReadOptions, Source
 
 log = logging.getLogger("ottla.spark")
 
+Topics = Mapping[str, tuple[UUID, int]]
+"""Name -> id, zeros where brokers have none, and number of partitions."""
+
 _clients: dict[tuple[int, ClientConfig], BlockingClient] = {}
 """By process id, because a fork copies this dictionary."""
+_MOST_CLIENTS = 16
+"""More than tasks of one process use at once; the others are closed, that which was not used for longest first."""
+
+OLD_PLAN = 3600.0
+"""Seconds after which a query that still reads up to the ends of then is worth a warning."""
+_old_plans: set[float] = set()
+"""Those of which this process has warned, by the time they were made."""
 
 
 @dataclass
@@ -40,6 +54,8 @@ class Task(InputPartition):
 
     client: ClientConfig
     ranges: tuple[OffsetRange, ...]
+    latest_as_of: float | None = None
+    """When the query's ends were looked up, in seconds since 1970; ``None`` where the user gave them."""
 
 
 class BatchReader(DataSourceReader):
@@ -57,10 +73,11 @@ class BatchReader(DataSourceReader):
         """
         options = self.options
         config = found(options.client)
-        with client_of(config) as client:
+        with one_sentence(), client_of(config) as client:
+            topics = topics_of(client, options.source)
             ranges = resolve(
                 client,
-                places_of(topics_of(client, options.source), options.source),
+                places_of(topics, options.source),
                 options.starting,
                 options.ending,
                 latest_if_no_record=options.latest_if_no_record,
@@ -68,7 +85,8 @@ class BatchReader(DataSourceReader):
                 isolation=options.isolation,
             )
         tasks = plan(ranges, min_tasks=options.min_tasks, max_records=options.max_records, max_tasks=options.max_tasks)
-        return [Task(config, task) for task in tasks or [()]]
+        until = time.time() if options.ending.places == LATEST else None
+        return [Task(config, task, until) for task in tasks or [()]]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of a task.
@@ -90,22 +108,43 @@ def read_task(task: Task, options: ReadOptions) -> Iterator[pa.RecordBatch]:
     """
     if not task.ranges:
         return
-    with client_of(task.client) as client, closing(_fetch_all(client, task.ranges, options)) as fetched:
+    isolation, fail = options.isolation, options.fail_on_data_loss
+    _warn_of_old_plan(task)
+    with (
+        one_sentence(),
+        client_of(task.client) as client,
+        closing(fetch(client, task.ranges, isolation=isolation, fail_on_data_loss=fail)) as fetched,
+    ):
         yield from arrow_batches(fetched, include_headers=options.include_headers)
+
+
+def _warn_of_old_plan(task: Task) -> None:
+    """Spark plans a DataFrame or view once, and reads the same offsets for as long as it lives."""
+    planned, now = task.latest_as_of, time.time()
+    if planned is None or now - planned < OLD_PLAN or planned in _old_plans:
+        return
+    _old_plans.add(planned)
+    log.warning(
+        f"this DataFrame or view reads up to the ends that its topics had {(now - planned) / 3600:.1f} h ago, when it "
+        "was first used: load() it again, or create the view again, to read what came later"
+    )
 
 
 @contextmanager
 def client_of(config: ClientConfig) -> Iterator[BlockingClient]:
     """The client of this process; one that failed is closed, so that the next task starts afresh."""
     key = (os.getpid(), config)
-    if key not in _clients:
-        _clients[key] = BlockingClient(config.bootstrap, **config.arguments)
+    client = _clients.pop(key, None) or BlockingClient(config.bootstrap, **config.arguments)
+    _clients[key] = client  # the one that was used last stands last
+    while len(_clients) > _MOST_CLIENTS:
+        _clients.pop(next(iter(_clients))).close()
     try:
-        yield _clients[key]
+        yield client
     except GeneratorExit:
         raise
     except BaseException:  # whatever it is, the client may be in the midst of something
-        _clients.pop(key).close()
+        _clients.pop(key, None)
+        client.close()
         raise
 
 
@@ -118,8 +157,8 @@ def found(config: ClientConfig) -> ClientConfig:
     return replace(config, bootstrap=",".join(addresses))
 
 
-def topics_of(client: Client, source: Source, *, missing: bool = False) -> dict[str, tuple[str, int]]:
-    """The topics that a query reads, each with its id as text and the number of its partitions.
+def topics_of(client: Client, source: Source, *, missing: bool = False) -> Topics:
+    """The topics that a query reads.
 
     Args:
         missing: topics may be gone, or not be there yet.
@@ -135,57 +174,70 @@ def topics_of(client: Client, source: Source, *, missing: bool = False) -> dict[
     names = sorted({topic for topic, _ in source}) if isinstance(source, frozenset) else source
     topics = client.topic_ids(names)
     if not missing and (unknown := [name for name in names if name not in topics]):
-        raise ConfigurationError(f"a topic to read does not exist: {', '.join(unknown)}")
+        option = "assign" if isinstance(source, frozenset) else "subscribe"
+        raise ConfigurationError(
+            f"topic {', '.join(map(repr, unknown))} does not exist: check option {option}, and which cluster "
+            "kafka.bootstrap.servers names"
+        )
     return topics
 
 
-def places_of(topics: Mapping[str, tuple[str, int]], source: Source, *, missing: bool = False) -> set[TopicPartition]:
-    """The partitions that a query reads.
+def places_of(topics: Topics, source: Source, *, missing: bool = False) -> dict[TopicPartition, UUID]:
+    """The partitions that a query reads, each with its topic's id.
 
     Raises:
         ConfigurationError: a partition does not exist, unless some may be ``missing``.
     """
-    there = {(topic, partition) for topic, (_, count) in topics.items() for partition in range(count)}
+    there = {(name, index): topic_id for name, (topic_id, count) in topics.items() for index in range(count)}
     if not isinstance(source, frozenset):
         return there
-    for topic, partition in sorted(source - there):
+    for topic, partition in sorted(source - there.keys()):
         if not missing:
             raise ConfigurationError(f"assign names {topic}-{partition}, and {topic} has {topics[topic][1]} partitions")
-    return set(source & there)
+    return {place: topic_id for place, topic_id in there.items() if place in source}
 
 
-def _fetch_all(
-    client: Client, ranges: tuple[OffsetRange, ...], options: ReadOptions
-) -> Generator[tuple[OffsetRange, RecordBatch | Message], None, None]:
-    """The batches of each range in turn; what was deleted meanwhile is an error, or passed over."""
-    for wanted in ranges:
-        while wanted.start < wanted.end:
-            try:
-                place, isolation = (wanted.topic, wanted.partition), options.isolation
-                with closing(client.fetch(*place, wanted.start, wanted.end, isolation=isolation)) as batches:
-                    for batch in batches:
-                        yield wanted, batch
-                        wanted = replace(wanted, start=batch.next_offset)
-                break
-            except (OffsetOutOfRange, UnknownTopicOrPartition) as error:
-                if options.fail_on_data_loss:
-                    raise DataLoss(
-                        f"offsets {wanted.start} to {wanted.end} of {wanted.topic}-{wanted.partition} were there when "
-                        "the query was planned, and are gone: failOnDataLoss=false reads what there is"
-                    ) from error
-                wanted = _what_is_left(client, wanted)
+def fetch(
+    client: Client, ranges: Iterable[OffsetRange], *, isolation: int, fail_on_data_loss: bool
+) -> Generator[tuple[OffsetRange, AnyBatch], None, None]:
+    """The batches of all ranges, as they come; what is lost is an error, or passed over."""
+
+    def go_on(lost: Lost) -> int:
+        wanted = lost.range
+        where = f"offsets {lost.offset} to {wanted.end} of {wanted.topic}-{wanted.partition}"
+        if fail_on_data_loss:
+            raise DataLoss(
+                f"{where} were there when the query was planned, and are gone: {_why(lost.error)}; "
+                "failOnDataLoss=false reads what there is"
+            ) from lost.error
+        following = _where_to_go_on(client, lost)
+        what = f"{where} are gone" if following >= wanted.end else f"{where} are gone up to {following}"
+        log.warning(f"{what}, and are skipped: {_why(lost.error)}", extra=_fields(lost))
+        return following
+
+    return client.fetch(ranges, isolation=isolation, on_lost=go_on)
 
 
-def _what_is_left(client: Client, wanted: OffsetRange) -> OffsetRange:
-    """``wanted`` without what the log has lost: all of it, if the topic is gone or was cut off at its end."""
-    place = (wanted.topic, wanted.partition)
+def _why(error: OttlaError) -> str:
+    if isinstance(error, OffsetOutOfRange):
+        return "they were deleted by retention"
+    if isinstance(error, UnknownTopicOrPartition):
+        return "the topic was deleted"
+    return str(error)
+
+
+def _where_to_go_on(client: Client, lost: Lost) -> int:
+    """The first offset of the range that the log still has; its end, if there is none, or the topic is another."""
+    place, end = lost.range.place, lost.range.end
+    if not isinstance(lost.error, OffsetOutOfRange):
+        return end
     try:
         first = client.offsets({place: EARLIEST})[place]
     except UnknownTopicOrPartition:
-        first = -1
-    start = min(first, wanted.end) if first > wanted.start else wanted.end
-    log.warning(
-        "offsets that are gone are skipped",
-        extra={"topic": wanted.topic, "partition": wanted.partition, "start": wanted.start, "end": start},
-    )
-    return replace(wanted, start=start)
+        return end
+    return min(first, end) if first > lost.offset else end
+
+
+def _fields(lost: Lost) -> dict[str, object]:
+    wanted = lost.range
+    return {"topic": wanted.topic, "partition": wanted.partition, "start": lost.offset, "end": wanted.end}

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, NoReturn
 from pyspark.sql.datasource import DataSource
 
 from ottla.errors import ConfigurationError
+from ottla.spark.failures import one_sentence
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
@@ -33,7 +34,8 @@ class DefaultSource(DataSource):
         from ottla.spark.arrow import spark_schema
         from ottla.spark.options import ReadOptions
 
-        return spark_schema(ReadOptions.parse_any(self.options).include_headers)
+        with one_sentence():
+            return spark_schema(ReadOptions.parse_any(self.options).include_headers)
 
     def reader(self, schema: "StructType") -> "BatchReader":
         """
@@ -43,9 +45,10 @@ class DefaultSource(DataSource):
         from ottla.spark.options import ReadOptions
         from ottla.spark.reader import BatchReader
 
-        options = ReadOptions.parse(self.options)
-        _check_columns(schema, options.include_headers)
-        return BatchReader(options)
+        with one_sentence():
+            options = ReadOptions.parse(self.options)
+            _check_columns(schema, options.include_headers)
+            return BatchReader(options)
 
     def streamReader(self, schema: "StructType") -> "StreamReader":
         """
@@ -55,9 +58,10 @@ class DefaultSource(DataSource):
         from ottla.spark.options import StreamOptions
         from ottla.spark.stream import StreamReader
 
-        options = StreamOptions.parse(self.options)
-        _check_columns(schema, options.read.include_headers)
-        return StreamReader(options)
+        with one_sentence():
+            options = StreamOptions.parse(self.options)
+            _check_columns(schema, options.read.include_headers)
+            return StreamReader(options)
 
     def writer(self, schema: "StructType", overwrite: bool) -> NoReturn:
         raise ConfigurationError("format ottla cannot write yet")

@@ -31,7 +31,7 @@ from ottla.codec.apis.list_offsets import LATEST
 from ottla.errors import DataLoss, OttlaError
 from ottla.spark.offsets import known_starts, plan
 from ottla.spark.options import StreamOptions
-from ottla.spark.reader import Task, client_of, found, places_of, read_task, topics_of
+from ottla.spark.reader import Task, Topics, client_of, found, places_of, read_task, topics_of
 from ottla.spark.stream_offsets import Positions, StreamOffset, limited
 
 log = logging.getLogger("ottla.spark")
@@ -49,7 +49,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self.options = options
         self._config = found(options.read.client)
         self._initial: StreamOffset | None = None
-        self._topics: tuple[float, dict[str, tuple[str, int]]] | None = None
+        self._topics: tuple[float, Topics] | None = None
         """When they were asked for, and what there was."""
         self._ends: tuple[float, Positions] | None = None
         self._last: StreamOffset | None = None
@@ -181,5 +181,5 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return now < self._batch_at + self.options.longest_wait
 
 
-def _ids(topics: Mapping[str, tuple[str, int]]) -> dict[str, str]:
-    return {name: topic_id for name, (topic_id, _) in topics.items() if topic_id}
+def _ids(topics: Topics) -> dict[str, str]:
+    return {name: str(topic_id) for name, (topic_id, _) in topics.items() if topic_id.int}

@@ -16,9 +16,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Any
+from uuid import UUID
 
 from ottla.errors import ConfigurationError
-from ottla.spark.offsets import OffsetRange, TopicPartition
+from ottla.sdk.cluster.cluster import TopicPartition
+from ottla.sdk.consume.ranges import OffsetRange
 
 Positions = dict[TopicPartition, int]
 
@@ -72,7 +74,7 @@ class StreamOffset:
         for place in sorted(end.positions):
             start, stop = begin.position(place, end.ids.get(place[0])), end.positions[place]
             if start < stop:
-                ranges.append(OffsetRange(*place, start, stop))
+                ranges.append(OffsetRange(*place, start, stop, UUID(end.ids.get(place[0], "0" * 32))))
         return ranges
 
     def position(self, place: TopicPartition, topic_id: str | None) -> int:

@@ -8,7 +8,7 @@ Rules:
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ottla.codec.apis.create_partitions import (
     CreatePartitionsRequest,
@@ -49,6 +49,9 @@ from ottla.sdk.core import ClientCore
 from ottla.sdk.options import broker_timeout_ms
 from ottla.sdk.outcome import Outcome
 from ottla.sdk.steps import Steps, settled
+
+if TYPE_CHECKING:
+    from uuid import UUID
 
 _Result = CreatableTopicResult | CreatePartitionsTopicResult | DeletableTopicResult | DescribeConfigsResult
 
@@ -190,14 +193,14 @@ def list_topics(core: ClientCore, now: float) -> Outcome[list[str]]:
     return Task(core, "listing topics", now, work).outcome
 
 
-def topic_ids(core: ClientCore, names: Sequence[str] | None, now: float) -> Outcome[dict[str, tuple[str, int]]]:
-    """The id of each topic as text, empty where brokers have none, and how many partitions it has.
+def topic_ids(core: ClientCore, names: Sequence[str] | None, now: float) -> Outcome[dict[str, tuple["UUID", int]]]:
+    """The id of each topic, zeros where brokers have none, and how many partitions it has.
 
     Args:
         names: those to be looked up, of which the ones that do not exist are left out; ``None``: all but internal ones.
     """
 
-    def work(task: Task[dict[str, tuple[str, int]]]) -> Steps[dict[str, tuple[str, int]]]:
+    def work(task: Task[dict[str, tuple[UUID, int]]]) -> Steps[dict[str, tuple[UUID, int]]]:
         while True:
             answer = yield from task.ask_cluster(names)
             known = [each for each in answer.topics if each.error_code != UnknownTopicOrPartition.code]
@@ -206,7 +209,7 @@ def topic_ids(core: ClientCore, names: Sequence[str] | None, now: float) -> Outc
                 break
             yield from task.pause(failed[0])
         return {
-            each.name or "": (str(each.topic_id) if each.topic_id.int else "", len(each.partitions))
+            each.name or "": (each.topic_id, len(each.partitions))
             for each in known
             if each.error_code == 0 and not (names is None and each.is_internal)
         }

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from ottla.codec.apis.fetch import PartitionData
 from ottla.codec.apis.list_offsets import EARLIEST
+from ottla.codec.records import BEYOND
 from ottla.errors import DataLoss, LogTruncated, NoCommittedOffset, OffsetOutOfRange, OttlaError
 from ottla.sdk.cluster.cluster import TopicPartition
 from ottla.sdk.consume.buffers import FetchBuffers
@@ -66,8 +67,8 @@ class Positions:
 
     # -- by the user --------------------------------------------------------------------------------------------------
 
-    def assign(self, starts: Mapping[TopicPartition, Start]) -> None:
-        """Read these partitions too; for one that is read already this is a seek."""
+    def assign(self, starts: Mapping[TopicPartition, Start], ends: Mapping[TopicPartition, int] | None = None) -> None:
+        """Read these partitions too, up to their ends; for one that is read already this is a seek."""
         for place, start in starts.items():
             position = self.assigned.get(place)
             sought = position is not None
@@ -79,6 +80,7 @@ class Positions:
                 self._metrics.watch(position)
             self.seek(position, start)
             position.priority = sought
+            position.end = BEYOND if ends is None else ends.get(place, BEYOND)
         self._changes.wake()
 
     def unassign(self, places: Iterable[TopicPartition]) -> None:

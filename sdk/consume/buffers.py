@@ -107,9 +107,11 @@ class FetchBuffers:
     # -- room ---------------------------------------------------------------------------------------------------------
 
     def wants(self, position: Position, partitions: int) -> bool:
-        """The partition, one of so many, is to be fetched: its buffer has room for more."""
-        if position.paused or not position.buffer:
-            return not position.paused
+        """The partition, one of so many, is to be fetched: it has not reached its end, and its buffer has room."""
+        if position.paused or position.fetch_offset >= position.end:
+            return False
+        if not position.buffer:
+            return True
         if position.stuck:
             return False
         share = self._capacity // max(1, partitions)

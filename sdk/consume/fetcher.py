@@ -113,12 +113,18 @@ class Fetcher:
 
     # -- what to read -------------------------------------------------------------------------------------------------
 
-    def assign(self, starts: Mapping[TopicPartition, Start], now: float) -> None:
-        """Read these partitions too, each from its start; for one that is read already this is a seek."""
+    def assign(
+        self, starts: Mapping[TopicPartition, Start], now: float, ends: Mapping[TopicPartition, int] | None = None
+    ) -> None:
+        """Read these partitions too, each from its start; for one that is read already this is a seek.
+
+        Args:
+            ends: offsets from which on nothing more is fetched. Batches that begin before them may reach beyond.
+        """
         if not self._lookups.knows_the_time and any(isinstance(start, Ago) for start in starts.values()):
             raise LocalProtocolError("a place so long ago needs the time of day: make the fetcher with `wall`")
         self._now = now
-        self._positions.assign(starts)
+        self._positions.assign(starts, ends)
 
     def unassign(self, places: Iterable[TopicPartition]) -> None:
         """Stop reading these partitions: what is buffered of them is dropped, late answers are ignored."""

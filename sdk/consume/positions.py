@@ -254,6 +254,8 @@ class Position:
     high_watermark: int = -1
     last_stable_offset: int = -1
     log_start_offset: int = -1
+    end: int = BEYOND
+    """Nothing is fetched from here on."""
     paused: bool = False
     buffer: deque[Fetched] = field(default_factory=deque)
     buffered: int = 0

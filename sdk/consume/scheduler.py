@@ -68,7 +68,7 @@ class FetchScheduler:
         """Have the partition, one of so many, fetched from the node it is to be read from, if its buffer has room."""
         if not self._buffers.wants(position, partitions):
             self.leave(position)
-            if not position.paused:
+            if not position.paused and position.fetch_offset < position.end:
                 self._full[position] = None
             return
         self._full.pop(position, None)

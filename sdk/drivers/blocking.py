@@ -7,15 +7,14 @@ background thread survives that well. Nothing happens between calls: a call take
 import random
 import socket
 import time
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from functools import partial
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
-from ottla.errors import OttlaError, TimeoutExpired
+from ottla.errors import OttlaError
 from ottla.sdk import calls, mdns
-from ottla.sdk.cluster.cluster import Topic, TopicPartition
-from ottla.sdk.consume.fetcher import Fetcher
-from ottla.sdk.consume.positions import Offset
+from ottla.sdk.cluster.cluster import TopicPartition
+from ottla.sdk.consume.ranges import Lost, OffsetRange, RangeReader
 from ottla.sdk.consume.record_sets import READ_UNCOMMITTED, AnyBatch
 from ottla.sdk.core import ClientCore
 from ottla.sdk.drivers.selecting import SelectorLink, SelectorStepper
@@ -24,10 +23,17 @@ from ottla.sdk.events import Connect, RunInThread
 from ottla.sdk.options import Options, announced_name, parse_bootstrap
 from ottla.sdk.outcome import Outcome
 
+if TYPE_CHECKING:
+    from uuid import UUID
+
 T = TypeVar("T")
 
 _SEARCH = 2.0
 """Seconds of one more search by zeroconf, in which everything else waits."""
+
+
+def _raise(lost: Lost) -> NoReturn:
+    raise lost.error
 
 
 class BlockingClient(SelectorStepper):
@@ -70,19 +76,7 @@ class BlockingClient(SelectorStepper):
         super().close()
         self._hang_up_all()
 
-    def topics(self) -> list[str]:
-        """The names of all topics but Kafka's internal ones, sorted."""
-        return self._call(lambda now: calls.list_topics(self.core, now))
-
-    def partitions(self, topics: Sequence[str]) -> dict[str, int]:
-        """How many partitions each topic has.
-
-        Raises:
-            UnknownTopicOrPartition: one of them does not exist.
-        """
-        return {name: len(self._topic(name).partitions) for name in topics}
-
-    def topic_ids(self, names: Sequence[str] | None) -> dict[str, tuple[str, int]]:
+    def topic_ids(self, names: Sequence[str] | None) -> dict[str, tuple["UUID", int]]:
         """See `ottla.sdk.calls.topic_ids`."""
         return self._call(lambda now: calls.topic_ids(self.core, names, now))
 
@@ -95,9 +89,6 @@ class BlockingClient(SelectorStepper):
         """
         self._call(lambda now: calls.commit_offsets(self.core, group, offsets, now))
 
-    def _topic(self, name: str) -> Topic:
-        return self._call(lambda now: self.core.metadata.topic(name, now, fresh=True))
-
     def offsets(
         self, wanted: Mapping[TopicPartition, int], *, isolation: int = READ_UNCOMMITTED
     ) -> dict[TopicPartition, int]:
@@ -105,41 +96,43 @@ class BlockingClient(SelectorStepper):
         return self._call(lambda now: calls.offsets(self.core, wanted, now, isolation))
 
     def fetch(
-        self, topic: str, partition: int, start: int, end: int, *, isolation: int = READ_UNCOMMITTED
-    ) -> Generator[AnyBatch, None, None]:
-        """The batches that cover the offsets from ``start`` up to, not including, ``end``.
+        self,
+        ranges: Iterable[OffsetRange],
+        *,
+        isolation: int = READ_UNCOMMITTED,
+        on_lost: Callable[[Lost], int] = _raise,
+    ) -> Generator[tuple[OffsetRange, AnyBatch], None, None]:
+        """The batches that cover the ranges, as they come: all partitions are read together, each in order.
 
-        The first may begin before ``start`` and the last end behind ``end``: trim. Offsets may be missing (compaction,
-        transactions).
+        The first batch of a range may begin before its start and the last end behind its end: trim. Offsets may be
+        missing (compaction, transactions).
+
+        Args:
+            on_lost: called with what cannot be read; returns the offset at which to go on, or raises. It may call this
+                client. By default it raises the error that `Lost` has.
 
         Raises:
-            OffsetOutOfRange: ``start`` is not within the log.
+            OffsetOutOfRange: a range starts outside the log.
+            UnknownTopicOrPartition: a topic was deleted.
+            DataLoss: a log ends before its range does, or the topic was recreated.
             TimeoutExpired: nothing came for `api_timeout`.
         """
-        if start >= end:
-            return
-        place = (topic, partition)
-        self._call(lambda now: self.core.metadata.topic(topic, now))
-        fetcher = Fetcher(self.core, isolation=isolation)
+        reader = self.do(lambda: RangeReader(self.core, ranges, isolation=isolation))
         try:
-            self.do(lambda: fetcher.assign({place: Offset(start)}, self.core.now))
-            progress, reached = time.monotonic(), start
-            while (position := fetcher.position(place)) is None or position < end:
-                fetched = self.do(fetcher.take)
-                if fetched is None:
-                    if position is not None and position > reached:  # over what the reader may not see
-                        progress, reached = time.monotonic(), position
-                    if time.monotonic() - progress > self._options.api_timeout:
-                        waited = f"nothing came for {self._options.api_timeout:g} s"
-                        raise TimeoutExpired(f"{topic}-{partition} at offset {position}, wanted up to {end}: {waited}")
-                    self._await(self.do(fetcher.wait))
-                    continue
-                progress = time.monotonic()
-                for batch in fetched.batches:
-                    if batch.base_offset < end:
-                        yield batch
+            while not reader.done:
+                found = self.do(reader.take)
+                if found is None:
+                    if not reader.done:
+                        self._await(self.do(reader.wait))
+                elif isinstance(found, Lost):
+                    self.do(partial(reader.go_on, found, on_lost(found)))
+                else:
+                    for batch in found.batches:
+                        yield found.range, batch
         finally:
-            self.do(fetcher.close)
+            self.do(reader.close)
+            if self.core.closed is None:
+                self.step()  # or the sockets of the reader would stay open until the next call
 
     # -- calls -------------------------------------------------------------------------------------------------------
 

@@ -5,8 +5,9 @@ within each round: printed are its median, and in brackets the quarters below an
 the processor spent on us, so that other programs on the machine disturb less.
 
 ``python -m tests.bench clients`` measures whole clients on a broker (`tests.bench.clients.run`), and
-``python -m tests.bench brokers`` brokerlite beside Apache Kafka (`tests.bench.brokers.run`), and
-``python -m tests.bench proxy`` the proxy beside a direct connection (`tests.bench.proxy.run`).
+``python -m tests.bench brokers`` brokerlite beside Apache Kafka (`tests.bench.brokers.run`),
+``python -m tests.bench proxy`` the proxy beside a direct connection (`tests.bench.proxy.run`), and
+``python -m tests.bench spark`` Spark's reading beside that of its own connector (`tests.bench.spark.run`).
 """
 
 import gc
@@ -22,6 +23,7 @@ from tests.bench.brokers import run as brokers
 from tests.bench.case import Case
 from tests.bench.clients import run as clients
 from tests.bench.proxy import run as proxy
+from tests.bench.spark import run as spark
 
 ROUNDS = 15
 SECONDS = 0.05
@@ -61,6 +63,8 @@ def main(wanted: list[str]) -> int:
         return brokers.main(wanted[1:])
     if wanted[:1] == ["proxy"]:
         return proxy.main(wanted[1:])
+    if wanted[:1] == ["spark"]:
+        return spark.main(wanted[1:])
     if unknown := [word for word in wanted if not any(word in case.name for case in CASES)]:
         names = "".join(f"\n  {case.name}" for case in CASES)
         print(f"no case has {' or '.join(map(repr, unknown))} in its name; there are:{names}", file=sys.stderr)

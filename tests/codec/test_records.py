@@ -672,6 +672,19 @@ def test_an_error_in_a_record_says_which() -> None:
     assert caught.value.offset == HEADER_SIZE + len(record_bytes()) + 10
 
 
+def test_names_of_headers_are_read_as_java_reads_them_where_they_may_be_anything() -> None:
+    names = record_bytes(headers=zigzag(1) + zigzag(2) + b"a\xff" + zigzag(0))
+    first, second = batch_of(record_bytes() + names, 2).records(any_names=True)
+    assert (first.headers, second.headers) == ((("n", b"h"),), (("a\N{REPLACEMENT CHARACTER}", b""),))
+    assert second.offset == batch_of(record_bytes() + record_bytes(), 2).records()[1].offset
+    with pytest.raises(DecodeError, match=r"records\[1\]"):
+        batch_of(record_bytes() + names[:-1], 2).records(any_names=True)
+    with pytest.raises(DecodeError):
+        batch_of(names + b"trailing", 1).records(any_names=True)
+    with pytest.raises(DecodeError, match="more memory than the limit"):
+        batch_of(names, 1).records(limit=len(names) + 200, any_names=True)
+
+
 def test_a_header_that_runs_over_the_end_with_a_record_that_says_so_too_is_refused_in_place() -> None:
     honest = record_bytes(headers=zigzag(1) + zigzag(0) + zigzag(5) + b"hello")
     with pytest.raises(DecodeError, match="record of 15 bytes with 11 left") as caught:

@@ -7,50 +7,117 @@ import sys
 import time
 from dataclasses import replace
 from typing import Any
+from uuid import UUID
 
 import pytest
 import trio
 
 import ottla
 from ottla.codec.apis.list_offsets import EARLIEST, LATEST
-from ottla.errors import BrokerUnreachable, OffsetOutOfRange, TimeoutExpired, UnknownTopicOrPartition
+from ottla.errors import (
+    BrokerUnreachable,
+    DataLoss,
+    LocalProtocolError,
+    OffsetOutOfRange,
+    TimeoutExpired,
+    UnknownTopicOrPartition,
+)
 from ottla.sdk import mdns
+from ottla.sdk.consume.ranges import Lost, OffsetRange
 from ottla.sdk.drivers.blocking import BlockingClient
 from ottla.sdk.drivers.selecting import SelectorLink
 from ottla.sdk.events import Event, Send, Written
 from ottla.testing import Broker
 
 
-def fill(broker: Broker, count: int) -> None:
+def fill(broker: Broker, count: int, partitions: int = 1) -> None:
+    if partitions > 1:
+        broker.create_topic("t", partitions=partitions)
+
     async def main() -> None:
         async with ottla.connect(broker.bootstrap) as client, client.producer(batch_size=500) as producer:
-            for i in range(count):
-                await producer.send_soon("t", b"%d" % i, partition=0, timestamp=1000 + i)
+            for i in range(count * partitions):
+                await producer.send_soon("t", b"%d" % (i // partitions), partition=i % partitions, timestamp=1000 + i)
 
     trio.run(main)
+
+
+def values(client: BlockingClient, *ranges: OffsetRange, **more: Any) -> dict[tuple[str, int], list[int]]:
+    """What is read of the ranges, by partition, each record a number."""
+    found: dict[tuple[str, int], list[int]] = {}
+    for wanted, batch in client.fetch(ranges, **more):
+        records = batch.records().between(wanted.start, wanted.end)
+        found.setdefault(wanted.place, []).extend(int(record.value or b"") for record in records)
+    return found
 
 
 def test_it_reads_a_range_of_offsets(ottla_broker: Broker) -> None:
     fill(ottla_broker, 1000)
     with BlockingClient(ottla_broker.bootstrap) as client:
-        assert client.partitions(["t"]) == {"t": 1}
+        assert client.topic_ids(["t", "nope"])["t"][1] == 1
         assert client.offsets({("t", 0): EARLIEST}) == {("t", 0): 0}
         assert client.offsets({("t", 0): LATEST}) == {("t", 0): 1000}
         assert client.offsets({("t", 0): 1500}) == {("t", 0): 500}
-        records = [r for batch in client.fetch("t", 0, 333, 777) for r in batch.records() if 333 <= r.offset < 777]
-        assert [int(r.value or b"") for r in records] == list(range(333, 777))
-        assert list(client.fetch("t", 0, 5, 5)) == []
+        assert values(client, OffsetRange("t", 0, 333, 777)) == {("t", 0): list(range(333, 777))}
+        assert list(client.fetch([OffsetRange("t", 0, 5, 5)])) == []
 
 
 def test_errors_name_what_is_wrong(ottla_broker: Broker) -> None:
     fill(ottla_broker, 10)
     with BlockingClient(ottla_broker.bootstrap, api_timeout=1.0) as client:
-        with pytest.raises(UnknownTopicOrPartition, match="nope"):
-            client.partitions(["nope"])
+        assert client.topic_ids(["nope"]) == {}
         with pytest.raises(OffsetOutOfRange, match="t-0 at 50"):
-            list(client.fetch("t", 0, 50, 60))
-        with pytest.raises(TimeoutExpired, match="t-0 at offset 10, wanted up to 20: nothing came for 1 s"):
-            list(client.fetch("t", 0, 0, 20))
+            list(client.fetch([OffsetRange("t", 0, 50, 60)]))
+        began = time.monotonic()
+        with pytest.raises(DataLoss, match="the log of t-0 ends at offset 10"):
+            list(client.fetch([OffsetRange("t", 0, 0, 20)]))
+        assert time.monotonic() - began < 0.9, "sooner than api_timeout"
+        with pytest.raises(DataLoss, match="topic t was deleted and recreated"):
+            list(client.fetch([OffsetRange("t", 0, 0, 10, UUID(int=7))]))
+        with pytest.raises(UnknownTopicOrPartition, match="t has 1 partitions"):
+            list(client.fetch([OffsetRange("t", 1, 0, 10)]))
+        ottla_broker.stop()
+        with pytest.raises(TimeoutExpired, match=r"t-0 at offset 0, wanted up to 10: nothing came for 1 s .*refused"):
+            list(client.fetch([OffsetRange("t", 0, 0, 10)]))
+
+
+def test_many_partitions_are_read_together_each_range_in_order_and_nothing_behind_it(ottla_broker: Broker) -> None:
+    fill(ottla_broker, 100, partitions=20)
+    with BlockingClient(ottla_broker.bootstrap) as client:
+        client.topic_ids(["t"])
+        ranges = [OffsetRange("t", index, 10, 60) for index in range(20)]
+        again = [OffsetRange("t", 3, 0, 5), OffsetRange("t", 3, 95, 100)]
+        found = values(client, *ranges, *again)
+        assert found.pop(("t", 3)) == [*range(10, 60), *range(5), *range(95, 100)]
+        assert found == {("t", index): list(range(10, 60)) for index in range(20) if index != 3}
+
+
+def test_what_is_lost_of_one_range_stops_no_other(ottla_broker: Broker) -> None:
+    fill(ottla_broker, 100, partitions=3)
+    lost: list[Lost] = []
+
+    def pass_over(each: Lost) -> int:
+        lost.append(each)
+        assert client.offsets({each.range.place: EARLIEST}) == {each.range.place: 0}, "the client may be used"
+        return each.range.end
+
+    with BlockingClient(ottla_broker.bootstrap) as client:
+        ranges = [OffsetRange("t", 0, 0, 200), OffsetRange("t", 1, 0, 100), OffsetRange("t", 2, 150, 160)]
+        found = values(client, *ranges, on_lost=pass_over)
+        assert found == {("t", 0): list(range(100)), ("t", 1): list(range(100))}
+        assert {(each.range.partition, each.offset) for each in lost} == {(0, 100), (2, 150)}
+        with pytest.raises(LocalProtocolError, match="does not lie behind"):
+            values(client, *ranges, on_lost=lambda each: each.offset)
+
+
+def test_a_reader_that_is_left_early_leaves_no_socket(ottla_broker: Broker) -> None:
+    fill(ottla_broker, 1000, partitions=3)
+    with BlockingClient(ottla_broker.bootstrap) as client:
+        for _ in range(3):
+            batches = client.fetch([OffsetRange("t", index, 0, 1000) for index in range(3)])
+            next(batches)
+            batches.close()
+            assert {channel for _, channel in client._links} <= {"data", "metadata"}
 
 
 def test_a_topic_that_is_deleted_meanwhile_is_named(ottla_broker: Broker) -> None:
@@ -61,12 +128,12 @@ def test_a_topic_that_is_deleted_meanwhile_is_named(ottla_broker: Broker) -> Non
             await client.delete_topic("t")
 
     with BlockingClient(ottla_broker.bootstrap, api_timeout=2.0) as client:
-        client.partitions(["t"])
+        client.topic_ids(["t"])
         trio.run(delete)
         began = time.monotonic()
-        with pytest.raises(UnknownTopicOrPartition, match="t-0"):
-            list(client.fetch("t", 0, 0, 10))
-        assert time.monotonic() - began < 5
+        with pytest.raises(UnknownTopicOrPartition, match="'t'"):
+            list(client.fetch([OffsetRange("t", 0, 0, 10)]))
+        assert time.monotonic() - began < 3
 
 
 def test_nobody_there_is_an_error_in_time() -> None:
@@ -89,7 +156,7 @@ def test_every_address_of_a_name_has_its_turn_whatever_other_names_there_are(
     bootstrap = f"one.example:{ottla_broker.port},two.example:{ottla_broker.port}"
     for _ in range(4):  # which of the names is tried first is a matter of chance
         with BlockingClient(bootstrap, connect_timeout=5.0) as client:
-            assert client.topics() == []
+            assert client.topic_ids(None) == {}
 
 
 def test_brokers_found_by_zeroconf_are_looked_for_again(ottla_broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -101,7 +168,7 @@ def test_brokers_found_by_zeroconf_are_looked_for_again(ottla_broker: Broker, mo
         try:
             elsewhere.create_topic("u")
             announced[:] = [elsewhere.bootstrap]
-            assert client.topics() == ["u"]
+            assert list(client.topic_ids(None)) == ["u"]
         finally:
             elsewhere.stop()
 
@@ -112,7 +179,7 @@ def test_it_goes_on_after_the_broker_was_killed(ottla_broker: Broker) -> None:
         assert client.offsets({("t", 0): LATEST}) == {("t", 0): 100}
         ottla_broker.kill()
         ottla_broker.start()
-        assert sum(len(batch.records()) for batch in client.fetch("t", 0, 0, 100)) == 100
+        assert values(client, OffsetRange("t", 0, 0, 100)) == {("t", 0): list(range(100))}
 
 
 def test_what_goes_wrong_is_in_the_log(caplog: pytest.LogCaptureFixture) -> None:

@@ -100,6 +100,22 @@ def test_what_nobody_takes_is_explained() -> None:
     assert [each for each in fetcher.explain(world.now + 7.0) if "taken nothing for 7." in each]
 
 
+def test_nothing_is_fetched_behind_the_end_that_was_given() -> None:
+    world = World(ModelBroker({"t": 1}))
+    fill(world, ("t", 0), 50)
+    world.call(functools.partial(world.core.metadata.topic, "t"))
+    fetcher = Fetcher(world.core)
+    fetcher.assign({("t", 0): Offset(0)}, world.now, {("t", 0): 20})
+    [values] = read(world, fetcher, 20).values()
+    settled = world.now + 5.0
+    world.core.later(settled, lambda now: None)
+    world.run(lambda: world.now >= settled)
+    assert values == list(range(len(values))) and len(values) < 30, "the last answer may hold more, and is the last"
+    assert fetcher.take() is None
+    fetcher.assign({("t", 0): Offset(0)}, world.now)
+    assert read(world, fetcher, 50) == {("t", 0): list(range(50))}
+
+
 def test_partitions_take_turns() -> None:
     world = World(ModelBroker({"t": 3}))
     for index in range(3):

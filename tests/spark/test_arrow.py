@@ -1,5 +1,6 @@
 """Batches of the wire to Arrow: Spark's own schema, values kept, rows put together."""
 
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Any
 
@@ -10,9 +11,9 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from ottla.codec.compression import Compression
 from ottla.codec.records import BatchBuilder, Record, RecordBatch, parse_batch
 from ottla.errors import DecodeError
+from ottla.sdk.consume.ranges import OffsetRange
 from ottla.spark import arrow
 from ottla.spark.arrow import MAX_BYTES, MAX_ROWS, arrow_batches, arrow_schema, spark_schema
-from ottla.spark.offsets import OffsetRange
 
 COLUMNS = "key:binary,value:binary,topic:string,partition:int,offset:bigint,timestamp:timestamp,timestampType:int"
 """The columns of Spark's own Kafka connector."""
@@ -81,6 +82,67 @@ def test_only_offsets_of_the_range_are_told() -> None:
     found = rows(many(10), many(10, base_offset=10), wanted=OffsetRange("t", 0, 4, 13))
     assert [row["offset"] for row in found] == list(range(4, 13))
     assert rows(many(10), wanted=OffsetRange("t", 0, 50, 60)) == []
+
+
+def test_rows_keep_their_origin_however_batches_alternate() -> None:
+    stamped = [many(2, 0), many(1, 2), many(3, 3), many(2, 6)]
+    stamped[2].attributes |= 8
+    sources = [(OffsetRange("t", 0, 1, 9), stamped[0]), (OffsetRange("u", 7, 0, 9), stamped[1])]
+    sources += [(OffsetRange("t", 0, 1, 9), each) for each in stamped[2:]]
+    [found] = arrow_batches(sources, include_headers=False)
+    names = ["topic", "partition", "offset", "timestampType"]
+    rows = zip(*(found[name].to_pylist() for name in names), strict=True)
+    assert list(rows) == [
+        ("t", 0, 1, 0),
+        ("u", 7, 2, 0),
+        *(("t", 0, offset, 1) for offset in (3, 4, 5)),
+        *(("t", 0, offset, 0) for offset in (6, 7)),
+    ]
+
+
+def test_many_batches_of_one_record_cost_no_column_each(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A column for each made them forty times slower than reading them."""
+    made: list[int] = []
+    repeat = pa.repeat
+
+    def counted(value: pa.Scalar, count: int) -> pa.Array:
+        made.append(count)
+        return repeat(value, count)
+
+    monkeypatch.setattr(pa, "repeat", counted)
+    batches = [(EVERYTHING, batch(Record(0, 1, b"k", b"v"), base_offset=n)) for n in range(100)]
+    [found] = arrow_batches(batches, include_headers=False)
+    assert found.num_rows == 100
+    assert len(made) <= 3, "topic, partition and timestamp type"
+
+
+@pytest.mark.parametrize("include_headers", [False, True])
+def test_headers_count_among_the_bytes_that_are_gathered(include_headers: bool) -> None:
+    taken = 0
+
+    def batches() -> Iterator[tuple[OffsetRange, RecordBatch]]:
+        nonlocal taken
+        for offset in range(100):
+            taken += 1
+            yield EVERYTHING, batch(Record(0, 1, b"k", b"v", (("h", bytes(2**20)),)), base_offset=offset)
+
+    next(arrow_batches(batches(), include_headers=include_headers))
+    assert taken == MAX_BYTES // 2**20
+
+
+def test_a_headers_name_that_is_not_utf_8_is_read_as_java_reads_it() -> None:
+    records = [Record(0, n, b"k%d" % n, b"v", (("QQ", b"x"), ("größe", None)) if n == 1 else ()) for n in range(3)]
+    data = bytearray(batch(*records).data)
+    at = data.index(b"QQ")
+    data[at : at + 2] = b"\xff\xfe"
+    [plain] = arrow_batches([(EVERYTHING, parse_batch(bytes(data)))], include_headers=False)
+    assert plain["key"].to_pylist() == [b"k0", b"k1", b"k2"]
+    found = rows(parse_batch(bytes(data)), headers=True)
+    names = [{"key": "\N{REPLACEMENT CHARACTER}" * 2, "value": b"x"}, {"key": "größe", "value": None}]
+    assert [row["headers"] for row in found] == [None, names, None]
+    data[at + 2] = 0x7F  # the size of the header's value: more than there is
+    with pytest.raises(DecodeError, match="t-3, batch at offset 0"):
+        rows(parse_batch(bytes(data)), headers=True)
 
 
 def test_control_records_are_left_out() -> None:

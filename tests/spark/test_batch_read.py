@@ -1,7 +1,9 @@
 """Batch queries from end to end, on brokerlite and on Apache Kafka; what is read was written by librdkafka."""
 
+import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -9,11 +11,12 @@ from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from pyspark.errors import PySparkException
 
+from ottla.codec.wire import NO_UUID
 from ottla.errors import BrokerUnreachable, ConfigurationError, DataLoss
 from ottla.sdk import mdns
 from ottla.spark import reader as spark_reader
 from ottla.spark.options import ReadOptions
-from ottla.spark.reader import BatchReader, Task
+from ottla.spark.reader import OLD_PLAN, BatchReader, Task
 from ottla.testing import Broker
 from tests.interop.lines import Message
 from tests.interop.peers import create_topic
@@ -81,6 +84,16 @@ def load(spark: "SparkSession", bootstrap: str, **options: str | int) -> "DataFr
 def batch(bootstrap: str, **options: str) -> BatchReader:
     """A query without Spark, to be planned and read step by step."""
     return BatchReader(ReadOptions.parse({"kafka.bootstrap.servers": bootstrap, **options}))
+
+
+def delete_topic(bootstrap: str, topic: str) -> None:
+    """Return when no metadata have it any more: a topic of that name can then be created."""
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    admin.delete_topics([topic])[topic].result(30)
+    deadline = time.monotonic() + 30
+    while topic in admin.list_topics(timeout=10).topics:
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
 
 
 def offsets(reader: BatchReader, tasks: Sequence[Task]) -> list[tuple[int, int]]:
@@ -272,6 +285,70 @@ def test_what_was_deleted_is_an_error_or_passed_over(spark: "SparkSession", kafk
     assert f"offsets 10 to 100 of {topic}-0 are asked for, and the log has 40 to 100" in text
     assert load(spark, kafka.bootstrap, failOnDataLoss="false", **options).count() == 60
     assert load(spark, kafka.bootstrap, subscribe=topic).count() == 60
+
+
+@pytest.mark.parametrize("left", [5, 0], ids=["shorter", "empty"])
+def test_a_topic_that_was_deleted_or_recreated_is_lost_at_once(
+    bootstrap: str, topic: str, left: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    create_topic(bootstrap, topic)
+    produce(bootstrap, numbered(topic, 0, 100))
+    strict, lenient = (batch(bootstrap, subscribe=topic, failOnDataLoss=flag) for flag in ("true", "false"))
+    tasks = strict.partitions()
+    assert len(offsets(strict, tasks)) == 100
+    delete_topic(bootstrap, topic)
+    create_topic(bootstrap, topic)
+    produce(bootstrap, numbered(topic, 0, left))
+    began = time.monotonic()
+    with pytest.raises(DataLoss, match=f"offsets 0 to 100 of {topic}-0 .* topic {topic} was deleted and recreated;"):
+        offsets(strict, tasks)
+    assert offsets(lenient, tasks) == []
+    assert time.monotonic() - began < 3
+    assert f"offsets 0 to 100 of {topic}-0 are gone, and are skipped: topic {topic} was deleted" in caplog.text
+
+
+def test_a_log_that_has_become_shorter_is_lost_at_once(ottla_broker: Broker, topic: str) -> None:
+    """As after an unclean election; brokers without topic ids show no more of a recreated topic."""
+    create_topic(ottla_broker.bootstrap, topic)
+    produce(ottla_broker.bootstrap, numbered(topic, 0, 10))
+    strict, lenient = (
+        batch(ottla_broker.bootstrap, subscribe=topic, failOnDataLoss=flag) for flag in ("true", "false")
+    )
+    [task] = strict.partitions()
+    [whole] = task.ranges
+    longer = replace(task, ranges=(replace(whole, end=100, topic_id=NO_UUID),))
+    began = time.monotonic()
+    with pytest.raises(DataLoss, match=f"offsets 10 to 100 of {topic}-0 .*the log of {topic}-0 ends at offset 10"):
+        offsets(strict, [longer])
+    assert offsets(lenient, [longer]) == [(0, n) for n in range(10)]
+    assert time.monotonic() - began < 5
+
+
+def test_a_plan_that_is_old_is_worth_a_warning_once(
+    ottla_broker: Broker, topic: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    create_topic(ottla_broker.bootstrap, topic)
+    produce(ottla_broker.bootstrap, numbered(topic, 0, 10))
+    reader = batch(ottla_broker.bootstrap, subscribe=topic)
+    [task] = reader.partitions()
+    assert offsets(reader, [task]) and "load() it again" not in caplog.text
+    old = replace(task, latest_as_of=time.time() - 2 * OLD_PLAN)
+    assert len(offsets(reader, [old, old])) == 20
+    assert caplog.text.count("reads up to the ends that its topics had 2.0 h ago") == 1
+    [bounded] = batch(ottla_broker.bootstrap, subscribe=topic, endingOffsets=f'{{"{topic}": {{"0": 5}}}}').partitions()
+    assert bounded.latest_as_of is None
+
+
+def test_an_error_is_a_sentence_without_a_traceback(spark: "SparkSession", ottla_broker: Broker, topic: str) -> None:
+    create_topic(ottla_broker.bootstrap, topic)
+    produce(ottla_broker.bootstrap, numbered(topic, 0, 10))
+    frame = load(spark, ottla_broker.bootstrap, subscribe=topic)
+    assert frame.count() == 10
+    delete_topic(ottla_broker.bootstrap, topic)
+    create_topic(ottla_broker.bootstrap, topic)
+    for text in (failure(frame), failure(load(spark, ottla_broker.bootstrap, subscribePattern="no-such-.*"))):
+        assert "Traceback" not in text
+        assert len(text.strip().splitlines()) <= 3, text
 
 
 def test_read_committed_leaves_out_what_was_aborted_and_ends_where_a_transaction_is_open(

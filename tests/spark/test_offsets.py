@@ -1,20 +1,23 @@
 """Which offsets are read and how tasks share them, against a log that is only numbers."""
 
 import logging
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
+from uuid import UUID
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from ottla.codec.apis.list_offsets import EARLIEST, LATEST
-from ottla.codec.records import RecordBatch
 from ottla.errors import ConfigurationError, DataLoss
-from ottla.sdk.consume.record_sets import READ_COMMITTED, READ_UNCOMMITTED
-from ottla.spark.offsets import SMALL_TASK, Limit, OffsetRange, TopicPartition, plan, resolve
+from ottla.sdk.cluster.cluster import TopicPartition
+from ottla.sdk.consume.ranges import Lost, OffsetRange
+from ottla.sdk.consume.record_sets import READ_COMMITTED, READ_UNCOMMITTED, AnyBatch
+from ottla.spark.offsets import SMALL_TASK, Limit, plan, resolve
 
+TOPIC_ID = UUID(int=1)
 ALL = Limit("startingOffsets", EARLIEST)
 END = Limit("endingOffsets", LATEST)
 
@@ -30,8 +33,8 @@ class Logs:
     open: int = 0
     asked: list[int] = field(default_factory=list)
 
-    def topic_ids(self, names: Sequence[str] | None) -> dict[str, tuple[str, int]]:
-        return {topic: ("", sum(name == topic for name, _ in self.extent)) for topic in names or ()}
+    def topic_ids(self, names: Sequence[str] | None) -> dict[str, tuple[UUID, int]]:
+        raise AssertionError("the partitions are given")
 
     def offsets(
         self, wanted: Mapping[TopicPartition, int], *, isolation: int = READ_UNCOMMITTED
@@ -48,8 +51,12 @@ class Logs:
         return found if found < end else -1
 
     def fetch(
-        self, topic: str, partition: int, start: int, end: int, *, isolation: int = READ_UNCOMMITTED
-    ) -> Generator[RecordBatch, None, None]:
+        self,
+        ranges: Iterable[OffsetRange],
+        *,
+        isolation: int = READ_UNCOMMITTED,
+        on_lost: Callable[[Lost], int] = lambda lost: 0,
+    ) -> Generator[tuple[OffsetRange, AnyBatch], None, None]:
         raise AssertionError("planning fetches nothing")
 
 
@@ -57,8 +64,8 @@ LOGS = Logs({("t", 0): (10, 30), ("t", 1): (0, 100), ("t", 2): (5, 5)})
 
 
 def ranges(starting: Limit = ALL, ending: Limit = END, logs: Logs = LOGS, **more: Any) -> list[tuple[int, int, int]]:
-    found = resolve(logs, set(logs.extent), starting, ending, **more)
-    assert {each.topic for each in found} <= {"t"}
+    found = resolve(logs, dict.fromkeys(logs.extent, TOPIC_ID), starting, ending, **more)
+    assert {(each.topic, each.topic_id) for each in found} <= {("t", TOPIC_ID)}
     return [(each.partition, each.start, each.end) for each in found]
 
 
@@ -92,7 +99,7 @@ def test_a_starting_time_that_no_record_has_is_an_error_unless_the_strategy_says
 
 def test_ends_of_logs_are_asked_for_last_so_that_nothing_found_by_time_lies_behind_them() -> None:
     logs = Logs({("t", 0): (0, 10)})
-    resolve(logs, {("t", 0)}, Limit("startingTimestamp", 50, by_time=True), END)
+    resolve(logs, {("t", 0): TOPIC_ID}, Limit("startingTimestamp", 50, by_time=True), END)
     assert logs.asked == [50, EARLIEST, LATEST]
 
 
@@ -125,7 +132,10 @@ def test_offsets_outside_the_log_are_data_loss(start: int, end: int, caplog: pyt
     with caplog.at_level(logging.WARNING, "ottla.spark"):
         found = ranges(starting, ending, logs, fail_on_data_loss=False)
     assert found in ([(0, 10, 30)], [])
-    assert caplog.records[0].__dict__["log_start"] == 10
+    [record] = caplog.records
+    asked = f"offsets {start} to {max(start, end if end >= 0 else 30)} of t-0 are asked for"
+    assert record.getMessage() == f"{asked}, and the log has 10 to 30: what is not there is skipped"
+    assert record.__dict__["log_start"] == 10
 
 
 def test_with_read_committed_a_log_ends_where_a_transaction_is_open() -> None:
@@ -159,6 +169,15 @@ def test_with_min_partitions_large_partitions_are_split_more_often() -> None:
     assert sizes(plan(pieces(5, 5), min_tasks=1)) == [[5], [5]]
 
 
+def test_min_partitions_makes_no_more_tasks_than_that() -> None:
+    assert len(plan(pieces(*[1000] * 500), min_tasks=600)) == 600
+    assert sizes(plan(pieces(1, 1, 1000), min_tasks=4)) == [[1], [1], [500], [500]]
+
+
+def test_parts_of_a_partition_that_one_task_reads_are_one_range() -> None:
+    assert sizes(plan(pieces(100), min_tasks=10, max_tasks=1)) == [[100]]
+
+
 def test_with_max_records_no_task_has_more() -> None:
     assert sizes(plan(pieces(10, 25), max_records=10)) == [[10], [8], [8], [9]]
 
@@ -185,7 +204,7 @@ def test_every_offset_is_in_exactly_one_task(
     if max_tasks is not None:
         assert len(tasks) <= max_tasks
     elif min_tasks is not None:
-        assert len(tasks) >= min(min_tasks, sum(lengths))
+        assert len(tasks) == max(len(lengths), min(min_tasks, sum(lengths))) or max_records is not None
     parts = sorted((each for task in tasks for each in task), key=lambda each: (each.partition, each.start))
     joined: list[OffsetRange] = []
     for part in parts:

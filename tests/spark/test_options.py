@@ -7,6 +7,7 @@ import pytest
 from ottla.codec.apis.list_offsets import EARLIEST, LATEST
 from ottla.errors import ConfigurationError
 from ottla.sdk.consume.record_sets import READ_COMMITTED, READ_UNCOMMITTED
+from ottla.sdk.options import Options
 from ottla.spark.offsets import Limit
 from ottla.spark.options import ClientConfig, ReadOptions
 
@@ -59,6 +60,16 @@ def test_offsets_and_times_are_taken_for_all_partitions_or_for_each() -> None:
     assert by_time == Limit("endingOffsetsByTimestamp", {("t", 0): 5}, by_time=True)
 
 
+def test_a_time_counts_before_times_and_those_before_offsets(caplog: pytest.LogCaptureFixture) -> None:
+    offsets, times, time = {"Offsets": '{"t": {"0": 3}}'}, {"OffsetsByTimestamp": '{"t": {"0": 5}}'}, {"Timestamp": "7"}
+    for side in ("starting", "ending"):
+        for given, name in ((offsets | times | time, "Timestamp"), (offsets | times, "OffsetsByTimestamp")):
+            caplog.clear()
+            options = parse(**{side + each: value for each, value in given.items()})
+            assert (options.starting if side == "starting" else options.ending).option == side + name
+            assert f"option {side}Offsets has no effect beside {side}{name}" in caplog.messages
+
+
 def test_settings_of_the_client_are_passed_on_in_its_own_units() -> None:
     options = ReadOptions.parse(
         LEAST
@@ -79,13 +90,17 @@ def test_settings_of_the_client_are_passed_on_in_its_own_units() -> None:
         "fetch_max_wait": 0.1,
         "partition_max_bytes": 1000,
     }
+    assert options.client.arguments == dict(options.client.options)
+    assert ReadOptions.parse(LEAST).client.arguments == {"partition_max_bytes": 8 * 2**20}, "a task reads in bulk"
+    Options(**parse(**{"kafka.fetch.max.bytes": "1000"}).client.arguments)
 
 
 @pytest.mark.parametrize("name", ["kafka.group.id", "groupIdPrefix", "maxOffsetsPerTrigger", "kafka.max.poll.records"])
 def test_what_changes_no_row_is_passed_over_with_a_warning(name: str, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING, "ottla.spark"):
         assert ReadOptions.parse(LEAST | {name: "7"}) == ReadOptions.parse(LEAST)
-    assert [record.__dict__["option"] for record in caplog.records] == [name]
+    said = f"option {name} has no effect on a batch query of format ottla"
+    assert [record.getMessage() for record in caplog.records] == [said]
 
 
 @pytest.mark.parametrize(
@@ -109,7 +124,6 @@ def test_what_changes_no_row_is_passed_over_with_a_warning(name: str, caplog: py
         ({"kafka.bootstrap.servers": ""}, "host:port of a broker"),
         ({"subscribe": " , "}, "names no topic"),
         ({"assign": '{"t": [0]}'}, "subscribe and assign contradict each other"),
-        ({"startingOffsets": "earliest", "startingTimestamp": "5"}, "contradict each other"),
         ({"startingOffsets": "latest"}, "startingOffsets cannot be latest in a batch query"),
         ({"endingOffsets": "earliest"}, "endingOffsets cannot be earliest in a batch query"),
         ({"startingOffsets": '{"t": {"0": -1}}'}, "for t-0 cannot be -1 (latest)"),
@@ -119,6 +133,9 @@ def test_what_changes_no_row_is_passed_over_with_a_warning(name: str, caplog: py
         ({"startingOffsets": '{"t": {"x": 5}}'}, "'x' is no partition of 't'"),
         ({"startingOffsets": '{"t": {"0": "5"}}'}, "'5' for t-0 must be a number"),
         ({"startingOffsets": '{"t": {"0": true}}'}, "True for t-0 must be a number"),
+        ({"startingOffsets": '{"t": {"0": 3, "0": 4}}'}, "startingOffsets names '0' 2 times"),
+        ({"startingOffsets": '{"t": {"0": 3, "00": 4}}'}, "startingOffsets names t-0 twice"),
+        ({"endingOffsets": '{"t": {"0": 3}, "t": {"1": 4}}'}, "endingOffsets names 't' 2 times"),
         ({"startingOffsets": '{"t": {"0": -3}}'}, "-3 for t-0 must be a number"),
         ({"startingTimestamp": "2013-01-01"}, "milliseconds since 1970"),
         ({"startingOffsetsByTimestamp": '{"t": {"0": -1}}'}, "must be a number from 0 on"),

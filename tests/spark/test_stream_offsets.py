@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ottla.errors import ConfigurationError
-from ottla.spark.offsets import OffsetRange
+from ottla.sdk.consume.ranges import OffsetRange
 from ottla.spark.stream_offsets import Positions, StreamOffset, limited
 
 PLACES = st.tuples(st.sampled_from(["a", "b"]), st.integers(0, 11))

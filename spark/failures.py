@@ -1,0 +1,30 @@
+"""What a user of Spark reads when something is wrong: our sentence, without the lines of a traceback around it.
+
+Theory of operation: Spark runs data sources in Python workers, and shows the user the traceback that a worker gives
+for an error: some twenty lines of Spark's own code, in which the sentence is the last. A worker leaves the traceback
+out where its environment says so, and ends after an error. So that is set in the worker, for its last moment.
+"""
+
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from ottla.errors import OttlaError
+
+
+@contextmanager
+def one_sentence() -> Iterator[None]:
+    """Of an error of ours, have Spark show the message alone. Errors that nobody expected keep their traceback."""
+    try:
+        yield
+    except OttlaError:
+        if _in_a_worker():
+            os.environ["SPARK_HIDE_TRACEBACK"] = "1"
+        raise
+
+
+def _in_a_worker() -> bool:
+    """Whether this process is one of Spark's Python workers, or was forked by their daemon."""
+    spec = getattr(sys.modules.get("__main__"), "__spec__", None)
+    return spec is not None and spec.name.startswith("pyspark.")

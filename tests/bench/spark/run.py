@@ -1,0 +1,221 @@
+"""Spark's reading beside that of Spark's own connector, in one Spark, from one broker, in the same run.
+
+Each case is a topic; each round reads all of it in both ways, one after the other, so that a machine that slows down
+slows both. A ratio is taken within each round; printed are medians, and in brackets the quarters below and above.
+
+    all columns     every column goes to the sink `noop`
+    aggregation     count and sum of the lengths of the values
+
+The broker is Apache Kafka, or brokerlite (``--brokerlite``); it shares the machine with Spark. Values are text that
+compresses to about a third. The clock on the wall is what a user waits for; where other programs want the same cores,
+processor time, of the JVM and all Python workers, says more.
+
+The connector's jars come from Maven, for the version of Spark named by `CONNECTOR`.
+"""
+
+import argparse
+import contextlib
+import os
+import platform
+import random
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from confluent_kafka import Producer
+
+import ottla.spark
+from ottla.codec import engine
+from tests import kafka
+from tests.bench.brokers.server import Apache, Broker, Brokerlite, Server
+from tests.interop.peers import create_topic
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+CONNECTOR = (
+    "org.apache.spark:spark-sql-kafka-0-10_2.13:4.2.0",
+    "org.apache.spark:spark-token-provider-kafka-0-10_2.13:4.2.0",
+    "org.apache.kafka:kafka-clients:3.9.2",
+    "org.apache.commons:commons-pool2:2.12.1",
+)
+ROUNDS = 5
+BYTES = 200 * 10**6
+"""Of the values of a topic; more than a query takes to begin."""
+OURS, THEIRS = "ottla", "kafka"
+"""Names of formats."""
+
+
+@dataclass(frozen=True)
+class Case:
+    """A topic, and what is done with it."""
+
+    partitions: int
+    size: int
+    """Bytes of a value."""
+    compression: str
+
+    @property
+    def name(self) -> str:
+        return f"{self.partitions} partitions, {self.size} B, {self.compression}"
+
+    @property
+    def topic(self) -> str:
+        return f"bench-{self.partitions}-{self.size}-{self.compression}"
+
+
+def cases() -> list[Case]:
+    return [Case(n, size, codec) for n in (4, 12) for size in (100, 1000) for codec in ("none", "lz4")]
+
+
+def fill(bootstrap: str, case: Case, count: int) -> None:
+    """Write ``count`` records to the topic of ``case``, spread evenly, in batches as producers make them."""
+    create_topic(bootstrap, case.topic, partitions=case.partitions)
+    rng = random.Random(1)
+    words = [b"%06d" % rng.randrange(10**6) for _ in range(50)]
+    values = [b" ".join(rng.choices(words, k=case.size // 7 + 1))[: case.size] for _ in range(1000)]
+    producer = Producer(
+        {
+            "bootstrap.servers": bootstrap,
+            "linger.ms": 50,
+            "batch.size": 100_000,
+            "compression.type": case.compression,
+            "queue.buffering.max.messages": 500_000,
+        }
+    )
+    for number in range(count):
+        while True:
+            try:
+                producer.produce(case.topic, values[number % 1000], b"key-%d" % number, number % case.partitions)
+                break
+            except BufferError:
+                producer.poll(0.1)
+        if number % 1000 == 0:
+            producer.poll(0)
+    assert producer.flush(120) == 0
+
+
+def all_columns(frame: "DataFrame") -> None:
+    frame.write.format("noop").mode("overwrite").save()
+
+
+def aggregation(frame: "DataFrame") -> None:
+    frame.selectExpr("count(value)", "sum(length(value))").collect()
+
+
+WORK: dict[str, Callable[["DataFrame"], None]] = {"all columns": all_columns, "aggregation": aggregation}
+
+
+@dataclass(frozen=True)
+class Cost:
+    """Of a query, its planning included; seconds."""
+
+    wall: float
+    cpu: float
+    """Processor time of the JVM and of all Python workers."""
+
+
+def cost(spark: "SparkSession", bootstrap: str, case: Case, way: str, work: Callable[["DataFrame"], None]) -> Cost:
+    options = {"kafka.bootstrap.servers": bootstrap, "subscribe": case.topic}
+    jvm = spark.sparkContext._gateway.proc.pid  # type: ignore[union-attr]
+    began, used = time.monotonic(), cpu_below(jvm)
+    work(spark.read.format(way).options(**options).load())
+    return Cost(time.monotonic() - began, cpu_below(jvm) - used)
+
+
+def cpu_below(pid: int) -> float:
+    """Seconds of processor time that a process has taken, and all that it has started. Linux only."""
+    parents: dict[int, int] = {}
+    ticks: dict[int, int] = {}
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):  # it has just ended
+            fields = path.read_text().rpartition(")")[2].split()
+            parents[int(path.parent.name)] = int(fields[1])
+            ticks[int(path.parent.name)] = sum(map(int, fields[11:15]))  # with those of children that have ended
+    found, grown = {pid}, True
+    while grown:
+        more = {each for each, parent in parents.items() if parent in found} - found
+        found |= more
+        grown = bool(more)
+    return sum(ticks[each] for each in found) / os.sysconf("SC_CLK_TCK")
+
+
+def line(title: str, count: int, taken: dict[str, list[Cost]]) -> str:
+    """A line of the table: millions of rows a second in both ways, and how many times ours is of theirs.
+
+    First by the clock on the wall, then by processor time: what one core would do.
+    """
+    parts = []
+    for what in ("wall", "cpu"):
+        of = {way: [getattr(each, what) for each in taken[way]] for way in (OURS, THEIRS)}
+        ratios = [theirs / ours for ours, theirs in zip(of[OURS], of[THEIRS], strict=True)]
+        low, median, high = statistics.quantiles(ratios, n=4)
+        rates = "".join(f"{count / statistics.median(of[way]) / 1e6:>10.2f}" for way in (OURS, THEIRS))
+        parts.append(f"{rates}   ×{f'{median:.2f} ({low:.2f}-{high:.2f})':<20}")
+    return f"  {title:<16}{''.join(parts)}".rstrip()
+
+
+@contextlib.contextmanager
+def session() -> "Iterator[SparkSession]":
+    jars = ",".join(str(kafka.jar(each)) for each in CONNECTOR)
+    settings: dict[str, str] = {"spark.jars": jars, "spark.driver.memory": "2g"}
+    spark = ottla.spark.session(app_name="ottla's benchmark", **settings)
+    try:
+        yield spark
+    finally:
+        spark.stop()
+
+
+def main(arguments: list[str]) -> int:
+    """Run the cases whose name contains one of the words that are given, all without any; return the exit code."""
+    parser = argparse.ArgumentParser(prog="python -m tests.bench spark")
+    parser.add_argument("wanted", nargs="*")
+    parser.add_argument("--brokerlite", action="store_true", help="read from brokerlite, not from Apache Kafka")
+    parser.add_argument("--rounds", type=int, default=ROUNDS)
+    parser.add_argument("--bytes", type=int, default=BYTES, help="of the values of a topic")
+    given = parser.parse_args(arguments)
+    chosen = [case for case in cases() if not given.wanted or any(word in case.name for word in given.wanted)]
+    if not chosen:
+        names = "".join(f"\n  {case.name}" for case in cases())
+        print(f"no case has {' or '.join(map(repr, given.wanted))} in its name; there are:{names}", file=sys.stderr)
+        return 2
+    broker = Brokerlite() if given.brokerlite else Apache()
+    with serving(broker) as bootstrap, session() as spark:
+        load = ", ".join(f"{each:.1f}" for each in os.getloadavg())
+        print(
+            f"Python {platform.python_version()}, the codec in {engine}, Spark {spark.version}, {CONNECTOR[0]}, "
+            f"{broker.name}, {os.cpu_count()} cores, load {load}; millions of rows a second\n"
+            f"{'':<18}{OURS:>10}{THEIRS:>10}   {'by the clock':<21}{OURS:>10}{THEIRS:>10}   by processor time"
+        )
+        for case in chosen:
+            measure(spark, bootstrap, case, given.bytes // case.size, given.rounds)
+    return 0
+
+
+def measure(spark: "SparkSession", bootstrap: str, case: Case, count: int, rounds: int) -> None:
+    fill(bootstrap, case, count)
+    print(case.name)
+    for title, work in WORK.items():
+        taken: dict[str, list[Cost]] = {OURS: [], THEIRS: []}
+        for each in range(rounds + 1):
+            for way in (OURS, THEIRS):
+                needed = cost(spark, bootstrap, case, way, work)
+                if each:  # what is made at the first use is not measured
+                    taken[way].append(needed)
+        print(line(title, count, taken), flush=True)
+
+
+@contextlib.contextmanager
+def serving(broker: Broker) -> Iterator[str]:
+    """The address of a broker that runs."""
+    with (
+        tempfile.TemporaryDirectory(prefix="ottla-bench-") as home,
+        contextlib.closing(Server(broker, Path(home))) as server,
+    ):
+        server.start()
+        yield server.bootstrap
