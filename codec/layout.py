@@ -3,6 +3,7 @@
 Source: the Arrow columnar format, "Variable-size Binary Layout" and "Validity bitmaps".
 """
 
+from array import array
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
@@ -51,6 +52,18 @@ class BinaryColumn:
             rows = [value if self._valid(row) else None for row, value in enumerate(rows)]
         return rows
 
+    def slice(self, start: int, stop: int) -> "BinaryColumn":
+        """The rows from ``start`` to, not including, ``stop``; they share the data."""
+        bits = self.validity
+        if bits is not None:
+            first, last = start >> 3, (stop + 7) >> 3
+            if start & 7:  # or the bits would be those of other rows
+                shifted = int.from_bytes(bits[first:last], "little") >> (start & 7)
+                bits = memoryview(shifted.to_bytes(last - first, "little"))
+            else:
+                bits = bits[first:last]
+        return BinaryColumn(self.offsets[start : stop + 1], self.data, bits)
+
     def _valid(self, row: int) -> bool:
         return self.validity is None or bool(self.validity[row >> 3] >> (row & 7) & 1)
 
@@ -83,6 +96,12 @@ class HeaderColumn:
 
     def __iter__(self) -> Iterator[Headers]:
         return iter(self.tolist())
+
+    def slice(self, start: int, stop: int) -> "HeaderColumn":
+        """The rows from ``start`` to, not including, ``stop``, with their own headers alone."""
+        first, last = self.offsets[start], self.offsets[stop]
+        offsets = array("i", [each - first for each in self.offsets[start : stop + 1]])
+        return HeaderColumn(memoryview(offsets), self.names.slice(first, last), self.values.slice(first, last))
 
     def tolist(self) -> list[Headers]:
         """All rows."""

@@ -4,7 +4,7 @@ Rule: light to import, because Spark imports it wherever it looks for data sourc
 pyarrow) is imported when a query does.
 """
 
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSource
 
@@ -16,10 +16,11 @@ if TYPE_CHECKING:
 
     from ottla.spark.reader import BatchReader
     from ottla.spark.stream import StreamReader
+    from ottla.spark.writer import BatchWriter, StreamWriter
 
 
 class DefaultSource(DataSource):
-    """``spark.read.format("ottla")``. The class bears the name by which Spark looks for it."""
+    """``spark.read.format("ottla")``, ``df.write.format("ottla")``; named as Spark looks for it."""
 
     @classmethod
     def name(cls) -> str:
@@ -63,11 +64,33 @@ class DefaultSource(DataSource):
             _check_columns(schema, options.read.include_headers)
             return StreamReader(options)
 
-    def writer(self, schema: "StructType", overwrite: bool) -> NoReturn:
-        raise ConfigurationError("format ottla cannot write yet")
+    def writer(self, schema: "StructType", overwrite: bool) -> "BatchWriter":
+        """
+        Raises:
+            ConfigurationError: see `WriteOptions.parse` and `ottla.spark.writer.check_schema`; or what is there already
+                was to be overwritten.
+        """
+        from ottla.spark.write_options import WriteOptions
+        from ottla.spark.writer import BatchWriter
 
-    def streamWriter(self, schema: "StructType", overwrite: bool) -> NoReturn:
-        raise ConfigurationError("format ottla cannot write yet")
+        with one_sentence():
+            if overwrite:
+                raise ConfigurationError("a topic is never overwritten: say mode('append')")
+            return BatchWriter(WriteOptions.parse(self.options), schema)
+
+    def streamWriter(self, schema: "StructType", overwrite: bool) -> "StreamWriter":
+        """
+        Args:
+            overwrite: the output mode is complete: as in Spark's own connector, the whole result is appended each time.
+
+        Raises:
+            ConfigurationError: see `WriteOptions.parse` and `ottla.spark.writer.check_schema`.
+        """
+        from ottla.spark.write_options import WriteOptions
+        from ottla.spark.writer import StreamWriter
+
+        with one_sentence():
+            return StreamWriter(WriteOptions.parse(self.options), schema)
 
 
 def _check_columns(schema: "StructType", include_headers: bool) -> None:

@@ -200,7 +200,7 @@ def topic_ids(core: ClientCore, names: Sequence[str] | None, now: float) -> Outc
         names: those to be looked up, of which the ones that do not exist are left out; ``None``: all but internal ones.
     """
 
-    def work(task: Task[dict[str, tuple[UUID, int]]]) -> Steps[dict[str, tuple[UUID, int]]]:
+    def work(task: Task[dict[str, tuple["UUID", int]]]) -> Steps[dict[str, tuple["UUID", int]]]:
         while True:
             answer = yield from task.ask_cluster(names)
             known = [each for each in answer.topics if each.error_code != UnknownTopicOrPartition.code]

@@ -6,8 +6,9 @@ the processor spent on us, so that other programs on the machine disturb less.
 
 ``python -m tests.bench clients`` measures whole clients on a broker (`tests.bench.clients.run`), and
 ``python -m tests.bench brokers`` brokerlite beside Apache Kafka (`tests.bench.brokers.run`),
-``python -m tests.bench proxy`` the proxy beside a direct connection (`tests.bench.proxy.run`), and
-``python -m tests.bench spark`` Spark's reading beside that of its own connector (`tests.bench.spark.run`).
+``python -m tests.bench proxy`` the proxy beside a direct connection (`tests.bench.proxy.run`),
+``python -m tests.bench spark`` Spark's reading beside that of its own connector (`tests.bench.spark.run`), and
+``python -m tests.bench spark-write`` writing in Spark beside its own connector (`tests.bench.spark_write.run`).
 """
 
 import gc
@@ -65,6 +66,10 @@ def main(wanted: list[str]) -> int:
         return proxy.main(wanted[1:])
     if wanted[:1] == ["spark"]:
         return spark.main(wanted[1:])
+    if wanted[:1] == ["spark-write"]:
+        from tests.bench.spark_write import run as spark_write  # here, not above: pyspark may be absent
+
+        return spark_write.main(wanted[1:])
     if unknown := [word for word in wanted if not any(word in case.name for case in CASES)]:
         names = "".join(f"\n  {case.name}" for case in CASES)
         print(f"no case has {' or '.join(map(repr, unknown))} in its name; there are:{names}", file=sys.stderr)

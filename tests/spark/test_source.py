@@ -38,20 +38,13 @@ def test_columns_of_ones_own_are_refused() -> None:
         source().streamReader(StructType().add("value", StringType()))
 
 
-def test_writing_is_refused_clearly() -> None:
-    schema = spark_schema(False)
-    with pytest.raises(ConfigurationError, match="cannot write yet"):
-        source().writer(schema, False)
-    with pytest.raises(ConfigurationError, match="cannot write yet"):
-        source().streamWriter(schema, overwrite=False)
-
-
 @pytest.mark.parametrize(
     ("module", "absent"),
     [
         ("ottla.spark", ["pyspark", "pyarrow", "trio", "construct", "ottla.codec", "ottla.sdk"]),
         ("pyspark_ottla", ["pyarrow", "trio", "construct", "ottla.codec", "ottla.sdk"]),
         ("ottla.spark.reader", ["trio", "zeroconf", "typer"]),
+        ("ottla.spark.writer", ["trio", "zeroconf", "typer"]),
     ],
 )
 def test_importing_brings_only_what_is_needed(module: str, absent: list[str]) -> None:

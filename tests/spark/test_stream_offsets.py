@@ -2,6 +2,7 @@
 
 import json
 from typing import Any
+from uuid import UUID
 
 import pytest
 from hypothesis import given
@@ -11,6 +12,7 @@ from ottla.errors import ConfigurationError
 from ottla.sdk.consume.ranges import OffsetRange
 from ottla.spark.stream_offsets import Positions, StreamOffset, limited
 
+ONE, OTHER = str(UUID(int=1)), str(UUID(int=2))
 PLACES = st.tuples(st.sampled_from(["a", "b"]), st.integers(0, 11))
 
 
@@ -57,7 +59,7 @@ def test_a_new_partition_is_read_from_its_beginning() -> None:
 
 
 def test_a_topic_that_was_created_again_is_read_from_its_beginning() -> None:
-    start, end = StreamOffset({("t", 0): 5}, {"t": "one"}), StreamOffset({("t", 0): 3}, {"t": "other"})
+    start, end = StreamOffset({("t", 0): 5}, {"t": ONE}), StreamOffset({("t", 0): 3}, {"t": OTHER})
     assert ranges(start, end) == [("t", 0, 0, 3)]
 
 

@@ -1,0 +1,126 @@
+"""A producer in one thread, with a selector and no background work: the same `ProducerCore` as everywhere.
+
+Private for now: Spark's writer uses it. As with `BlockingClient`, nothing happens between calls.
+
+Theory of operation: records are accepted until the buffer is full, and `breathe` lets sockets take and give what they
+can in between. Where the caller itself waits for something else, such as its next records, answers lie unread, and so
+no deadline may pass meanwhile: `paused` stops the clock that all deadlines go by. Without that, a caller that is kept
+waiting for two minutes would be told that its records were not acknowledged, by a client that has not looked.
+"""
+
+import random
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from ottla.sdk.drivers.blocking import BlockingClient
+from ottla.sdk.produce import columns
+from ottla.sdk.produce.columns import ColumnRecords
+from ottla.sdk.produce.core import ProducerCore
+from ottla.sdk.produce.options import ProducerOptions
+from ottla.sdk.produce.records import PendingRecord
+
+
+class BlockingProducer(BlockingClient):
+    """A client for one thread that sends.
+
+        with BlockingProducer("localhost:9092", ProducerOptions()) as producer:
+            producer.send_columns("events", None, ColumnRecords(values))
+            producer.flush()
+
+    Left without `flush`, it gives up what is not acknowledged, and logs how many records those are.
+
+    Args:
+        bootstrap, options: as `BlockingClient` takes them.
+
+    Raises:
+        BrokerUnreachable: nobody answered within `connect_timeout`.
+    """
+
+    def __init__(self, bootstrap: str, producer: ProducerOptions, **options: Any) -> None:
+        super().__init__(bootstrap, **options)
+        self._away = 0.0
+        """Seconds that were spent in `paused`."""
+        self.now = self._time
+        try:
+            self._producer = self.do(lambda: ProducerCore(self.core, producer, random.Random()))
+        except BaseException:  # an interrupt included
+            self.close()
+            raise
+
+    def _time(self) -> float:
+        return time.monotonic() - self._away
+
+    def __enter__(self) -> "BlockingProducer":
+        return self
+
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """While the caller waits for something else, no deadline passes."""
+        began = time.monotonic()
+        try:
+            yield
+        finally:
+            self._away += time.monotonic() - began
+
+    def partition_count(self, topic: str, *, fresh: bool = False) -> int:
+        """How many partitions a topic has; brokers that create topics by themselves are asked to.
+
+        Args:
+            fresh: ask the brokers, even if it is known.
+
+        Raises:
+            UnknownTopicOrPartition, InvalidTopic, TopicAuthorizationFailed: why it cannot be written to.
+            BrokerUnreachable: no broker said anything about it within `api_timeout`.
+        """
+        known = None if fresh else self.core.cluster.topics.get(topic)
+        if known is None:
+            known = self._call(lambda now: self.core.metadata.topic(topic, now, create=True, fresh=fresh))
+        return len(known.partitions)
+
+    def send_columns(
+        self, topic: str, partition: int | None, records: ColumnRecords, start: int = 0, stop: int | None = None
+    ) -> None:
+        """Accept the records from row ``start`` up to ``stop``, all to one partition; waits where the buffer is full.
+
+        Args:
+            partition: ``None``: where keyless records go, one partition after the other; or where a partitioner says
+                that does not go by keys alone.
+
+        Raises:
+            DeliveryFailed: records that were accepted before have failed.
+            DeliveryTimeout: there was no room within `delivery_timeout`.
+            RecordTooLarge, EncodeError, UnknownTopicOrPartition: one of these was refused; those before are accepted.
+        """
+        stop, core = len(records) if stop is None else stop, self._producer
+        timestamp = time.time_ns() // 1_000_000
+        while start < stop:
+            core.raise_failures()
+            taken = columns.append(core.appends, topic, partition, records, start, stop, timestamp)
+            if not taken:
+                self._offer(records.record(start, topic, partition, timestamp))
+                taken = 1
+            start += taken
+
+    def _offer(self, record: PendingRecord) -> None:
+        self._call(lambda now: self._producer.offer(record, now))
+
+    def breathe(self) -> None:
+        """Let sockets take and give what they can, without waiting.
+
+        Raises:
+            DeliveryFailed: records have failed.
+        """
+        self.step()
+        self._wait(0.0)
+        self._producer.raise_failures()
+
+    def flush(self) -> None:
+        """Send what lingers, and wait until everything accepted so far is stored; within `delivery_timeout`.
+
+        Raises:
+            DeliveryFailed: some of it is not.
+        """
+        self._call(self._producer.start_flush)
+        self._producer.raise_failures()

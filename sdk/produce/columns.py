@@ -1,0 +1,114 @@
+"""Records from columns: many at a time go into the open batch of their partition, and none of them becomes an object.
+
+    columns ──► `append` ──► the open batch of the partition          as many rows as there is room for
+                  │ 0
+                  └────────► `ColumnRecords.record` ──► `ProducerCore.offer`    one row, which opens the next batch
+
+Rules:
+- As in the fast path for single records (`ottla.codec.append`), whatever is out of the ordinary is left to the caller:
+  a full batch, a partition that nothing was sent to yet, a topic that is hidden because something is amiss.
+- Rows keep their order within a partition, because the caller offers the row at which `append` stopped, and goes on
+  behind it.
+"""
+
+from array import array
+
+from ottla.codec.append import RECORD_OVERHEAD, AppendFastPath
+from ottla.codec.columns import BinaryColumn, HeaderColumn
+from ottla.sdk.produce.records import PendingRecord
+
+_HEADER_OVERHEAD = 10
+"""Bytes that a header takes beside its name and value, at the most."""
+
+
+class ColumnRecords:
+    """Records of one topic, field by field; every column has a row for each.
+
+    Attributes:
+        keys: ``None``: no record has one.
+        headers: ``None``: no record has any.
+    """
+
+    __slots__ = ("headers", "keys", "values")
+
+    def __init__(
+        self, values: BinaryColumn, keys: BinaryColumn | None = None, headers: HeaderColumn | None = None
+    ) -> None:
+        self.values, self.headers = values, headers
+        self.keys = (
+            BinaryColumn(bytes(4 * len(values) + 4), b"", bytes((len(values) + 7) // 8)) if keys is None else keys
+        )
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    def size(self, start: int, stop: int) -> int:
+        """Bytes that the records from ``start`` up to ``stop`` take at the most."""
+        keys, values, headers = self.keys.offsets, self.values.offsets, self.headers
+        size = RECORD_OVERHEAD * (stop - start) + keys[stop] - keys[start] + values[stop] - values[start]
+        if headers is not None:
+            first, last = headers.offsets[start], headers.offsets[stop]
+            names, contents = headers.names.offsets, headers.values.offsets
+            size += _HEADER_OVERHEAD * (last - first)
+            size += names[last] - names[first] + contents[last] - contents[first]
+        return size
+
+    def fitting(self, start: int, stop: int, room: int) -> int:
+        """The row, ``stop`` at most, up to which the records from ``start`` on take no more than ``room`` bytes."""
+        if self.size(start, stop) <= room:
+            return stop
+        low, high = start, stop  # those up to `low` fit, those up to `high` do not
+        while high - low > 1:
+            middle = (low + high) // 2
+            if self.size(start, middle) <= room:
+                low = middle
+            else:
+                high = middle
+        return low
+
+    def record(self, row: int, topic: str, partition: int | None, timestamp: int) -> PendingRecord:
+        """One of them, as `ottla.sdk.produce.core.ProducerCore.offer` takes it."""
+        headers = () if self.headers is None else self.headers[row]
+        return PendingRecord(topic, self.values[row], self.keys[row], partition, headers, timestamp)
+
+
+def append(
+    appends: AppendFastPath,
+    topic: str,
+    partition: int | None,
+    records: ColumnRecords,
+    start: int,
+    stop: int,
+    timestamp: int,
+) -> int:
+    """Append records from ``start`` up to ``stop`` to the open batch of a partition, as many as have room there.
+
+    Args:
+        partition: one that the topic has; ``None``: that of keyless records, which none of these need be.
+        timestamp: of all of them, in milliseconds since 1970.
+
+    Returns:
+        How many; 0: the caller has to offer the first by itself.
+
+    Raises:
+        EncodeError: the timestamp is too far from those of its batch, or a header's name is not UTF-8.
+    """
+    buffer = appends.topics.get(topic)
+    if buffer is None or (partition is not None and partition >= len(buffer.partitions)):
+        return 0
+    queue = buffer.sticky if partition is None else buffer.partitions[partition]
+    if queue is None:
+        return 0
+    batch = queue.open
+    end = records.fitting(start, stop, min(batch.left, appends.free))
+    if end <= start:
+        return 0
+    headers = None if records.headers is None else records.headers.slice(start, end)
+    stamps = array("q", [timestamp]) * (end - start)
+    batch.builder.extend_columns(
+        memoryview(stamps), records.keys.slice(start, end), records.values.slice(start, end), headers
+    )
+    size = records.size(start, end)
+    batch.left -= size
+    appends.free -= size
+    return end - start

@@ -1,0 +1,300 @@
+"""Rows that become records: what the tasks of a query do that writes, in a batch or in a stream.
+
+    Arrow batch ──► one part per topic ──► hashed by key, sorted by partition ──► `BlockingProducer.send_columns`
+
+Rules:
+- At least once: a task returns when all its records are acknowledged. One that fails may have written some; Spark runs
+  it again, from its first row on.
+- A worker process serves many tasks, one after the other, and keeps its producer for the next, which flushes before it
+  ends and so leaves nothing in it. A process that was forked makes its own: two of them on one connection would read
+  each other's answers, and two under one producer id would refuse each other's records.
+- A row is never an object of Python's: columns are sorted by Arrow, and sent as they lie.
+- Columns, types and what is refused are those of Spark's own connector.
+
+Source: KafkaWriter.scala, KafkaWriteTask.scala.
+"""
+
+import os
+from array import array
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
+from pyspark.sql.types import ArrayType, BinaryType, DataType, IntegerType, StringType, StructType
+
+from ottla.codec.columns import BinaryColumn, HeaderColumn
+from ottla.codec.partitioners import PARTITIONERS, partition_column
+from ottla.errors import ConfigurationError, EncodeError, UnknownTopicOrPartition
+from ottla.sdk.drivers.blocking_producer import BlockingProducer
+from ottla.sdk.produce.columns import ColumnRecords
+from ottla.sdk.produce.partitioners import KEYED, Keyed
+from ottla.spark.write_options import ProducerConfig, WriteOptions
+
+MAX_BYTES = 16 * 2**20
+"""Bytes of an Arrow batch that are sorted at a time: more would be held twice."""
+STICKY = -1
+"""Stands for the partition of records that no key decides about."""
+
+_KEYED_IN_C = {function: name for name, function in PARTITIONERS.items()}
+
+_producers: dict[tuple[int, ProducerConfig], BlockingProducer] = {}
+"""By process id, because a fork copies this dictionary."""
+
+
+@dataclass
+class Written(WriterCommitMessage):
+    """What a task reports: how many rows it has written."""
+
+    rows: int
+
+
+class RowWriter:
+    """Writes the rows of a task.
+
+    Raises:
+        ConfigurationError: the columns are not such as can be written.
+    """
+
+    def __init__(self, options: WriteOptions, schema: StructType) -> None:
+        check_schema(schema, options.topic)
+        self.options = options
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
+        """Write all rows; returns when they are stored.
+
+        Raises:
+            DeliveryFailed, DeliveryTimeout, RecordTooLarge, EncodeError: rows were not stored, and why.
+            UnknownTopicOrPartition: there is no such topic, or no such partition.
+            BrokerUnreachable: the brokers do not answer.
+        """
+        batches = (each for each in iterator if each.num_rows)
+        batch, rows = next(batches, None), 0
+        if batch is None:  # which needs no broker
+            return Written(0)
+        with _producer(self.options.producer) as producer:
+            partitioner = dict(self.options.producer.arguments).get("partitioner", "murmur2")
+            rows_of = _Sender(producer, KEYED.get(partitioner), self.options.topic)
+            while batch is not None:
+                for part in _parts(batch):
+                    rows_of.send(part)
+                    producer.breathe()
+                rows += batch.num_rows
+                with producer.paused():
+                    batch = next(batches, None)
+            producer.flush()
+        return Written(rows)
+
+
+class BatchWriter(RowWriter, DataSourceArrowWriter):
+    """``df.write.format("ottla")``."""
+
+
+class StreamWriter(RowWriter, DataSourceStreamArrowWriter):
+    """``df.writeStream.format("ottla")``: each micro-batch is written as a batch query would."""
+
+
+@contextmanager
+def _producer(config: ProducerConfig) -> Iterator[BlockingProducer]:
+    """The producer of this process; one that failed is closed, so that the next task starts afresh."""
+    key = (os.getpid(), config)
+    if key not in _producers:
+        _producers[key] = BlockingProducer(config.client.bootstrap, config.options, **config.client.arguments)
+    try:
+        yield _producers[key]
+    except BaseException:  # whatever it is, also an end of the task: there are records that nobody flushes
+        _producers.pop(key).close()
+        raise
+
+
+def _parts(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    """``batch`` in parts of about `MAX_BYTES`."""
+    rows = max(1, batch.num_rows * MAX_BYTES // max(1, batch.nbytes))
+    return (batch.slice(start, rows) for start in range(0, batch.num_rows, rows))
+
+
+# -- the columns -----------------------------------------------------------------------------------------------------
+
+_TEXT_OR_BYTES = (StringType, BinaryType)
+
+
+def check_schema(schema: StructType, topic: str | None) -> None:
+    """See whether rows of these columns can be written; others than those that are known are not looked at.
+
+    Raises:
+        ConfigurationError: one is missing, or has a type that it cannot have.
+    """
+    types = {field.name: field.dataType for field in reversed(schema.fields)}
+    if "value" not in types:
+        raise ConfigurationError(
+            f"a column value is needed, and there is {', '.join(types) or 'none'}: name one so, as in "
+            "df.selectExpr('to_json(struct(*)) AS value')"
+        )
+    if topic is None and "topic" not in types:
+        raise ConfigurationError("no topic is given: name one in option topic, or have a column topic")
+    _check(types, "key", "string or binary", isinstance(types.get("key", BinaryType()), _TEXT_OR_BYTES))
+    _check(types, "value", "string or binary", isinstance(types["value"], _TEXT_OR_BYTES))
+    if topic is None:
+        _check(types, "topic", "string", isinstance(types["topic"], StringType))
+    _check(types, "partition", "int", isinstance(types.get("partition", IntegerType()), IntegerType))
+    headers = types.get("headers")
+    _check(types, "headers", "array<struct<key:string,value:binary>>", headers is None or _are_headers(headers))
+
+
+def _check(types: dict[str, DataType], name: str, wanted: str, fits: bool) -> None:
+    if not fits:
+        raise ConfigurationError(
+            f"column {name} must be {wanted}, not {types[name].simpleString()}: cast it, or give it another name"
+        )
+
+
+def _are_headers(given: DataType) -> bool:
+    if not isinstance(given, ArrayType) or not isinstance(given.elementType, StructType):
+        return False
+    fields = [(field.name, type(field.dataType)) for field in given.elementType.fields]
+    return fields == [("key", StringType), ("value", BinaryType)]
+
+
+# -- where rows go ---------------------------------------------------------------------------------------------------
+
+
+class _Sender:
+    """Sends rows where they belong.
+
+    Args:
+        keyed: ``None``: the partitioner does not go by keys alone, and is asked for each record.
+        topic: of all rows; ``None``: the column says it.
+    """
+
+    def __init__(self, producer: BlockingProducer, keyed: Keyed | None, topic: str | None) -> None:
+        self._producer, self._keyed, self._topic = producer, keyed, topic
+
+    def send(self, rows: pa.RecordBatch) -> None:
+        if self._topic is not None:
+            self._send_to(self._topic, rows)
+            return
+        names = rows.column("topic")
+        if names.null_count:
+            raise EncodeError(
+                f"{names.null_count} of {len(names)} rows have no topic: filter them, or name one in option topic"
+            )
+        coded = names.dictionary_encode()
+        if len(coded.dictionary) == 1:
+            self._send_to(coded.dictionary[0].as_py(), rows)
+            return
+        for index, own in _groups(coded.indices):
+            self._send_to(coded.dictionary[index].as_py(), rows.take(own))
+
+    def _send_to(self, topic: str, rows: pa.RecordBatch) -> None:
+        """Rows of one topic, each partition's in their order."""
+        columns = {
+            name: rows.column(name) for name in ("key", "value", "headers", "partition") if name in rows.schema.names
+        }
+        places = self._places(topic, columns.get("key"), columns.pop("partition", None), rows.num_rows)
+        if places is None:
+            self._producer.send_columns(topic, None, _records(columns))
+            return
+        order = pc.array_sort_indices(places)  # which keeps the order of equal ones
+        records, start = _records({name: column.take(order) for name, column in columns.items()}), 0
+        runs = pc.run_end_encode(places.take(order))
+        for partition, stop in zip(runs.values.to_pylist(), runs.run_ends.to_pylist(), strict=True):
+            self._producer.send_columns(topic, None if partition == STICKY else partition, records, start, stop)
+            start = stop
+
+    def _places(self, topic: str, keys: pa.Array | None, partitions: pa.Array | None, count: int) -> pa.Array | None:
+        """The partition of each row, or `STICKY`; ``None``: all rows go where the producer likes."""
+        explicit = partitions is not None and partitions.null_count < count
+        if keys is not None and self._keyed is not None and (self._keyed.hash_null or keys.null_count < count):
+            places = _hashed(self._keyed, keys, self._producer.partition_count(topic))
+        elif explicit:
+            places = pa.repeat(pa.scalar(STICKY, pa.int32()), count)
+        else:
+            self._producer.partition_count(topic)  # says why there is none, sooner than a record would
+            return None
+        if partitions is not None and explicit:
+            self._check_partitions(topic, partitions)
+            places = pc.coalesce(partitions.cast(pa.int32()), places)
+        return places
+
+    def _check_partitions(self, topic: str, partitions: pa.Array) -> None:
+        """
+        Raises:
+            UnknownTopicOrPartition: a row names a partition that the topic has not.
+        """
+        low, high = pc.min_max(partitions).as_py().values()
+        count = self._producer.partition_count(topic)
+        if high >= count:  # it may have more by now
+            count = self._producer.partition_count(topic, fresh=True)
+        if low < 0 or high >= count:
+            wrong = low if low < 0 else high
+            raise UnknownTopicOrPartition(
+                f"a row names partition {wrong}, and {topic!r} has partitions 0 to {count - 1}: correct the column "
+                "partition, or make it null where the key is to decide"
+            )
+
+
+def _groups(codes: pa.Array) -> Iterator[tuple[int, pa.Array]]:
+    """Each code, and the rows that have it, in their order."""
+    order, start = pc.array_sort_indices(codes), 0
+    runs = pc.run_end_encode(codes.take(order))
+    for code, stop in zip(runs.values.to_pylist(), runs.run_ends.to_pylist(), strict=True):
+        yield code, order[start:stop]
+        start = stop
+
+
+def _hashed(keyed: Keyed, keys: pa.Array, count: int) -> pa.Array:
+    """The partition of each key, or `STICKY`."""
+    column = _binary(keys)
+    if name := _KEYED_IN_C.get(keyed.hash):
+        places = pa.Array.from_buffers(
+            pa.int32(), len(keys), [None, pa.py_buffer(partition_column(name, column, count))]
+        )
+    else:  # ours alone, and in Python
+        found = array("i", (STICKY if key is None else keyed.hash(key, count) for key in column))
+        places = pa.Array.from_buffers(pa.int32(), len(keys), [None, pa.py_buffer(found)])
+    if keyed.hash_null and keys.null_count:
+        places = pc.if_else(keys.is_null(), pa.scalar(keyed.hash(b"", count), pa.int32()), places)
+    if not keyed.hash_empty:
+        places = pc.if_else(pc.equal(pc.binary_length(keys), 0).fill_null(False), pa.scalar(STICKY, pa.int32()), places)
+    return places
+
+
+# -- from Arrow ------------------------------------------------------------------------------------------------------
+
+
+def _records(columns: dict[str, pa.Array]) -> ColumnRecords:
+    keys, headers = columns.get("key"), columns.get("headers")
+    return ColumnRecords(
+        _binary(columns["value"]),
+        None if keys is None else _binary(keys),
+        None if headers is None else _headers(headers),
+    )
+
+
+def _binary(array: pa.Array) -> BinaryColumn:
+    """Strings as their UTF-8."""
+    if array.type not in (pa.binary(), pa.string()):  # spark.sql.execution.arrow.useLargeVarTypes
+        array = array.cast(pa.binary())
+    validity, offsets, data = array.buffers()
+    end = array.offset + len(array)
+    column = BinaryColumn(
+        memoryview(offsets).cast("B")[: 4 * (end + 1)] if end else bytes(4),
+        b"" if data is None else data,
+        validity if array.null_count else None,
+    )
+    return column.slice(array.offset, end) if array.offset else column
+
+
+def _headers(array: pa.ListArray) -> HeaderColumn | None:
+    """Those of each row; ``None`` where no row has any. Spark and Arrow leave nothing in rows that are null."""
+    end = array.offset + len(array)
+    offsets = memoryview(array.buffers()[1]).cast("B")[: 4 * (end + 1)].cast("i")[array.offset :]
+    if offsets[0] == offsets[-1]:
+        return None
+    items = array.values
+    names, values = items.field(0), items.field(1)
+    if items.null_count or names.null_count:
+        raise EncodeError("a header is null, or has no key: leave it out of the array")
+    return HeaderColumn(offsets, _binary(names), _binary(values))

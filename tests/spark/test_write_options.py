@@ -1,0 +1,162 @@
+"""What a query that writes is asked for, and what it is told, without a Spark or a broker."""
+
+import logging
+import pickle
+
+import pytest
+from pyspark.sql.datasource import CaseInsensitiveDict
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    DataType,
+    IntegerType,
+    LongType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
+
+from ottla.codec.compression import Compression
+from ottla.errors import ConfigurationError
+from ottla.spark.source import DefaultSource
+from ottla.spark.write_options import WriteOptions
+from ottla.spark.writer import BatchWriter, StreamWriter, check_schema
+
+HEADER = StructType([StructField("key", StringType()), StructField("value", BinaryType())])
+PLAIN = StructType([StructField("value", StringType())])
+
+
+def parse(**options: str) -> WriteOptions:
+    given = {"kafka.bootstrap.servers": "b:9092", "topic": "t"} | {
+        name.replace("_", "."): value for name, value in options.items()
+    }
+    return WriteOptions.parse(CaseInsensitiveDict(given))
+
+
+def columns(**types: DataType) -> StructType:
+    return StructType([StructField(name, kind) for name, kind in types.items()])
+
+
+def test_what_is_given_is_what_a_producer_is_made_with() -> None:
+    options = parse(
+        topic=" orders ",
+        partitioner="crc32",
+        kafka_acks="1",
+        kafka_linger_ms="20",
+        kafka_batch_size="1000",
+        kafka_compression_type="zstd",
+        kafka_request_timeout_ms="5000",
+        kafka_delivery_timeout_ms="7000",
+        kafka_security_protocol="PLAINTEXT",
+    )
+    assert options.topic == "orders"
+    made = options.producer.options
+    assert (made.acks, made.linger, made.batch_size, made.partitioner) == (1, 0.02, 1000, "crc32")
+    assert made.compression == Compression.ZSTD
+    client = options.producer.client
+    assert client.bootstrap == "b:9092"
+    assert dict(client.options) == {"request_timeout": 5.0, "delivery_timeout": 7.0}
+    assert pickle.loads(pickle.dumps(options)) == options
+    assert hash(options.producer) == hash(pickle.loads(pickle.dumps(options)).producer)
+
+
+def test_the_default_is_idempotent_and_goes_by_javas_hash() -> None:
+    made = parse().producer.options
+    assert (made.acks, made.idempotent, made.partitioner) == (-1, None, "murmur2")
+    assert parse(kafka_enable_idempotence="false").producer.options.idempotent is False
+
+
+def test_options_of_the_query_are_none_of_ours() -> None:
+    assert parse(checkpointLocation="/tmp/x", queryName="q", exactlyOnce="false") == parse()
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"exactlyOnce": "true"}, r"exactlyOnce=true is not there yet: leave it out, and rows are written at least"),
+        ({"exactlyOnce": "maybe"}, r"must be false or true, not 'maybe'"),
+        ({"kafka_transactional_id": "x"}, r"exactly once, by transactions, is not there yet"),
+        ({"kafka_key_serializer": "x"}, r"keys are bytes or strings: encode the column key"),
+        ({"kafka_value_serializer": "x"}, r"values are bytes or strings"),
+        ({"kafka_interceptor_classes": "x"}, r"Java classes, which Python cannot load"),
+        ({"path": "x"}, r"topics are no paths"),
+        ({"subscribe": "x"}, r"is for reading: name the topic to write to in option topic"),
+        ({"topics": "x"}, r"knows no option topics for writing: did you mean topic"),
+        ({"topic": " "}, r"option topic is empty"),
+        ({"partitioner": "murmur3"}, r"'murmur3' is not one of murmur2, .*least_bytes"),
+        ({"partitioner": "crc32", "kafka_partitioner_class": "RoundRobinPartitioner"}, r"contradict each other"),
+        ({"kafka_partitioner_class": "com.mine.Own"}, r"'com.mine.Own' is not one of"),
+        ({"kafka_acks": "2"}, r"'acks' \('2'\): acks must be 'all', 1 or 0"),
+        ({"kafka_compression_type": "rar"}, r"options kafka\.…: 'compression.type'"),
+        ({"kafka_linger": "5"}, r"knows no option kafka.linger: did you mean kafka.linger.ms"),
+        ({"kafka_bootstrap_servers": ""}, r"kafka.bootstrap.servers is missing"),
+        ({"kafka_security_protocol": "SASL_SSL"}, r"options kafka\.…: .*sasl.mechanism"),
+        ({"kafka_delivery_timeout_ms": "1"}, r"linger"),
+    ],
+)
+def test_what_cannot_be_is_refused_in_a_sentence(options: dict[str, str], said: str) -> None:
+    with pytest.raises(ConfigurationError, match=said) as refused:
+        parse(**options)
+    assert "\n" not in str(refused.value)
+
+
+def test_what_only_tunes_another_client_is_passed_over_with_a_warning(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING):
+        options = parse(kafka_group_id="g", kafka_send_buffer_bytes="100", kafka_acks="0", kafka_ssl_protocol="TLS")
+    assert options.producer.client.options == ()
+    said = [record.getMessage() for record in caplog.records]
+    assert "option has no effect on writing" in said
+    assert any("rows may be lost" in each for each in said)
+    assert len(said) >= 4
+
+
+def test_all_columns_of_the_jvm_connector_are_taken_and_others_are_not_looked_at() -> None:
+    everything = columns(
+        key=BinaryType(),
+        value=BinaryType(),
+        topic=StringType(),
+        partition=IntegerType(),
+        headers=ArrayType(HEADER),
+        timestamp=TimestampType(),
+        other=LongType(),
+    )
+    check_schema(everything, None)
+    check_schema(columns(value=StringType(), topic=LongType()), "the option wins")
+    check_schema(columns(key=StringType(), value=StringType(), topic=StringType()), None)
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        (columns(key=StringType(), Value=StringType()), r"a column value is needed, and there is Value, key"),
+        (columns(), r"a column value is needed, and there is none"),
+        (columns(value=LongType()), r"column value must be string or binary, not bigint: cast it"),
+        (columns(value=StringType(), key=IntegerType()), r"column key must be string or binary, not int"),
+        (columns(value=StringType(), partition=LongType()), r"column partition must be int, not bigint"),
+        (columns(value=StringType(), headers=StringType()), r"headers must be array<struct<key:string,value:binary>>"),
+        (
+            columns(value=StringType(), headers=ArrayType(StructType([*HEADER.fields, *HEADER.fields]))),
+            r"headers must be array<struct<key:string,value:binary>>",
+        ),
+    ],
+)
+def test_columns_that_cannot_be_written_are_refused(given: StructType, said: str) -> None:
+    with pytest.raises(ConfigurationError, match=said):
+        check_schema(given, "t")
+
+
+def test_a_topic_has_to_be_known() -> None:
+    with pytest.raises(ConfigurationError, match="name one in option topic, or have a column topic"):
+        check_schema(PLAIN, None)
+    with pytest.raises(ConfigurationError, match="column topic must be string, not int"):
+        check_schema(columns(value=StringType(), topic=IntegerType()), None)
+
+
+def test_the_source_gives_a_writer_for_each_kind_of_query_and_overwrites_nothing() -> None:
+    source = DefaultSource(CaseInsensitiveDict({"kafka.bootstrap.servers": "b:9092", "topic": "t"}))
+    assert isinstance(source.writer(PLAIN, overwrite=False), BatchWriter)
+    assert isinstance(source.streamWriter(PLAIN, overwrite=False), StreamWriter)
+    assert isinstance(source.streamWriter(PLAIN, overwrite=True), StreamWriter)  # output mode complete
+    with pytest.raises(ConfigurationError, match=r"never overwritten: say mode\('append'\)"):
+        source.writer(PLAIN, overwrite=True)
