@@ -33,8 +33,9 @@ from ottla.sdk.produce.columns import ColumnRecords
 from ottla.sdk.produce.partitioners import KEYED, Keyed
 from ottla.spark.write_options import ProducerConfig, WriteOptions
 
-MAX_BYTES = 16 * 2**20
-"""Bytes of an Arrow batch that are sorted at a time: more would be held twice."""
+MAX_BYTES = 4 * 2**20
+"""Bytes of an Arrow batch that are sorted at a time, and sent before the next: more would be held twice, and the broker
+would have nothing to do meanwhile."""
 STICKY = -1
 """Stands for the partition of records that no key decides about."""
 

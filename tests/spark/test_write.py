@@ -359,5 +359,5 @@ def test_parts_of_a_large_batch_are_sorted_one_by_one() -> None:
     batch = rows(value=[bytes(10**6)] * 100)
     parts = list(writer._parts(batch))
     assert sum(part.num_rows for part in parts) == 100
-    assert {part.num_rows for part in parts[:-1]} == {16}
+    assert {part.num_rows for part in parts[:-1]} == {4}
     assert [part.num_rows for part in writer._parts(numbered(100))] == [100]

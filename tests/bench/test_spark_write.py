@@ -1,0 +1,28 @@
+"""The benchmark of writing in Spark itself: what is printed follows from the figures, and it runs with tiny amounts."""
+
+import os
+
+import pytest
+
+from tests.bench.spark_write.run import FIGURES, main, processor_seconds, table
+
+
+def test_a_ratio_is_taken_within_each_round() -> None:
+    ours = [dict.fromkeys(FIGURES, rate) for rate in (10.0, 40.0)]
+    theirs = [dict.fromkeys(FIGURES, rate) for rate in (10.0, 20.0)]
+    head, *lines = table("case", ours, theirs)
+    assert head.split() == ["case", "ottla", "kafka", "ratio"]
+    assert [line.split()[-4:] for line in lines] == [["25", "15", "1.50", "(1.25-1.75)"]] * len(FIGURES)
+
+
+def test_a_process_that_works_spends_time() -> None:
+    before = processor_seconds(os.getpid())
+    sum(range(5_000_000))
+    assert processor_seconds(os.getpid()) > before
+
+
+@pytest.mark.slow
+def test_it_gives_its_figures(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--rounds", "1", "--megabytes", "1", "--sizes", "100"]) == 0
+    said = capsys.readouterr().out
+    assert all(figure in said for figure in FIGURES)
