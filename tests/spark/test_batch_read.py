@@ -4,7 +4,7 @@ import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 from confluent_kafka import Producer, TopicPartition
@@ -417,16 +417,3 @@ def test_a_broker_that_is_not_there_is_named_within_the_deadline() -> None:
 def test_mistakes_in_options_are_told_by_load(spark: "SparkSession") -> None:
     with pytest.raises(PySparkException, match="did you mean startingOffsets"):
         load(spark, "localhost:1", subscribe="t", startingOfsets="earliest")
-
-
-def test_streams_and_writing_are_refused_by_spark_with_our_words(
-    spark: "SparkSession", ottla_broker: Broker, tmp_path_factory: pytest.TempPathFactory
-) -> None:
-    ottla_broker.create_topic("t")
-    options: dict[str, Any] = {"kafka.bootstrap.servers": ottla_broker.bootstrap, "subscribe": "t"}
-    stream = spark.readStream.format("ottla").options(**options).load()
-    query = stream.writeStream.format("noop").option("checkpointLocation", str(tmp_path_factory.mktemp("c"))).start()
-    with pytest.raises(PySparkException, match="cannot read streams yet"):
-        query.awaitTermination(60)
-    with pytest.raises(PySparkException, match="cannot write yet"):
-        spark.range(1).write.format("ottla").options(**options).mode("append").save()
