@@ -84,6 +84,6 @@ class Routes:
         return records.split(self.partitioner, self.partitions, partition)
 
 
-def routes(rule: TopicRule, topic_id: "UUID", partitions: int) -> Routes:
+def routes_of(rule: TopicRule, topic_id: "UUID", partitions: int) -> Routes:
     """The routes of a topic with so many partitions, unless its rule states another number."""
     return Routes(topic_id, rule.partitions or partitions, rule.partitioner)

@@ -98,23 +98,23 @@ class Admission:
 
     # -- judged
 
-    def ways(self, offer: Offer) -> Routes:
+    def routes(self, offer: Offer) -> Routes:
         """Where the keys of a topic go.
 
         Raises:
             BrokerError: not for what is offered.
         """
         topic = offer.topic
-        ways, partitions = self._topics.ways(topic), self._topics.partitions(topic)
-        if len(partitions) < ways.partitions:
+        routes, partitions = self._topics.routes(topic), self._topics.partitions(topic)
+        if len(partitions) < routes.partitions:
             self._control.request_topics(topic)  # it may have grown, or been made anew
             raise PolicyViolation(
                 f"{topic} has {len(partitions)} partitions, and the proxy is to spread its keys over "
-                f"{ways.partitions}: give the topic that many, or state another number in the proxy's topic rule"
+                f"{routes.partitions}: give the topic that many, or state another number in the proxy's topic rule"
             )
         if offer.partition not in partitions:
             raise UnknownTopicOrPartition(f"{topic} has no partition {offer.partition}")
-        return ways
+        return routes
 
     def producer(self, offer: Offer, batch: RecordBatch) -> Producer:
         """Who sends a batch upstream.

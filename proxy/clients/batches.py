@@ -41,7 +41,7 @@ class Owner(Protocol):
     """Hears what becomes of a batch."""
 
     def failed(self, batch: "ClientBatch", result: Result, now: float) -> None:
-        """A part of it is not stored, or in doubt."""
+        """A part of it is not stored, or nobody can know."""
 
     def finished(self, batch: "ClientBatch", now: float) -> None:
         """Every part of it is settled."""
@@ -60,7 +60,7 @@ class ClientBatch(Numbered):
     partition: int
     """The one that the client chose."""
     batch: RecordBatch
-    ways: Routes
+    routes: Routes
     size: int
     """Bytes that it takes in memory, about; while it is being opened, at most."""
     window: "Window[ClientBatch] | None"
@@ -92,7 +92,7 @@ class ClientBatch(Numbered):
     def settled(self, part: Part, result: Result, now: float) -> None:
         self.open_parts -= 1
         if result.error_code:
-            self.unstored.append((part, result.doubtful))
+            self.unstored.append((part, result.unknown))
             self.owner.failed(self, result, now)
         elif self.in_place and len(part.records) == self.count:
             self.offset = result.offset
@@ -101,7 +101,7 @@ class ClientBatch(Numbered):
 
     def fingerprints(self) -> Iterable[tuple[int, bool | None]]:
         unstored: dict[int, bool | None] = {
-            each.offset: None if doubtful else False for part, doubtful in self.unstored for each in part.records
+            each.offset: None if unknown else False for part, unknown in self.unstored for each in part.records
         }
         for index, fingerprint in enumerate(fingerprints(self.records)):
             yield fingerprint, unstored.get(index, self.begun)

@@ -39,8 +39,8 @@ class Observer:
 
     def observe(self, client: int, topic: str, partition: int, data: Buffer | None, now: float) -> None:
         """Count the keys of a record set that passes untouched; what cannot be read is for upstream to judge."""
-        ways = self._topics.observed(topic)
-        if ways is None:
+        routes = self._topics.observed(topic)
+        if routes is None:
             self._control.request_topics(topic)  # its first records pass uncounted
             return
         if not data:
@@ -60,4 +60,4 @@ class Observer:
                 tally.keyless += found.records.keyless
                 tally.misplaced += len(found.records) - len(found.parts.get(partition, ()))
 
-        self._opener.open(batch, most_of(batch), ways, partition, opened, now)
+        self._opener.open(batch, most_of(batch), routes, partition, opened, now)

@@ -56,13 +56,13 @@ class Opener:
         self,
         batch: RecordBatch,
         most: int,
-        ways: Routes,
+        routes: Routes,
         partition: int,
         then: Callable[[Opened | BrokerError, float], None],
         now: float,
     ) -> None:
         """Open a batch, which takes up to ``most`` bytes; then call ``then``."""
-        call = partial(opened, batch, ways, partition)
+        call = partial(opened, batch, routes, partition)
         if not self._threads.fits(most):
             self._threads.run(call, then)
             return
@@ -95,7 +95,7 @@ def checked(data: Buffer) -> RecordBatch:
     return batch
 
 
-def opened(batch: RecordBatch, ways: Routes, partition: int) -> Opened | BrokerError:
+def opened(batch: RecordBatch, routes: Routes, partition: int) -> Opened | BrokerError:
     """The records, numbered from 0 on, unless they are damaged or may not fit a batch any more once they are parted.
 
     It may be called in a thread.
@@ -104,7 +104,7 @@ def opened(batch: RecordBatch, ways: Routes, partition: int) -> Opened | BrokerE
         records = batch.records(DECOMPRESSED_LIMIT, _decompressed(batch))
         if records.time_span > _FARTHEST:
             return InvalidTimestamp("the timestamps of a batch lie more than 63 bits apart")
-        return Opened(records, ways.split(records, partition))
+        return Opened(records, routes.split(records, partition))
     except DecodeError as error:
         return InvalidRecord(f"the records cannot be read: {error}")
     except Exception:

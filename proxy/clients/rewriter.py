@@ -128,7 +128,7 @@ class Rewriter:
 
     def _accept(self, offer: Offer, batch: RecordBatch, now: float) -> None:
         try:
-            ways = self._admission.ways(offer)
+            routes = self._admission.routes(offer)
             producer = self._admission.producer(offer, batch)
             window = None
             if isinstance(producer, KnownProducer):
@@ -148,7 +148,7 @@ class Rewriter:
             offer.refuse(error, now)
             return
         place = offer.topic, offer.partition
-        taken = self._client_batch(batch, offer.client, producer, place, window, ways, next(self._numbers))
+        taken = self._client_batch(batch, offer.client, producer, place, window, routes, next(self._numbers))
         taken.waiting.append(offer.answered)
         if window is None:
             producer.unopened.append(taken)
@@ -161,7 +161,7 @@ class Rewriter:
 
     def open(self, batch: ClientBatch, now: float) -> None:
         """Open a batch that was taken on, and go on with it."""
-        self._opener.open(batch.batch, batch.size, batch.ways, batch.partition, partial(self._go_on, batch), now)
+        self._opener.open(batch.batch, batch.size, batch.routes, batch.partition, partial(self._go_on, batch), now)
 
     def _go_on(self, batch: ClientBatch, found: "Opened | BrokerError", now: float) -> None:
         """A batch is opened, or cannot be."""
@@ -201,7 +201,7 @@ class Rewriter:
         producer: Producer,
         place: tuple[str, int],
         window: "Window[ClientBatch] | None",
-        ways: Routes,
+        routes: Routes,
         number: int,
     ) -> ClientBatch:
         size = most_of(batch)
@@ -219,7 +219,7 @@ class Rewriter:
             topic=place[0],
             partition=place[1],
             batch=batch,
-            ways=ways,
+            routes=routes,
             size=size,
             window=window,
             waiting=[],
@@ -247,11 +247,11 @@ class Rewriter:
         Raises:
             BrokerError: it is damaged.
         """
-        ways = Routes(noted.topic_id, noted.partitions, noted.partitioner)
+        routes = Routes(noted.topic_id, noted.partitions, noted.partitioner)
         self._numbers = count(max(next(self._numbers), noted.number + 1))
-        batch = self._client_batch(checked(noted.data), client, producer, place, window, ways, noted.number)
+        batch = self._client_batch(checked(noted.data), client, producer, place, window, routes, noted.number)
         if begun:
-            found = opened(batch.batch, ways, batch.partition)
+            found = opened(batch.batch, routes, batch.partition)
             if isinstance(found, BrokerError):
                 raise found
             batch.begun, batch.opening = True, False
@@ -260,7 +260,7 @@ class Rewriter:
 
     def resume(self, window: "Window[ClientBatch]", now: float) -> None:
         """Go on with the batches of a window."""
-        self._tell_of_those_over(window, now)
+        self._tell_of_settled(window, now)
         self._deliver_due(window, now)
 
     def withdraw(self, producer: KnownProducer[ClientBatch], now: float, *, before: int | None = None) -> None:
@@ -290,7 +290,7 @@ class Rewriter:
         try:
             self._sift(batch)
         except ProducerFenced as error:
-            self.failed(batch, Result(error.code, message=error.detail, doubtful=True), now)
+            self.failed(batch, Result(error.code, message=error.detail, unknown=True), now)
             self.finished(batch, now)
             return
         except Exception:
@@ -334,13 +334,13 @@ class Rewriter:
     # -- out
 
     def failed(self, batch: ClientBatch, result: Result, now: float) -> None:
-        """A part of a batch is not stored, or in doubt."""
+        """A part of a batch is not stored, or nobody can know."""
         self._note(batch)
         try:
             self._fail(batch, result, now)
         except Exception:
             log.exception("a bug in the proxy, please report it: records for %s-%d", batch.topic, batch.partition)
-            batch.refused, batch.failure = True, Result(UnknownServerError.code, message=BUG, doubtful=True)
+            batch.refused, batch.failure = True, Result(UnknownServerError.code, message=BUG, unknown=True)
 
     def _fail(self, batch: ClientBatch, result: Result, now: float) -> None:
         window = batch.window
@@ -352,16 +352,16 @@ class Rewriter:
 
     def _fail_transaction(self, batch: ClientBatch) -> None:
         """See that it is not committed with a part of a batch that is refused."""
-        doubtful = batch.failure is not None and batch.failure.doubtful
+        unknown = batch.failure is not None and batch.failure.unknown
         unstored = sum(len(part.records) for part, _ in batch.unstored)
-        if not doubtful and (not batch.begun or unstored == batch.count):
+        if not unknown and (not batch.begun or unstored == batch.count):
             return
         if batch.failure is None:
             batch.failure = Result(TransactionAbortable.code, message=_IN_PART)
         transaction = batch.producer.transaction
         if transaction is None or transaction.epoch != batch.epoch:
             return
-        if transaction.failure is None or (doubtful and not transaction.failure.doubtful):
+        if transaction.failure is None or (unknown and not transaction.failure.unknown):
             transaction.failure = batch.failure
             self._admission.note_transaction(batch.producer)
 
@@ -372,21 +372,23 @@ class Rewriter:
             self._tell(batch, batch.outcome(), now)
             return
         self._note(batch)
-        self._tell_of_those_over(window, now)
+        self._tell_of_settled(window, now)
         self._deliver_due(window, now)
 
-    def _tell_of_those_over(self, window: "Window[ClientBatch]", now: float) -> None:
-        while over := window.over():
+    def _tell_of_settled(self, window: "Window[ClientBatch]", now: float) -> None:
+        while settled := window.pop_settled():
             try:
-                if over.transactional and over.refused:
-                    self._fail_transaction(over)
-                outcome = window.judged(over)
+                if settled.transactional and settled.refused:
+                    self._fail_transaction(settled)
+                outcome = window.judged(settled)
             except Exception:
-                log.exception("a bug in the proxy, please report it: records for %s-%d", over.topic, over.partition)
+                log.exception(
+                    "a bug in the proxy, please report it: records for %s-%d", settled.topic, settled.partition
+                )
                 outcome = Outcome(UnknownServerError.code, error_message=BUG)
                 for each in window.abandon():
                     self._tell(each, outcome, now)
-            self._tell(over, outcome, now)
+            self._tell(settled, outcome, now)
 
     def _tell(self, batch: ClientBatch, outcome: Outcome, now: float) -> None:
         with contained("records are over"):
@@ -410,6 +412,6 @@ class Rewriter:
         self._tallies[batch.topic].refused += 1
         place = f"{batch.topic}-{batch.partition}"
         log.warning(
-            "nobody can know whether records were stored" if result.doubtful else "records were refused",
+            "nobody can know whether records were stored" if result.unknown else "records were refused",
             extra={"partition": place, "records": batch.count, "error": broker_error(result.error_code).name},
         )

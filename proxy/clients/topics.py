@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from ottla.codec.apis.metadata import MetadataResponse
 from ottla.codec.wire import NO_UUID
 from ottla.proxy.contained import contained
-from ottla.proxy.routing import Routes, TopicRules, routes
+from ottla.proxy.routing import Routes, TopicRules, routes_of
 from ottla.proxy.upstream.cluster import Cluster
 from ottla.proxy.upstream.control import Control
 
@@ -63,7 +63,7 @@ class Topics:
         pinned = self.pins
         for topic in metadata.topics:
             if topic.name in pinned and topic.name in self._cluster.topics:  # it may be gone since another's time
-                self.ways(topic.name)
+                self.routes(topic.name)
         for name in [name for name in self._waiting if self._cluster.is_described(name)]:
             for each in self._waiting.pop(name):
                 with contained("a topic is described"):
@@ -88,54 +88,56 @@ class Topics:
     @property
     def pins(self) -> dict[str, Routes]:
         """Where the keys of rewritten topics go."""
-        return {topic: ways for topic, ways in self._routes.items() if self._rules.rewrites(topic)}
+        return {topic: routes for topic, routes in self._routes.items() if self._rules.rewrites(topic)}
 
-    def pin(self, topic: str, ways: Routes) -> None:
+    def pin(self, topic: str, routes: Routes) -> None:
         """Have the keys of a topic go where they went, unless its rule has changed."""
         rule = self._rules.of(topic)
-        if rule is not None and rule.partitioner == ways.partitioner and rule.partitions in (None, ways.partitions):
-            self._routes[topic] = ways
+        if rule is not None and rule.partitioner == routes.partitioner and rule.partitions in (None, routes.partitions):
+            self._routes[topic] = routes
 
-    def ways(self, topic: str) -> Routes:
+    def routes(self, topic: str) -> Routes:
         """Where the keys of a rewritten topic go, which is described."""
-        known, ways = self._cluster.topics[topic], self._routes.get(topic)
+        known, routes = self._cluster.topics[topic], self._routes.get(topic)
         count = len(known.leaders)
-        if ways is not None and ways.topic_id == NO_UUID:
-            ways = replace(ways, topic_id=known.topic_id)  # it was learnt without its id
-            self._pinned(topic, ways)
-        if ways is None or ways.topic_id != known.topic_id:
+        if routes is not None and routes.topic_id == NO_UUID:
+            routes = replace(routes, topic_id=known.topic_id)  # it was learnt without its id
+            self._pinned(topic, routes)
+        if routes is None or routes.topic_id != known.topic_id:
             rule = self._rules.of(topic)
             assert rule is not None, "only topics with a rule come here"
-            ways = routes(rule, known.topic_id, count)
-            self._pinned(topic, ways)
-            log.info("partitions pinned", extra={"topic": topic, "partitions": ways.partitions})
+            routes = routes_of(rule, known.topic_id, count)
+            self._pinned(topic, routes)
+            log.info("partitions pinned", extra={"topic": topic, "partitions": routes.partitions})
             if known.topic_id == NO_UUID:  # told by a client's old version of Metadata
                 self._control.request_topics(topic)
-        if count != ways.partitions and (topic, count) not in self._alerted:
+        if count != routes.partitions and (topic, count) not in self._alerted:
             self._alerted.add((topic, count))
-            what = "its keys go to the pinned number of them" if count > ways.partitions else "its records are refused"
+            what = (
+                "its keys go to the pinned number of them" if count > routes.partitions else "its records are refused"
+            )
             log.error(
                 "a rewritten topic has another number of partitions than is pinned; %s",
                 what,
-                extra={"topic": topic, "pinned": ways.partitions, "partitions": count},
+                extra={"topic": topic, "pinned": routes.partitions, "partitions": count},
             )
-        return ways
+        return routes
 
     def partitions(self, topic: str) -> Set[int]:
         """Those that a topic has, which is described."""
         return self._cluster.topics[topic].leaders.keys()
 
-    def _pinned(self, topic: str, ways: Routes) -> None:
-        self._routes[topic] = ways
+    def _pinned(self, topic: str, routes: Routes) -> None:
+        self._routes[topic] = routes
         if self._journal is not None:
-            self._journal.pinned(topic, ways)
+            self._journal.pinned(topic, routes)
 
     def observed(self, topic: str) -> Routes | None:
         """Where the keys of an observed topic would go; ``None`` while that is not known."""
         known, rule = self._cluster.topics.get(topic), self._rules.of(topic)
         if known is None or rule is None:
             return None
-        ways, count = self._routes.get(topic), len(known.leaders)
-        if ways is None or ways.partitions != (rule.partitions or count):
-            ways = self._routes[topic] = routes(rule, known.topic_id, count)
-        return ways
+        routes, count = self._routes.get(topic), len(known.leaders)
+        if routes is None or routes.partitions != (rule.partitions or count):
+            routes = self._routes[topic] = routes_of(rule, known.topic_id, count)
+        return routes

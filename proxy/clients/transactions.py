@@ -107,7 +107,7 @@ class Transactions:
                 go_on(now)
 
         if not request.committed and not producer.settled:
-            transaction.over, transaction.failure = True, transaction.failure or ABORTED
+            transaction.aborting, transaction.failure = True, transaction.failure or ABORTED
             self._admission.note_transaction(producer)
             self._rewriter.withdraw(producer, now)
             self._delivery.stop(producer, now)
@@ -126,8 +126,8 @@ class Transactions:
             producer, transaction = found
             if transaction.ending is not request:
                 return
-            transaction.over = False
-            if transaction.failure is not None and not transaction.failure.doubtful:
+            transaction.aborting = False
+            if transaction.failure is not None and not transaction.failure.unknown:
                 transaction.failure = None  # else what comes late of this transaction would be part of the next one
             self._admission.note_transaction(producer)
 
@@ -185,7 +185,7 @@ class Transactions:
         if not self._rules.rewrites(topic.name):
             return topic.partitions
         there = self._topics.partitions(topic.name)
-        return tuple(sorted({*topic.partitions, *(there & {*range(self._topics.ways(topic.name).partitions)})}))
+        return tuple(sorted({*topic.partitions, *(there & {*range(self._topics.routes(topic.name).partitions)})}))
 
 
 def narrowed(request: AddPartitionsToTxnRequest, answer: AddPartitionsToTxnResponse) -> AddPartitionsToTxnResponse:

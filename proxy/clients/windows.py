@@ -129,7 +129,7 @@ class Numbered:
             return GAP
         if self.transactional:
             return abortable(self.failure)
-        fenced = self.failure.doubtful and self.epoch >= 0
+        fenced = self.failure.unknown and self.epoch >= 0
         return Outcome(ProducerFenced.code if fenced else self.failure.error_code, error_message=self.failure.message)
 
     def fingerprints(self) -> Iterable[tuple[int, bool | None]]:
@@ -278,9 +278,9 @@ class Window(Generic[B]):
 
         What is behind it in its epoch is refused with it.
         """
-        if result.doubtful or not batch.refused:
+        if result.unknown or not batch.refused:
             batch.failure = result
-        if result.doubtful and batch.epoch == self.epoch and not batch.transactional:
+        if result.unknown and batch.epoch == self.epoch and not batch.transactional:
             self.fenced = True
         behind = False
         refused: list[B] = []
@@ -291,7 +291,7 @@ class Window(Generic[B]):
                 refused.append(each)
         return refused
 
-    def over(self) -> B | None:
+    def pop_settled(self) -> B | None:
         """Take out the next batch of which the end is known, and that of all before it; `judged` has to follow."""
         if self.under_way and self.under_way[0].is_settled:
             return self.under_way.pop(0)

@@ -63,7 +63,7 @@ class ClientBatch(Protocol):
     partition: int
     producer: "Producer"
     batch: "RecordBatch"
-    ways: "Routes"
+    routes: "Routes"
     begun: bool
     refused: bool
     failure: "Result | None"
@@ -240,9 +240,9 @@ def _topic(name: str, routes: "Routes") -> NotedTopic:
 def _batch(batch: ClientBatch) -> NotedBatch:
     return NotedBatch(
         number=batch.number,
-        topic_id=batch.ways.topic_id,
-        partitions=batch.ways.partitions,
-        partitioner=batch.ways.partitioner,
+        topic_id=batch.routes.topic_id,
+        partitions=batch.routes.partitions,
+        partitioner=batch.routes.partitioner,
         data=batch.batch.data,
     )
 
@@ -258,21 +258,21 @@ def _part(part: "Part") -> NotedPart:
 
 def _sent(batch: "Batch") -> NotedSent:
     noted: NotedSent | None = batch.noted
-    uncertain = batch.uncertain or batch.in_flight
+    maybe_stored = batch.maybe_stored or batch.in_flight
     if (
         noted is None
         or batch.refused  # then its parts may change
         or noted.refused
         or noted.stored != batch.stored
         or noted.named != batch.named
-        or noted.uncertain != uncertain
+        or noted.maybe_stored != maybe_stored
     ):
         batch.noted = noted = NotedSent(
             sequence=batch.sequence,
             stored=batch.stored,
             refused=batch.refused,
             named=batch.named,
-            uncertain=uncertain,
+            maybe_stored=maybe_stored,
             parts=() if batch.stored else tuple(map(_part, batch.parts)),
         )
     return noted
@@ -333,8 +333,8 @@ def _transaction(producer_id: int, transaction: "Transaction") -> NotedTransacti
         failed=failure is not None,
         error_code=failure.error_code if failure else 0,
         message=failure.message if failure else None,
-        unknown=failure is not None and failure.doubtful,
-        over=transaction.over,
+        unknown=failure is not None and failure.unknown,
+        aborting=transaction.aborting,
         added=tuple(
             NotedAdded(name=name, partitions=tuple(partitions)) for name, partitions in transaction.added.items()
         ),
@@ -354,7 +354,7 @@ def _under_way(batch: ClientBatch) -> NotedUnderWay:
         failed=failure is not None,
         error_code=failure.error_code if failure else 0,
         message=failure.message if failure else None,
-        unknown=failure is not None and failure.doubtful,
+        unknown=failure is not None and failure.unknown,
         offset=batch.offset,
         left_out=tuple(batch.left_out),
         unstored=tuple(

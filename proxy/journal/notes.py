@@ -78,7 +78,7 @@ class NotedSent:
     stored: bool = wire(Boolean)
     refused: bool = wire(Boolean)
     named: bool = wire(Boolean)
-    uncertain: bool = wire(Boolean)
+    maybe_stored: bool = wire(Boolean)
     parts: tuple[NotedPart, ...] = wire(Array(NotedPart))
 
 
@@ -169,7 +169,7 @@ class NotedTransaction:
     error_code: int = wire(Int16)
     message: str | None = wire(String, null="0+")
     unknown: bool = wire(Boolean)
-    over: bool = wire(Boolean)
+    aborting: bool = wire(Boolean)
     added: tuple[NotedAdded, ...] = wire(Array(NotedAdded))
 
 

@@ -157,9 +157,9 @@ def restore(
 
 
 def _transaction(noted: NotedTransaction) -> Transaction:
-    failure = Result(noted.error_code, message=noted.message, doubtful=noted.unknown) if noted.failed else None
+    failure = Result(noted.error_code, message=noted.message, unknown=noted.unknown) if noted.failed else None
     added = {each.name: set(each.partitions) for each in noted.added}
-    return Transaction(noted.transactional_id, noted.epoch, noted.implicit, failure, noted.over, added=added)
+    return Transaction(noted.transactional_id, noted.epoch, noted.implicit, failure, noted.aborting, added=added)
 
 
 def _window(noted: NotedWindow) -> "Window[ClientBatch]":
@@ -178,7 +178,7 @@ def _window(noted: NotedWindow) -> "Window[ClientBatch]":
 def _mark(batch: "ClientBatch", noted: NotedUnderWay, now: float) -> None:
     batch.refused, batch.offset = noted.refused, noted.offset
     if noted.failed:
-        batch.failure = Result(noted.error_code, message=noted.message, doubtful=noted.unknown)
+        batch.failure = Result(noted.error_code, message=noted.message, unknown=noted.unknown)
     batch.leave_out(set(noted.left_out))
     for each in noted.unstored:
         batch.unstored.append((_part(batch, each.partition, each.first, each.count, False, now), each.unknown))
@@ -216,7 +216,7 @@ def _stream(noted: NotedStream, batches: "dict[int, ClientBatch]", transactional
             data = built(own, noted.producer_id, noted.epoch, each.sequence, transactional=transactional)[1]
         batch = Batch(own, data, each.sequence)
         batch.stored, batch.refused, batch.named = each.stored, each.refused, each.named
-        batch.tries, batch.uncertain = 1, each.uncertain
+        batch.tries, batch.maybe_stored = 1, each.maybe_stored
         sent.append(batch)
     stream.resume(noted.next_sequence, noted.last_offset, sent, parts(noted.waiting))
     return stream

@@ -23,7 +23,7 @@ class Result(NamedTuple):
     offset: int = -1
     """Of its first record; -1 where it is unknown."""
     message: str | None = None
-    doubtful: bool = False
+    unknown: bool = False
     """Nobody can know whether it is stored."""
 
 
@@ -38,7 +38,7 @@ class Sender(Protocol):
         """One of its parts has become two."""
 
     def settled(self, part: "Part", result: Result, now: float) -> None:
-        """A part is stored, refused, or in doubt."""
+        """A part is stored, refused, or nobody can know."""
 
 
 @dataclass(slots=True, eq=False)
@@ -86,26 +86,26 @@ class Batch:
     Attributes:
         tries: how often it was sent.
         named: an attempt went to whatever topic has this name, not to the one of an id.
-        uncertain: an attempt ended without an answer that says whether it was stored.
+        maybe_stored: an attempt ended without an answer that says whether it was stored.
         stored: upstream has it.
         refused: upstream will not take it under this sequence.
-        over: it was given up, and an answer that still comes is of no interest.
+        given_up: nobody waits for its end any more, and an answer that still comes is of no interest.
         noted: what the journal has written of it, as with a part.
     """
 
     __slots__ = (
         "count",
         "data",
+        "given_up",
         "in_flight",
+        "maybe_stored",
         "named",
         "noted",
-        "over",
         "parts",
         "refused",
         "sequence",
         "stored",
         "tries",
-        "uncertain",
     )
 
     def __init__(self, parts: Sequence[Part], data: bytes, sequence: int) -> None:
@@ -114,7 +114,7 @@ class Batch:
         self.count = sum(len(part.records) for part in parts)
         self.tries = 0
         self.noted: Any = None
-        self.in_flight = self.named = self.uncertain = self.stored = self.refused = self.over = False
+        self.in_flight = self.named = self.maybe_stored = self.stored = self.refused = self.given_up = False
 
 
 def built(

@@ -158,7 +158,7 @@ class Delivery:
                 self._go_on(producer, stream, now)
 
     def stop(self, producer: Producer, now: float) -> None:
-        """Send nothing more of a transaction that is `Transaction.over`; what is in flight still gets its answer."""
+        """Send nothing more of a transaction that is being aborted; what is in flight still gets its answer."""
         for stream in list(producer.streams.values()):
             if not stream.idle:
                 self._go_on(producer, stream, now)
@@ -227,7 +227,7 @@ class Delivery:
 
         It is sent again until upstream has it, so that it cannot. In version 2 the next one has another epoch.
         """
-        return stream.uncertain and producer.transaction is not None and not producer.transaction.implicit
+        return stream.maybe_stored and producer.transaction is not None and not producer.transaction.implicit
 
     def _is_described(self, producer: Producer, stream: Stream, now: float) -> bool:
         """Whether nothing is left under way for another topic of the same name, which was deleted."""
@@ -282,7 +282,7 @@ class Delivery:
         self._settle(producer, stream, stream.mend(), now)
         if stream.epoch != epoch:
             log.info(
-                "a producer's records are numbered anew",
+                "a producer's records are renumbered",
                 extra={"producer_id": producer.producer_id, "partition": f"{stream.topic}-{stream.partition}"},
             )
 
@@ -307,12 +307,12 @@ class Delivery:
         while not stream.in_flight and (oldest := stream.oldest) and (gone or now >= oldest.since + limit):
             code = UnknownTopicOrPartition.code if gone else stream.last_error
             reason = "the topic has no such partition any more" if gone else f"tried for {limit:g} s"
-            doubtful = stream.uncertain and not gone  # what was stored there is gone, too
-            said = "say whether it stored it" if doubtful else "take it"
+            unknown = stream.maybe_stored and not gone  # what was stored there is gone, too
+            said = "say whether it stored it" if unknown else "take it"
             if producer.stopped:
                 reason = "the transaction is aborted"
             message = f"{broker_error(code).name}: upstream did not {said} ({reason})"
-            given_back = stream.expire(Result(code, message=message, doubtful=doubtful))
+            given_back = stream.expire(Result(code, message=message, unknown=unknown))
             self._settle(producer, stream, given_back, now)
 
     # -- the connections to nodes
@@ -515,7 +515,7 @@ class Delivery:
         self, producer: Producer, stream: Stream, batch: Batch, answer: PartitionProduceResponse, now: float
     ) -> None:
         """Act on upstream's answer to a batch."""
-        if batch.over:  # by now its producer id may be another's, of whom the journal must not say this
+        if batch.given_up:  # by now its producer id may be another's, of whom the journal must not say this
             return
         settled = stream.answered(batch, answer.error_code, answer.base_offset, answer.error_message)
         self._settle(producer, stream, settled, now)

@@ -21,7 +21,7 @@ class Transaction:
         epoch: as upstream's coordinator gave it.
         implicit: upstream adds the partitions to it by itself (``transaction.version`` 2).
         failure: why the one that is open has to be aborted.
-        over: the one that is open is being aborted: nothing of it is sent any more.
+        aborting: the one that is open is being aborted: nothing of it is sent any more.
         parked: record sets of it that wait for their topic to be described.
         waiting: what goes on once nothing of it is under way.
         number: counts up.
@@ -33,7 +33,7 @@ class Transaction:
     epoch: int
     implicit: bool = False
     failure: Result | None = None
-    over: bool = False
+    aborting: bool = False
     parked: int = 0
     waiting: list[Callable[[float], None]] = field(default_factory=list)
     number: int = 0
@@ -78,7 +78,7 @@ class Producer:
     @property
     def stopped(self) -> bool:
         """Nothing more is sent of its transaction."""
-        return self.transaction is not None and self.transaction.over
+        return self.transaction is not None and self.transaction.aborting
 
     def stream(self, topic: str, partition: int, topic_id: "UUID") -> Stream:
         """Begin with a partition."""

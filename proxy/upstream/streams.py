@@ -5,7 +5,7 @@ duplicate: other records under a sequence that is stored already, acknowledged a
 
 Rules:
 - A sequence that may have been sent is never given to other records in its epoch. Where a batch is refused, what
-  follows it is numbered anew in the next epoch, from 0 on, once nothing is in flight.
+  follows it is renumbered in the next epoch, from 0 on, once nothing is in flight.
 - At most five batches are unsettled, because a broker remembers five. What comes beyond waits, and shares batches with
   what waits there.
 - Until upstream has stored something in an epoch its batches travel one by one: a broker without state for a producer
@@ -170,10 +170,10 @@ class Stream:
         return next((each for each in self.sent if each.parts and not each.stored), None)
 
     @property
-    def uncertain(self) -> bool:
+    def maybe_stored(self) -> bool:
         """What has waited longest may be stored."""
         first = self._first_unsettled
-        return first is not None and (first.uncertain or first.in_flight)
+        return first is not None and (first.maybe_stored or first.in_flight)
 
     @property
     def exhausted(self) -> bool:
@@ -244,13 +244,13 @@ class Stream:
 
     def unanswered(self, batch: Batch) -> None:
         """No answer will come for what is in flight."""
-        if not batch.over:
+        if not batch.given_up:
             self._landed(batch)
-            self._failed(batch, RequestTimedOut.code, uncertain=True)
+            self._failed(batch, RequestTimedOut.code, maybe_stored=True)
 
     def answered(self, batch: Batch, code: int, base_offset: int, message: str | None) -> Settled:
         """Upstream has answered for a batch that is in flight; which parts are settled."""
-        if batch.over:
+        if batch.given_up:
             return []
         self._landed(batch)
         if code in STORED:
@@ -258,18 +258,18 @@ class Stream:
         if code in SEQUENCE_LOST:
             return self._sequence_lost(batch, code)
         if code == UnknownServerError.code or BY_CODE.get(code, UnknownServerError).retriable:
-            self._failed(batch, code, uncertain=code not in SURELY_NOT_STORED)
+            self._failed(batch, code, maybe_stored=code not in SURELY_NOT_STORED)
             return []
-        if batch.uncertain:
-            return self._give_up(batch, Result(code, message=message, doubtful=True))
+        if batch.maybe_stored:
+            return self._give_up(batch, Result(code, message=message, unknown=True))
         return self._refused(batch, code, message)
 
     def _landed(self, batch: Batch) -> None:
         batch.in_flight = False
         self.in_flight -= 1
 
-    def _failed(self, batch: Batch, code: int, *, uncertain: bool) -> None:
-        batch.uncertain = batch.uncertain or uncertain
+    def _failed(self, batch: Batch, code: int, *, maybe_stored: bool) -> None:
+        batch.maybe_stored = batch.maybe_stored or maybe_stored
         self.last_error = code
         self.pause()
 
@@ -280,7 +280,7 @@ class Stream:
     def _stored(self, batch: Batch, code: int, offset: int) -> Settled:
         if batch.tries == 1 and (code == DuplicateSequenceNumber.code or 0 <= offset <= self.last_offset):
             # It was taken for one that is stored already: acknowledged, and not stored.
-            return self._give_up(batch, Result(UnknownServerError.code, message=_FALSE_DUPLICATE, doubtful=True))
+            return self._give_up(batch, Result(UnknownServerError.code, message=_FALSE_DUPLICATE, unknown=True))
         self.last_offset = max(self.last_offset, offset)
         self._known = True
         self.failures, self.last_error = 0, LeaderNotAvailable.code
@@ -301,13 +301,13 @@ class Stream:
         if batch is not next(each for each in self.sent if not each.stored):  # it was refused for the one before it
             self.broken = True
             return []
-        if batch.uncertain:
+        if batch.maybe_stored:
             message = f"{broker_error(code).name}: upstream no longer knows whether it stored this batch"
-            return self._give_up(batch, Result(code, message=message, doubtful=True))
+            return self._give_up(batch, Result(code, message=message, unknown=True))
         if self.transactional:
             return self._give_up(batch, Result(code))
         batch.refused = True
-        self._failed(batch, code, uncertain=False)
+        self._failed(batch, code, maybe_stored=False)
         return []
 
     def _refused(self, batch: Batch, code: int, message: str | None) -> Settled:
@@ -342,23 +342,23 @@ class Stream:
         self.broken = self.patient = self._known = False
         if not self.sent or not self.sent[0].refused:
             return []
-        if self.transactional and (doubt := next((each for each in self.sent if each.uncertain), None)):
-            return self._give_up(doubt, Result(self.last_error, message=_BEHIND, doubtful=True))
+        if self.transactional and (unsure := next((each for each in self.sent if each.maybe_stored), None)):
+            return self._give_up(unsure, Result(self.last_error, message=_BEHIND, unknown=True))
         return self.start_over()
 
     def expire(self, result: Result) -> Settled:
-        """What has waited longest comes to no end in time; nothing is in flight, or ``result`` is doubtful."""
+        """What has waited longest comes to no end in time; nothing is in flight, or ``result`` is unknown."""
         batch = self._first_unsettled
         if batch is None:
             return [(self.waiting.popleft(), result)]
-        if result.doubtful:
+        if result.unknown:
             return self._give_up(batch, result)
         parts, batch.parts = batch.parts, []
         batch.refused = self.broken = True
         return [(part, result) for part in parts]
 
     def start_over(self) -> Settled:
-        """Have what is not settled numbered anew, in another epoch; nothing is in flight.
+        """Have what is not settled renumbered, in another epoch; nothing is in flight.
 
         In a transaction that is in the same epoch, from the first on that is not stored.
         """
@@ -384,8 +384,8 @@ class Stream:
         given_up: Settled = []
         kept: list[Part] = []
         for each in self.sent:
-            each.over = True
-            if each is batch or (not each.stored and (each.uncertain or each.in_flight)):
+            each.given_up = True
+            if each is batch or (not each.stored and (each.maybe_stored or each.in_flight)):
                 given_up += [(part, result) for part in each.parts]
             elif not each.stored:
                 kept += each.parts
@@ -408,7 +408,7 @@ class Stream:
         given_up = [(part, OVERTAKEN) for batch in self.sent if not batch.stored for part in batch.parts]
         given_up += [(part, OVERTAKEN) for part in self.waiting]
         for batch in self.sent:
-            batch.over = True
+            batch.given_up = True
         self.waiting.clear()
         self._forget_what_is_sent()
         self._begin(epoch)
@@ -421,9 +421,9 @@ class Stream:
             return []
         self.last_offset = -1
         unsettled = (each for each in self.sent if not each.stored)
-        lost = next((each for each in unsettled if self.transactional or (each.uncertain and each.named)), None)
+        lost = next((each for each in unsettled if self.transactional or (each.maybe_stored and each.named)), None)
         if lost is not None:
-            return self._give_up(lost, Result(UnknownTopicOrPartition.code, message=_RECREATED, doubtful=True))
+            return self._give_up(lost, Result(UnknownTopicOrPartition.code, message=_RECREATED, unknown=True))
         return self.start_over()
 
     def resume(self, next_sequence: int, last_offset: int, sent: Iterable[Batch], waiting: Iterable[Part]) -> None:

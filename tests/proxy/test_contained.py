@@ -157,9 +157,9 @@ CONTAINING: set[object] = {
         Rewriter.failed,
         Rewriter.finished,
         Rewriter._tell,
-        Rewriter._tell_of_those_over,
+        Rewriter._tell_of_settled,
     ),
-    *(Delivery._steer, Delivery._try_later, Delivery._settle, Window.abandon, Window.over),
+    *(Delivery._steer, Delivery._try_later, Delivery._settle, Window.abandon, Window.pop_settled),
     Control._questions,  # `ProxyCore.deadline` reads it
 }
 """By these the rest is contained."""

@@ -12,7 +12,7 @@ from ottla.proxy.upstream.batches import Result
 from ottla.proxy.upstream.producer import Producer
 
 TOO_LARGE = Result(MessageTooLarge.code)
-DOUBTFUL = Result(-1, doubtful=True)
+DOUBTFUL = Result(-1, unknown=True)
 
 
 @dataclass(eq=False)
@@ -50,7 +50,7 @@ def settle(window: Window[Batch], batch: Batch, failure: Result | None = None) -
 def told(window: Window[Batch]) -> list[tuple[int, Outcome]]:
     """First sequence and outcome of all that are over."""
     outcomes = []
-    while batch := window.over():
+    while batch := window.pop_settled():
         outcomes.append((batch.base_sequence, window.judged(batch)))
     return outcomes
 

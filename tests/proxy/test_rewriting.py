@@ -359,18 +359,18 @@ def test_what_may_be_stored_is_given_back_as_doubtful_and_never_taken_for_the_ne
     assert world.produce(1, {("flights", 3): batch([(target, b"before")], producer, 0, 0)}).code == 0
     fates = [CUT_AFTER]
     world.upstream.fate = lambda request: fates.pop() if fates else ANSWERED
-    doubtful = world.produce(1, {("flights", 3): batch([(target, b"doubtful")], producer, 0, 1)})
+    unknown = world.produce(1, {("flights", 3): batch([(target, b"unknown")], producer, 0, 1)})
     world.upstream.errors["flights", 1] += [code] * 100
     world.settle(19)
-    assert doubtful.frame is None
+    assert unknown.frame is None
     world.settle(5)
-    assert doubtful.code == 90
-    assert "did not say whether it stored it (tried for 20 s)" in (doubtful.produced["flights", 3].error_message or "")
+    assert unknown.code == 90
+    assert "did not say whether it stored it (tried for 20 s)" in (unknown.produced["flights", 3].error_message or "")
     world.upstream.errors["flights", 1].clear()
     next_one = world.produce(2, {("flights", 3): batch([(target, b"next")])})
     world.settle(5)
     assert next_one.code == 0
-    assert world.upstream.values("flights") == [b"before", b"doubtful", b"next"]
+    assert world.upstream.values("flights") == [b"before", b"unknown", b"next"]
 
 
 def test_what_was_never_sent_is_not_told_as_stored() -> None:
@@ -452,7 +452,7 @@ def test_a_lost_sequence_is_begun_anew_when_nothing_is_in_doubt(world: World) ->
 def test_a_sequence_lost_in_doubt_is_told_and_the_next_records_go_on(world: World) -> None:
     target = key_at(1)
     world.upstream.errors["flights", 1] += [7, 45]
-    reply = world.produce(1, {("flights", 3): batch([(target, b"doubtful")])})
+    reply = world.produce(1, {("flights", 3): batch([(target, b"unknown")])})
     world.settle(5)
     assert reply.code == 45
     assert "no longer knows" in (reply.produced["flights", 3].error_message or "")

@@ -5,7 +5,7 @@ import pytest
 from ottla.codec.records import BatchBuilder, parse_batch
 from ottla.proxy.clients.carried import CARRIED, offered
 from ottla.proxy.config import parse_rule
-from ottla.proxy.routing import TopicRules, routes
+from ottla.proxy.routing import TopicRules, routes_of
 
 ID = UUID(int=1)
 
@@ -27,7 +27,7 @@ ID = UUID(int=1)
 def test_keys_go_where_the_clients_of_that_partitioner_put_them(
     partitioner: str, key: bytes, partitions: int, partition: int
 ) -> None:
-    ways = routes(parse_rule(f"t=rewrite:{partitioner}"), ID, partitions)
+    ways = routes_of(parse_rule(f"t=rewrite:{partitioner}"), ID, partitions)
     builder = BatchBuilder()
     builder.extend([(0, key, b"v"), (0, None, b"w")])
     parts = ways.split(parse_batch(builder.build()).records(), 99)

@@ -174,9 +174,9 @@ def test_what_may_be_stored_can_only_be_aborted_and_the_next_epoch_goes_on() -> 
     world = world_of(delivery_timeout=1.0)
     producer = opened(world)
     world.upstream.fate = lambda request: CUT_AFTER
-    doubtful = [produce(world, producer, 0, 3, version=9), produce(world, producer, 1, 3, version=11)]
+    unknown = [produce(world, producer, 0, 3, version=9), produce(world, producer, 1, 3, version=11)]
     world.settle(LONG_REST)
-    assert [each.code for each in doubtful] == [ABORTABLE[9], OutOfOrderSequenceNumber.code]
+    assert [each.code for each in unknown] == [ABORTABLE[9], OutOfOrderSequenceNumber.code]
     assert code(end(world, producer, commit=True)) == TransactionAbortable.code
     assert code(end(world, producer, commit=True, version=3)) == UnknownProducerId.code
     assert not ends(world)
@@ -447,9 +447,9 @@ def test_behind_a_doubt_of_version_1_another_epoch_is_needed() -> None:
     world = world_of(delivery_timeout=1.0)
     producer = opened(world)
     world.upstream.fate = lambda request: CUT_BEFORE
-    doubtful = produce(world, producer, 0, 3)
+    unknown = produce(world, producer, 0, 3)
     world.settle(5)
-    assert doubtful.code == ABORTABLE[9]
+    assert unknown.code == ABORTABLE[9]
     world.upstream.fate = lambda request: ANSWERED
     assert code(end(world, producer, commit=False)) == 0
     assert produce(world, producer, 0, 4).code == OutOfOrderSequenceNumber.code

@@ -44,7 +44,7 @@ FEATURES = {
     "nobody can know what became of a batch",
     "records are withdrawn",
     "records that are stored already come again",
-    "what follows a refused batch is numbered anew",
+    "what follows a refused batch is renumbered",
 }
 
 OF_TRANSFERS = {

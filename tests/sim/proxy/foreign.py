@@ -6,9 +6,9 @@ Rules of an idempotent one (Sender.java, TransactionManager.java, Kafka 4.3):
   is sent first, and keeps it.
 - An error that may pass, or a lost connection, has the batch sent again; where batches of its partition are sent again,
   they go one by one, the one with the lowest sequence first.
-- OUT_OF_ORDER_SEQUENCE_NUMBER of a batch that is next has it fail; of another one, or of one that was numbered anew, it
+- OUT_OF_ORDER_SEQUENCE_NUMBER of a batch that is next has it fail; of another one, or of one that was renumbered, it
   is sent again.
-- When a batch has failed, the epoch rises, and all that is unanswered of its partition is numbered anew from 0 on.
+- When a batch has failed, the epoch rises, and all that is unanswered of its partition is renumbered from 0 on.
 - MESSAGE_TOO_LARGE of a batch of several records splits it; the parts have new sequences, from that of the batch on.
 - PRODUCER_FENCED is the end.
 """

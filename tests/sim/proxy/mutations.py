@@ -64,15 +64,15 @@ def _nothing(original: Any) -> Any:
 
 
 def _certain(failed: Any) -> Any:
-    def broken(self: Stream, batch: Batch, code: int, *, uncertain: bool) -> None:
-        failed(self, batch, code, uncertain=False)
+    def broken(self: Stream, batch: Batch, code: int, *, maybe_stored: bool) -> None:
+        failed(self, batch, code, maybe_stored=False)
 
     return broken
 
 
 def _certain_where_refused(answered: Any) -> Any:
     def broken(self: Stream, batch: Batch, code: int, *rest: Any) -> Any:
-        batch.uncertain = batch.uncertain and (code == 0 or BY_CODE[code].retriable)
+        batch.maybe_stored = batch.maybe_stored and (code == 0 or BY_CODE[code].retriable)
         return answered(self, batch, code, *rest)
 
     return broken
@@ -86,7 +86,7 @@ def _the_same(described: Any) -> Any:
     return broken
 
 
-def _numbered_anew_each_time(mend: Any) -> Any:
+def _renumbered_each_time(mend: Any) -> Any:
     def broken(self: Stream) -> Any:
         settled = mend(self)
         return settled + self.start_over()
@@ -112,7 +112,7 @@ _mutation("six batches are unsettled", (streams, "UNSETTLED", lambda _: 6), (del
 _mutation("the first batch of an epoch does not travel alone", (Stream, "_begin", _known_from_the_start))
 _mutation("a long rest changes nothing", (Stream, "rested", _nothing))
 _mutation("what may be stored counts as not stored", (Stream, "_failed", _certain))
-_mutation("what is sent again is numbered anew", (Stream, "mend", _numbered_anew_each_time))
+_mutation("what is sent again is renumbered", (Stream, "mend", _renumbered_each_time))
 _mutation(
     "NOT_LEADER_OR_FOLLOWER says that nothing is stored",
     (streams, "SURELY_NOT_STORED", lambda codes: codes | {NotLeaderOrFollower.code}),
@@ -175,7 +175,7 @@ def _with_the_first_part(settled: Any) -> Any:
 
 def _success_all_the_same(fail: Any) -> Any:
     def broken(self: Rewriter, batch: ClientBatch, result: Any, now: float) -> None:
-        if batch.window is None or result.doubtful:
+        if batch.window is None or result.unknown:
             fail(self, batch, result, now)
 
     return broken
@@ -184,7 +184,7 @@ def _success_all_the_same(fail: Any) -> Any:
 _mutation("what follows a refused batch is told as stored", (Window, "failed", _alone))
 _mutation("records that are stored of a refused batch are not known", (Window, "stored_already", _not_known))
 _mutation("a retry of what is stored is not known", (Window, "judged", _forgotten))
-_mutation("batches are told of as they come", (Window, "over", _told_at_once), seed=332)
+_mutation("batches are told of as they come", (Window, "pop_settled", _told_at_once), seed=332)
 _mutation("a batch is told as stored with its first part", (ClientBatch, "settled", _with_the_first_part))
 _mutation("a refusal is told as a success", (Rewriter, "_fail", _success_all_the_same))
 
@@ -227,7 +227,7 @@ def _not_sent(resume: Any) -> Any:
 
 
 _mutation("the journal is written behind what it is about", (ProxyCore, "poll", _behind))
-_mutation("what was numbered before a restart is numbered anew", (Stream, "resume", _not_sent))
+_mutation("what was numbered before a restart is renumbered", (Stream, "resume", _not_sent))
 _mutation("a window is not noted", (Journal, "window", _nothing))
 _mutation("a stream is not noted", (Journal, "stream", _nothing))
 _mutation(

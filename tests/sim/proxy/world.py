@@ -354,7 +354,7 @@ def counted(features: Counter[str]) -> list[tuple[Any, str, Change]]:
         return change
 
     return [
-        (Stream, "start_over", when("what follows a refused batch is numbered anew", lambda _: True)),
+        (Stream, "start_over", when("what follows a refused batch is renumbered", lambda _: True)),
         (Stream, "_give_up", when("nobody can know what became of a batch", bool)),
         (Stream, "withdraw", when("records are withdrawn", bool)),
         (Threads, "fits", when("a batch is opened in a thread", lambda fits: not fits)),
