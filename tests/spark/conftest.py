@@ -1,11 +1,14 @@
-"""One Spark for the whole session: it takes seconds to start."""
+"""One Spark, and brokers of each kind, for the whole session: they take seconds to start."""
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 import ottla.spark
+from ottla.brokerlite.config import BrokerConfig, Sync
+from ottla.testing import Broker
+from tests.kafka import OLD, ApacheKafka, start
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -16,3 +19,19 @@ def spark() -> "Iterator[SparkSession]":
     session = ottla.spark.session(app_name="ottla's tests")
     yield session
     session.stop()
+
+
+@pytest.fixture(params=["brokerlite", "apache", "apache-3.9"], scope="session")
+def bootstrap(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """Where a broker listens: ours, or Apache Kafka, of today and of yesterday."""
+    if request.param == "brokerlite":
+        broker = Broker(BrokerConfig(port=0, data=tmp_path_factory.mktemp("broker"), sync=Sync.NEVER))
+        yield broker.bootstrap
+        broker.stop()
+    elif request.param == "apache":
+        kafka: ApacheKafka = request.getfixturevalue("kafka")
+        yield kafka.bootstrap
+    else:
+        old = start(tmp_path_factory.mktemp("old") / "kafka", 1, release=OLD["3.9"])
+        yield old.bootstrap
+        old.stop()

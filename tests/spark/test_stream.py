@@ -24,10 +24,10 @@ if TYPE_CHECKING:
 SECONDS = 60
 
 
-def write(broker: Broker, *values: str, topic: str = "t", partition: int = 0) -> None:
+def write(broker: Broker | str, *values: str, topic: str = "t", partition: int = 0) -> None:
     from confluent_kafka import Producer
 
-    producer = Producer({"bootstrap.servers": broker.bootstrap})
+    producer = Producer({"bootstrap.servers": broker if isinstance(broker, str) else broker.bootstrap})
     for value in values:
         producer.produce(topic, value, partition=partition)
     assert producer.flush(20) == 0
@@ -36,9 +36,9 @@ def write(broker: Broker, *values: str, topic: str = "t", partition: int = 0) ->
 class Query:
     """A query that keeps what it reads in a list, by batches; it is run until it has read all that there is."""
 
-    def __init__(self, spark: "SparkSession", broker: Broker, folder: Path, **options: Any) -> None:
+    def __init__(self, spark: "SparkSession", bootstrap: str, folder: Path, **options: Any) -> None:
         self.spark, self.folder = spark, folder
-        self.options = {"kafka.bootstrap.servers": broker.bootstrap, "subscribe": "t"} | options
+        self.options = {"kafka.bootstrap.servers": bootstrap, "subscribe": "t"} | options
         self.batches: list[list[str]] = []
         self.fails = 0
 
@@ -68,17 +68,22 @@ class Query:
 @pytest.fixture
 def query(spark: "SparkSession", ottla_broker: Broker, tmp_path: Path) -> Query:
     ottla_broker.create_topic("t", partitions=2)
-    return Query(spark, ottla_broker, tmp_path / "checkpoint", startingOffsets="earliest")
+    return Query(spark, ottla_broker.bootstrap, tmp_path / "checkpoint", startingOffsets="earliest")
 
 
 @pytest.mark.slow
-def test_each_record_is_read_once_through_restarts(query: Query, ottla_broker: Broker) -> None:
-    write(ottla_broker, "a", "b")
+def test_each_record_is_read_once_through_restarts(spark: "SparkSession", bootstrap: str, tmp_path: Path) -> None:
+    topic = "streamed"
+    create_topic(bootstrap, topic, 2)
+    query = Query(spark, bootstrap, tmp_path / "checkpoint", subscribe=topic, startingOffsets="earliest")
+    write(bootstrap, "a", "b", topic=topic)
+    query.run(maxOffsetsPerTrigger=1)
+    write(bootstrap, "c", topic=topic, partition=1)
     query.run()
-    write(ottla_broker, "c", partition=1)
-    query.run()
-    query.run()
+    last = query.run().lastProgress
     assert query.values == ["a", "b", "c"]
+    assert last is not None
+    assert json.loads(last["sources"][0]["latestOffset"]) == {topic: {"0": 2, "1": 1}}
 
 
 @pytest.mark.slow

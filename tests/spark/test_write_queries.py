@@ -5,7 +5,7 @@ import signal
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pytest
@@ -17,31 +17,12 @@ from ottla.spark.writer import BatchWriter, Written
 from ottla.testing import Broker
 from tests.interop.lines import Message
 from tests.interop.peers import JAVA, LIBRDKAFKA, create_topic
-from tests.kafka import OLD, ApacheKafka, start
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
 pytestmark = pytest.mark.slow
-
-
-@pytest.fixture(params=["brokerlite", "apache", "apache-3.9"], scope="module")
-def bootstrap(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Any:
-    """Where a broker listens: ours, or Apache Kafka, of today and of yesterday."""
-    if request.param == "brokerlite":
-        from ottla.brokerlite.config import BrokerConfig, Sync
-
-        broker = Broker(BrokerConfig(port=0, data=tmp_path_factory.mktemp("broker"), sync=Sync.NEVER))
-        yield broker.bootstrap
-        broker.stop()
-    elif request.param == "apache":
-        kafka: ApacheKafka = request.getfixturevalue("kafka")
-        yield kafka.bootstrap
-    else:
-        old = start(tmp_path_factory.mktemp("old") / "kafka", 1, release=OLD["3.9"])
-        yield old.bootstrap
-        old.stop()
 
 
 @pytest.fixture
