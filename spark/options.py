@@ -1,7 +1,7 @@
 """What ``.option(…)`` takes: the names and meanings of Spark's own Kafka connector, and `maxTasks`.
 
 Rules:
-- Whoever comes from the other connector changes the format's name and nothing else. What it refuses is refused; what
+- A job of the other connector changes the format's name and nothing else. What it refuses is refused; what
   changes no row here (a trigger's limits, consumer groups, tuning of its consumer) is passed over with a warning.
 - An option that nobody knows is an error, with the name that was probably meant: a misspelt `startingOffsets` must not
   read a whole topic.
@@ -114,6 +114,8 @@ _KNOWN = (
     *_CLIENT,
     *_CLIENT_WITHOUT_EFFECT,
 )
+READING = frozenset(name.lower() for name in (*_SOURCES, *_STARTS, *_ENDS, *_OTHERS, *_OF_STREAMS))
+"""Options that are for reading alone, in lower case."""
 _SPELLING = {name.lower(): name for name in _KNOWN}
 
 

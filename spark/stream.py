@@ -28,7 +28,8 @@ from pyspark.sql.streaming.datasource import (
 )
 
 from ottla.codec.apis.list_offsets import LATEST
-from ottla.errors import DataLoss, OttlaError
+from ottla.errors import DataLoss, OttlaError, UnknownTopicOrPartition
+from ottla.spark.failures import one_sentence
 from ottla.spark.offsets import known_starts, plan
 from ottla.spark.options import StreamOptions
 from ottla.spark.reader import Task, Topics, client_of, found, places_of, read_task, topics_of
@@ -53,7 +54,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """When they were asked for, and what there was."""
         self._ends: tuple[float, Positions] | None = None
         self._last: StreamOffset | None = None
-        """Where `available_now` ends."""
+        """Where the logs ended when the trigger availableNow began; ``None`` with other triggers."""
         self._batch_at: float | None = None
         """When a batch was last given."""
 
@@ -67,7 +68,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """
         if self._initial is None:  # it is asked for twice
             read = self.options.read
-            with client_of(self._config) as client:
+            with one_sentence(), client_of(self._config) as client:
                 topics = topics_of(client, read.source)
                 starts = known_starts(
                     client,
@@ -88,7 +89,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ReadAllAvailable()
 
     def prepareForTriggerAvailableNow(self) -> None:
-        self._last = self._latest(time.monotonic(), fresh=True)
+        with one_sentence():
+            self._last = self._latest(time.monotonic(), fresh=True)
 
     def latestOffset(self, start: Mapping[str, Any], limit: ReadLimit) -> dict[str, Any]:
         """Where a batch ends that begins at ``start``.
@@ -99,8 +101,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """
         now = time.monotonic()
         before = StreamOffset.parse(start)
-        newest = self._last or self._latest(now, fresh=False)
-        end = self._without_loss(before, newest)
+        with one_sentence():
+            newest = self._last or self._latest_by_now(now)
+            end = self._without_loss(before, newest)
         begin = {place: before.position(place, newest.ids.get(place[0])) for place in end}
         if not isinstance(limit, ReadAllAvailable):
             if self._waits_for_more(sum(max(end[place] - begin[place], 0) for place in end), now):
@@ -143,14 +146,21 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     # -- inside -------------------------------------------------------------------------------------------------------
 
+    def _latest_by_now(self, now: float) -> StreamOffset:
+        try:
+            return self._latest(now, fresh=False)
+        except UnknownTopicOrPartition:  # a topic has gone since topics were asked for
+            return self._latest(now, fresh=True)
+
     def _latest(self, now: float, *, fresh: bool) -> StreamOffset:
         """Where the logs end, as of a moment ago, or just now."""
         read = self.options.read
         with client_of(self._config) as client:
             if fresh or self._topics is None or now >= self._topics[0] + TOPICS_SECONDS:
                 self._topics = now, topics_of(client, read.source, missing=True)
+                self._ends = None  # they may be those of another topic of the same name
             topics = self._topics[1]
-            if fresh or self._ends is None or now >= self._ends[0] + POLL_SECONDS:
+            if self._ends is None or now >= self._ends[0] + POLL_SECONDS:
                 places = places_of(topics, read.source, missing=True)
                 self._ends = now, client.offsets(dict.fromkeys(places, LATEST), isolation=read.isolation)
         return StreamOffset(self._ends[1], _ids(topics))

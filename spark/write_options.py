@@ -1,7 +1,7 @@
 """What ``.option(…)`` takes when rows are written: the names and meanings of Spark's own Kafka connector, and ours.
 
 Rules:
-- Whoever comes from the other connector changes the format's name and nothing else. What it refuses is refused.
+- A job of the other connector changes the format's name and nothing else. What that refuses is refused.
 - ``kafka.…`` are the names of Kafka's producer, with the meanings of `ottla.sdk.kafka_config`: what only tunes the
   other client is passed over with a warning, what would change rows or promises is refused.
 - Names are case-insensitive, as Spark hands them over.
@@ -20,7 +20,7 @@ from ottla.errors import ConfigurationError
 from ottla.sdk.kafka_security import is_security
 from ottla.sdk.produce.options import ProducerOptions, compressors
 from ottla.sdk.produce.partitioners import CHOOSERS, KEYED
-from ottla.spark.options import ClientConfig
+from ottla.spark.options import READING, ClientConfig
 
 log = logging.getLogger("ottla.spark")
 
@@ -30,30 +30,6 @@ _OURS = ("topic", "partitioner", "exactlyOnce")
 _SPARKS = ("checkpointlocation", "queryname")
 """Of the query as a whole, which Spark hands to every sink."""
 
-_READING = frozenset(
-    name.lower()
-    for name in (
-        "subscribe",
-        "subscribePattern",
-        "assign",
-        "startingOffsets",
-        "startingTimestamp",
-        "startingOffsetsByTimestamp",
-        "startingOffsetsByTimestampStrategy",
-        "endingOffsets",
-        "endingTimestamp",
-        "endingOffsetsByTimestamp",
-        "failOnDataLoss",
-        "groupIdPrefix",
-        "includeHeaders",
-        "maxOffsetsPerTrigger",
-        "maxRecordsPerPartition",
-        "maxTasks",
-        "maxTriggerDelay",
-        "minOffsetsPerTrigger",
-        "minPartitions",
-    )
-)
 _REFUSED = {
     "path": "topics are no paths: name the topic in option topic, and call save() or start() without one",
     "kafka.key.serializer": "keys are bytes or strings: encode the column key",
@@ -109,7 +85,7 @@ class WriteOptions:
             lower = name.lower()
             if lower in _REFUSED:
                 raise ConfigurationError(f"option {name} cannot be used with format ottla: {_REFUSED[lower]}")
-            if lower in _READING:
+            if lower in READING:
                 raise ConfigurationError(f"option {name} is for reading: name the topic to write to in option topic")
             if lower.startswith(_PREFIX):
                 kafkas[lower.removeprefix(_PREFIX)] = value.strip()
@@ -168,7 +144,7 @@ def _producer(given: Mapping[str, str], partitioner: str | None) -> ProducerConf
     bootstrap = made.pop("bootstrap")
     client = ClientConfig(bootstrap, tuple(sorted(made.items())), security)
     for name, why in client.secured().left_out.items():
-        log.warning("option has no effect", extra={"option": f"{_PREFIX}{name}", "why": why})
+        log.warning(f"option {_PREFIX}{name} has no effect: {why}", extra={"option": f"{_PREFIX}{name}"})
     return ProducerConfig(client, tuple(sorted(arguments.items())))
 
 
@@ -182,6 +158,6 @@ def _has_effect(name: str, value: str) -> bool:
         hint = f"did you mean {_PREFIX}{close[0]}?" if close else "leave it out"
         raise ConfigurationError(f"Kafka's producer knows no option {_PREFIX}{name}: {hint}")
     if isinstance(what, To) and what.part == "consumer":
-        log.warning("option has no effect on writing", extra={"option": f"{_PREFIX}{name}", "value": value})
+        log.warning(f"option {_PREFIX}{name} has no effect on writing", extra={"option": f"{_PREFIX}{name}"})
         return False
     return True

@@ -107,7 +107,7 @@ class Admission:
         topic = offer.topic
         routes, partitions = self._topics.routes(topic), self._topics.partitions(topic)
         if len(partitions) < routes.partitions:
-            self._control.request_topics(topic)  # it may have grown, or been made anew
+            self._control.request_topics(topic)  # it may have grown, or been recreated
             raise PolicyViolation(
                 f"{topic} has {len(partitions)} partitions, and the proxy is to spread its keys over "
                 f"{routes.partitions}: give the topic that many, or state another number in the proxy's topic rule"

@@ -42,7 +42,7 @@ class Lent:
             self.sweep()
 
     def use_up(self, producer: Producer) -> None:
-        """A producer has had every epoch: whoever has it gets another."""
+        """A producer has had every epoch: the client that has it gets another."""
         self._of = {client: each for client, each in self._of.items() if each is not producer}
         self._free = [each for each in self._free if each is not producer]
 

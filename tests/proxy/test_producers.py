@@ -12,7 +12,7 @@ from ottla.proxy.upstream.batches import Result
 from ottla.proxy.upstream.producer import Producer
 
 TOO_LARGE = Result(MessageTooLarge.code)
-DOUBTFUL = Result(-1, unknown=True)
+UNKNOWN = Result(-1, unknown=True)
 
 
 @dataclass(eq=False)
@@ -197,7 +197,7 @@ def test_where_nothing_is_stored_nothing_is_remembered(window: Window[Batch]) ->
 
 
 def test_a_batch_of_unknown_outcome_fences_its_epoch(window: Window[Batch]) -> None:
-    settle(window, begin(window, 0), DOUBTFUL)
+    settle(window, begin(window, 0), UNKNOWN)
     assert [outcome.error_code for _, outcome in told(window)] == [ProducerFenced.code]
     with pytest.raises(ProducerFenced, match="nobody can know"):
         window.look_up(0, 0, 1)

@@ -255,6 +255,19 @@ def test_a_log_that_ends_before_what_was_read_is_loss(asked: Asked) -> None:
     assert reader.partitions(before, end) == []
 
 
+def test_a_topic_that_goes_between_two_questions_is_loss(
+    asked: Asked, ottla_broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stream, "TOPICS_SECONDS", 100.0)
+    reader = asked(startingOffsets="earliest")
+    start = reader.initialOffset()
+    write(ottla_broker, "a")
+    end = reader.latestOffset(start, EVERYTHING)
+    delete(ottla_broker, "t")
+    with pytest.raises(DataLoss, match="t-0 is gone"):
+        reader.latestOffset(end, EVERYTHING)
+
+
 def test_a_stream_has_no_end(asked: Asked) -> None:
     with pytest.raises(ConfigurationError, match="endingOffsets is for batch queries"):
         asked(endingOffsets="latest")

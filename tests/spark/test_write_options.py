@@ -106,7 +106,7 @@ def test_what_only_tunes_another_client_is_passed_over_with_a_warning(caplog: py
         options = parse(kafka_group_id="g", kafka_send_buffer_bytes="100", kafka_acks="0", kafka_ssl_protocol="TLS")
     assert options.producer.client.options == ()
     said = [record.getMessage() for record in caplog.records]
-    assert "option has no effect on writing" in said
+    assert "option kafka.group.id has no effect on writing" in said
     assert any("rows may be lost" in each for each in said)
     assert len(said) >= 4
 

@@ -51,7 +51,7 @@ KINDS = ("cut", "move", "crash", "sleep", "cut off", "silence", "slow", "swallow
 """Of the cluster's faults, those that are tried."""
 OWN = ("cut clients", "restart", "freeze", "refuse records", "freeze a client", "recreate", "another limit")
 """What else goes wrong."""
-DOUBTFUL = {"refuse records", "another limit"}
+UNKNOWN = {"refuse records", "another limit"}
 """Of these, those that leave the proxy in doubt."""
 REST = 0.2
 """Seconds after which leaders may forget a producer."""
@@ -147,7 +147,7 @@ class Simulation:
         own = Random(f"{self.seed} certain faults")
         others = ("restart", "recreate", "restart, and recreate") if self.release >= BY_ID else ("restart",)
         return [
-            replace(each, kind=own.choice(others)) if each.kind in DOUBTFUL or each.kind == "recreate" else each
+            replace(each, kind=own.choice(others)) if each.kind in UNKNOWN or each.kind == "recreate" else each
             for each in drawn
         ]
 
