@@ -1684,6 +1684,15 @@ cdef class Appender:
     @cython.final
     cdef int add_records(self, Records records) except -1:
         cdef Py_ssize_t i
+        cdef const Row* row
+        cdef size_t foreseen = 0
+        for i in range(records.count):
+            row = records.rows + i
+            foreseen += max(row.key_size, 0) + max(row.value_size, 0) + MOST_ABOUT
+            if row.headers_at:
+                foreseen += row.end - row.headers_at
+        if foreseen:
+            self.reserve(foreseen)
         for i in range(records.count):
             self.add_row(records.body, records.rows + i)
         return 0

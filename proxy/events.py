@@ -73,11 +73,11 @@ Event = Requested | Left | Connected | Received | Lost | Listening | Worked | To
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """Give a client the bytes of a whole frame for its request; none at all where the request has no answer."""
+    """Give a client the parts of a whole frame for its request; none at all where the request has no answer."""
 
     client: int
     ticket: int
-    data: bytes
+    parts: tuple[Buffer, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,8 +107,10 @@ class Connect:
 
 @dataclass(frozen=True, slots=True)
 class Send:
+    """Send the parts of a whole frame."""
+
     link: int
-    data: Buffer
+    parts: tuple[Buffer, ...]
 
 
 @dataclass(frozen=True, slots=True)

@@ -255,14 +255,10 @@ class _Driver:
 
     def _do(self, action: Action) -> None:
         match action:
-            case Answer(client, ticket, data):
-                place = self._tickets[client].pop(ticket)
-                if data:
-                    place.send(data)
-                else:
-                    place.nothing()
-            case Send(link, data):
-                self._pipes[link].send(data)
+            case Answer(client, ticket, parts):
+                self._tickets[client].pop(ticket).send(*parts)
+            case Send(link, parts):
+                self._pipes[link].send(*parts)
             case Connect(link, address, client):
                 self._pipes[link] = _Pipe(self, link, address, self.clients.get(client or 0))
                 self._nursery.start_soon(self._pipes[link].run)
@@ -386,9 +382,9 @@ class _Pipe:
         self._more = trio.Event()
         self._why = "closed by the proxy"
 
-    def send(self, data: Buffer) -> None:
-        self._outbox.append(data)
-        self._queued += len(data)
+    def send(self, *parts: Buffer) -> None:
+        self._outbox.append(*parts)
+        self._queued += sum(map(len, parts))
         if self._queued > _ROOM and self._client is not None and not self._holds:
             self._holds = True
             self._driver.hold(self._client.id, "upstream", True)

@@ -3,6 +3,8 @@
 Rules:
 - One step of the machine (an event, or a poll) opens some `STEP` bytes of records, or builds batches of as many. What
   is more is opened in a thread. It is built in a later step, and in a thread where one batch alone is more.
+- What is not compressed counts for little: to hand it to a thread, and to another core's caches, costs more than to
+  do it here.
 - What runs in a thread changes nothing that the machine has, and raises nothing.
 """
 
@@ -10,6 +12,7 @@ from collections.abc import Callable
 from itertools import count
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from ottla.codec.compression import Compression
 from ottla.proxy.events import Work
 
 if TYPE_CHECKING:
@@ -19,6 +22,8 @@ T = TypeVar("T")
 
 STEP = 2 * 2**20
 """Bytes of records, as they are counted in memory: with gzip, the slowest, some 20 ms."""
+PLAIN = 16
+"""So many bytes that are not compressed count as one: 2 ms for each MB of records at the most."""
 
 
 class Threads:
@@ -42,18 +47,22 @@ class Threads:
     def begin_step(self) -> None:
         self._left = STEP
 
-    def fits(self, size: int) -> bool:
-        """The step may open or build so many bytes."""
-        return size <= self._left
+    def is_long(self, size: int, compression: int) -> bool:
+        """A whole step does not build so many bytes."""
+        return _work(size, compression) > STEP
+
+    def fits(self, size: int, compression: int) -> bool:
+        """The step may still open so many bytes."""
+        return _work(size, compression) <= self._left
 
     @property
     def step_is_full(self) -> bool:
         """The step has opened or built what it may."""
         return self._left <= 0
 
-    def spend(self, size: int) -> None:
+    def spend(self, size: int, compression: int) -> None:
         """The step has opened or built so many bytes."""
-        self._left -= size
+        self._left -= _work(size, compression)
 
     def run(self, call: Callable[[], T], then: Callable[[T, float], None]) -> None:
         """Have ``call()`` done in a thread, then call ``then`` with its result."""
@@ -64,3 +73,8 @@ class Threads:
     def worked(self, number: int, result: Any, now: float) -> None:
         """A thread is done."""
         self._then.pop(number)(result, now)
+
+
+def _work(size: int, compression: int) -> int:
+    """What so many bytes count for."""
+    return size // PLAIN if compression == Compression.NONE else size

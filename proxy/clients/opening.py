@@ -63,11 +63,12 @@ class Opener:
     ) -> None:
         """Open a batch, which takes up to ``most`` bytes; then call ``then``."""
         call = partial(opened, batch, routes, partition)
-        if not self._threads.fits(most):
+        compression = batch.compression
+        if not self._threads.fits(most, compression):
             self._threads.run(call, then)
             return
         found = call()
-        self._threads.spend(size_of(batch, found.records) if isinstance(found, Opened) else most)
+        self._threads.spend(size_of(batch, found.records) if isinstance(found, Opened) else most, compression)
         then(found, now)
 
 

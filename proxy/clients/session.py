@@ -64,7 +64,7 @@ from ottla.proxy.clients.windows import Outcome
 from ottla.proxy.events import Action, Answer, CloseClient
 from ottla.proxy.routing import TopicRules
 from ottla.proxy.upstream.cluster import Cluster
-from ottla.proxy.upstream.link import Link, Links
+from ottla.proxy.upstream.link import Link, Links, Parts
 from ottla.sdk.connection.handshake import Features
 
 log = logging.getLogger("ottla.proxy")
@@ -153,7 +153,7 @@ class Session:
         elif read := _DECODED.get(key):
             self._forward(frame, partial(read, self, ticket, version), now)
         else:
-            self._forward(frame, partial(self._pass_back, ticket), now)
+            self._pass(frame, partial(self._pass_back, ticket), now)
 
     # -- the link
 
@@ -180,7 +180,11 @@ class Session:
         if self._waiting or self._carries_unanswered:
             self.close(str(error))
 
-    def _forward(self, frame: Buffer, arrived: Callable[[bytes, float], None] | None, now: float) -> None:
+    def _forward(self, frame: Buffer, arrived: Callable[[bytes, float], None], now: float) -> None:
+        """Pass a request on, and give the frame of its answer to ``arrived``."""
+        self._pass(frame, lambda parts, now: arrived(b"".join(parts), now), now)
+
+    def _pass(self, frame: Buffer, arrived: Callable[[Parts, float], None] | None, now: float) -> None:
         self._carries_unanswered = self._carries_unanswered or arrived is None
         failed = self._contained(self._unanswered)
         self._with_link(
@@ -216,12 +220,12 @@ class Session:
 
     # -- answers
 
-    def _answer(self, ticket: int, data: bytes) -> None:
+    def _answer(self, ticket: int, *parts: Buffer) -> None:
         if not self.closed:
-            self._shared.actions.append(Answer(self.client, ticket, data))
+            self._shared.actions.append(Answer(self.client, ticket, parts))
 
-    def _pass_back(self, ticket: int, frame: bytes, now: float) -> None:
-        self._answer(ticket, len(frame).to_bytes(4, "big") + frame)
+    def _pass_back(self, ticket: int, frame: Parts, now: float) -> None:
+        self._answer(ticket, sum(map(len, frame)).to_bytes(4, "big"), *frame)
 
     def _tell_versions(self, ticket: int, version: int, correlation_id: int) -> None:
         versions, features = offered(self._versions), self._features
@@ -274,7 +278,7 @@ class Session:
                 self._shared.transactions.initialized(
                     transactional_id, producer_id, answer.producer_epoch, now, older=older
                 )
-        self._pass_back(ticket, frame, now)
+        self._pass_back(ticket, (frame,), now)
 
     # -- transactions
 
@@ -282,7 +286,7 @@ class Session:
         request = parse_request(frame)
         asked: AddPartitionsToTxnRequest = request.message
         if not any(self._shared.rules.rewrites(topic.name) for topic in asked.v3_and_below_topics):
-            self._forward(frame, partial(self._pass_back, ticket), now)
+            self._pass(frame, partial(self._pass_back, ticket), now)
             return
 
         def arrived(frame: bytes, now: float) -> None:
@@ -305,7 +309,7 @@ class Session:
 
         def arrived(frame: bytes, now: float) -> None:
             self._shared.transactions.ended(request, parse_response(EndTxnResponse, version, frame)[1], now)
-            self._pass_back(ticket, frame, now)
+            self._pass_back(ticket, (frame,), now)
 
         def go_on(now: float) -> None:
             if not self.closed:
@@ -346,9 +350,9 @@ class Session:
                 message.topic_data = passed
                 frame = build_request(message, version, correlation_id, request.header.client_id)[4:]
             arrived = partial(self._produced, gathering, ticket, whole=len(passed) == gathering.topics)
-            self._forward(frame, arrived if message.acks else None, now)
+            self._pass(frame, arrived if message.acks else None, now)
         if message.acks == 0:
-            self._answer(ticket, b"")
+            self._answer(ticket)
         elif not passed:
             gathering.answer_if_complete()
 
@@ -403,12 +407,12 @@ class Session:
         if outcome.error_code:
             self.close(f"records with acks=0 were refused with error {outcome.error_code}: {outcome.error_message}")
 
-    def _produced(self, gathering: "Gathering", ticket: int, frame: bytes, now: float, *, whole: bool) -> None:
+    def _produced(self, gathering: "Gathering", ticket: int, frame: Parts, now: float, *, whole: bool) -> None:
         version = gathering.version
         if whole and version < ENDPOINTS_SINCE:
             self._pass_back(ticket, frame, now)
             return
-        _, answer = parse_response(ProduceResponse, version, frame)
+        _, answer = parse_response(ProduceResponse, version, b"".join(frame))
         answer.node_endpoints = self._shared.cluster.endpoints_here(answer.node_endpoints)
         gathering.take(answer)
 

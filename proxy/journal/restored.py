@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from ottla.codec.compression import Compression
 from ottla.codec.messages import parse
+from ottla.codec.wire import Buffer
 from ottla.errors import DecodeError
 from ottla.proxy.clients.windows import Outcome, Told, Window
 from ottla.proxy.journal.notes import (
@@ -211,7 +212,7 @@ def _stream(noted: NotedStream, batches: "dict[int, ClientBatch]", transactional
     sent = []
     for each in noted.sent:
         own = parts(each.parts)
-        data = b""
+        data: Buffer = b""
         if own and not each.refused:
             data = built(own, noted.producer_id, noted.epoch, each.sequence, transactional=transactional)[1]
         batch = Batch(own, data, each.sequence)

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple, Protocol
 from ottla.codec.compression import Compression
 from ottla.codec.records import NO_PRODUCER_ID, NO_SEQUENCE, BatchBuilder, Record, RecordBatch, Records, parse_batch
 from ottla.codec.rewrite import numbered
+from ottla.codec.wire import Buffer
 from ottla.errors import EncodeError
 
 log = logging.getLogger("ottla.proxy")
@@ -108,7 +109,7 @@ class Batch:
         "tries",
     )
 
-    def __init__(self, parts: Sequence[Part], data: bytes, sequence: int) -> None:
+    def __init__(self, parts: Sequence[Part], data: Buffer, sequence: int) -> None:
         self.parts = list(parts)
         self.data, self.sequence = data, sequence
         self.count = sum(len(part.records) for part in parts)
@@ -119,7 +120,7 @@ class Batch:
 
 def built(
     parts: Sequence[Part], producer_id: int, epoch: int, sequence: int, *, transactional: bool = False
-) -> tuple[int, bytes]:
+) -> tuple[int, Buffer]:
     """How many of the parts one batch takes, at least one, and its bytes.
 
     A part that is alone in it and has a batch already is not compressed again. Parts whose timestamps lie too far from
@@ -137,7 +138,7 @@ def built(
                 raise
             break
         count += 1
-    data = builder.build(
+    data = builder.build_in_place(
         compression=parts[0].compression,
         producer_id=producer_id,
         producer_epoch=epoch,

@@ -424,7 +424,7 @@ class Delivery:
             if stream.exhausted:
                 self._give_back_the_rest(producer, stream, now)
             elif stream.may_send() and producer.producer_id is not None:
-                if (part := stream.unbuilt(self._threads.step)) is None:
+                if (part := stream.unbuilt(self._threads.is_long)) is None:
                     return self._built_here(producer, stream, producer.producer_id, by_id, now)
                 part.building = part.alone = True
                 build = partial(build_whole, part, transactional=stream.transactional)
@@ -445,7 +445,7 @@ class Delivery:
         self._note(producer, stream)
         batch = stream.next(producer_id, min(self._config.max_batch, self._threads.step), by_id=by_id)
         if batch.tries == 1:
-            self._threads.spend(sum(part.size for part in batch.parts))
+            self._threads.spend(sum(part.size for part in batch.parts), batch.parts[0].compression)
         return batch
 
     def _built_in_a_thread(

@@ -19,7 +19,7 @@ from itertools import count
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ottla.codec import wire
-from ottla.codec.frames import build_request, framed, parse_response
+from ottla.codec.frames import build_request_parts, parse_response
 from ottla.codec.wire import Buffer
 from ottla.errors import (
     AuthenticationFailed,
@@ -49,6 +49,8 @@ _RENEWAL = 0.85
 _CORRELATION_ID = slice(4, 8)
 """Where it stands in a request frame; an answer begins with it."""
 
+Parts = tuple[Buffer, ...]
+"""Of a frame."""
 Failed = Callable[[OttlaError, float], None]
 
 
@@ -174,7 +176,7 @@ class Link:
         """For how many seconds it lasts, and when it is to be renewed."""
         self._served = False
         """A request after the handshake was answered: of interest for messages only."""
-        self._held: list[tuple[_Expected | None, Buffer]] | None = None
+        self._held: list[tuple[_Expected | None, Parts]] | None = None
         """What waits until the session is renewed; ``None``: it is not being renewed."""
         self._correlation_ids = count(1)
         self._connect_by = now + links.connect_timeout
@@ -215,26 +217,27 @@ class Link:
 
         correlation_id = self._correlation_id()
         expected = _Expected(correlation_id, deadline, type(request).__name__, arrived, failed)
-        self._send(expected, build_request(request, version, correlation_id, CLIENT_ID))
+        self._send(expected, *build_request_parts(request, version, correlation_id, CLIENT_ID))
 
     def forward(
-        self, frame: Buffer, *, deadline: float, arrived: Callable[[bytes, float], None] | None, failed: Failed
+        self, frame: Buffer, *, deadline: float, arrived: Callable[[Parts, float], None] | None, failed: Failed
     ) -> None:
         """Pass a client's request on; ``arrived`` gets the answer's frame, with the client's own correlation id.
 
-        ``arrived`` is ``None`` where no answer will come (Produce with ``acks=0``).
+        ``arrived`` is ``None`` where no answer will come (Produce with ``acks=0``). Neither frame is copied.
         """
         correlation_id = self._correlation_id()
-        own = bytes(frame[_CORRELATION_ID])
+        asked, own, rest = frame[:4], bytes(frame[_CORRELATION_ID]), memoryview(frame)[8:]
         expected: _Expected | None = None
         if arrived is not None:
             answer = arrived
 
             def restored(reply: Buffer, now: float) -> None:
-                answer(own + memoryview(reply)[4:], now)
+                answer((own, memoryview(reply)[4:]), now)
 
             expected = _Expected(correlation_id, deadline, "a client's request", restored, failed)
-        self._send(expected, framed(b"".join((frame[:4], correlation_id.to_bytes(4, "big"), memoryview(frame)[8:]))))
+        head = b"".join((len(frame).to_bytes(4, "big"), asked, correlation_id.to_bytes(4, "big")))
+        self._send(expected, head, rest)
 
     # -- the handshake -----------------------------------------------------------------------------------------------
 
@@ -247,8 +250,8 @@ class Link:
 
     def _secure(self, now: float) -> None:
         """Go on with TLS, if it is under way or has something to send; after it the handshake begins."""
-        for each in self._wire.take_answers():
-            self._links.actions.append(Send(self.number, each))
+        if answers := self._wire.take_answers():
+            self._links.actions.append(Send(self.number, answers))
         if self._handshake is None and self._wire.agreed:
             self._handshake = Handshake(credentials=self._links.credentials)
             self._shake(self._handshake.begin(), self._connect_by, now)
@@ -260,7 +263,7 @@ class Link:
         self._shook_at = now
         what = self._handshake.stage.name
         self._expected.append(_Expected(correlation_id, deadline, what, self._shaken, _ignore))
-        self._write(build_request(step.request, step.version, correlation_id, CLIENT_ID))
+        self._write(*build_request_parts(step.request, step.version, correlation_id, CLIENT_ID))
 
     def _shaken(self, frame: Buffer, now: float) -> None:
         """An answer to the handshake came."""
@@ -283,8 +286,8 @@ class Link:
             self._on_ready(now)
         elif self._held is not None:
             held, self._held = self._held, None
-            for expected, data in held:
-                self._send(expected, data)
+            for expected, parts in held:
+                self._send(expected, *parts)
 
     def _renew(self, now: float) -> None:
         """Prove again who this proxy is, behind what is under way."""
@@ -367,21 +370,20 @@ class Link:
     def _correlation_id(self) -> int:
         return next(self._correlation_ids) & 0x7FFFFFFF
 
-    def _send(self, expected: _Expected | None, data: Buffer) -> None:
+    def _send(self, expected: _Expected | None, *parts: Buffer) -> None:
         """Send a request, once the session is renewed if it is time for that."""
         now = self._links.now
         if self._held is None and now >= self._renew_at and self._links.credentials.renewed(self._session, now):
             self._renew(now)
         if self._held is not None:
-            self._held.append((expected, data))
+            self._held.append((expected, parts))
             return
         if expected is not None:
             self._expected.append(expected)
-        self._write(data)
+        self._write(*parts)
 
-    def _write(self, data: Buffer) -> None:
-        for each in self._wire.seal((data,)):
-            self._links.actions.append(Send(self.number, each))
+    def _write(self, *parts: Buffer) -> None:
+        self._links.actions.append(Send(self.number, self._wire.seal(parts)))
 
     def __str__(self) -> str:
         return f"upstream {self.address[0]}:{self.address[1]}"

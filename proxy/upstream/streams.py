@@ -27,11 +27,11 @@ Source: ProducerStateManager.java, ProducerAppendInfo.java (NUM_BATCHES_TO_RETAI
 """
 
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from ottla.codec.wire import NO_UUID
+from ottla.codec.wire import NO_UUID, Buffer
 from ottla.errors import (
     BY_CODE,
     ConcurrentTransactions,
@@ -193,12 +193,12 @@ class Stream:
                 return True
         return bool(self.waiting) and len(self.sent) < UNSETTLED and not self.waiting[0].building
 
-    def unbuilt(self, limit: int) -> Part | None:
-        """What `next` would make a batch of, if that is new and of more than ``limit`` bytes."""
+    def unbuilt(self, is_long: Callable[[int, int], bool]) -> Part | None:
+        """What `next` would make a batch of, if that is new and takes long, by its bytes before compression."""
         if any(not batch.stored and not batch.in_flight for batch in self.sent):
             return None
         first = self.waiting[0]
-        return first if first.whole is None and first.size > limit else None
+        return first if first.whole is None and is_long(first.size, first.compression) else None
 
     def next(self, producer_id: int, limit: int, *, by_id: bool = False) -> Batch:
         """The batch that goes now, which `may_send` has allowed.
@@ -233,7 +233,7 @@ class Stream:
                 parts.append(part)
         return parts
 
-    def number(self, count: int, data: bytes) -> Batch:
+    def number(self, count: int, data: Buffer) -> Batch:
         """Give the next sequence to the first ``count`` parts that wait."""
         batch = Batch([self.waiting.popleft() for _ in range(count)], data, self.next_sequence)
         self.next_sequence = (self.next_sequence + batch.count) % _SEQUENCES

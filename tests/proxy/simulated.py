@@ -369,15 +369,15 @@ class World:
         match action:
             case Connect(link, address, _):
                 self._connect(link, address)
-            case Send(link, data):
-                self._send(link, bytes(data)[4:])
+            case Send(link, parts):
+                self._send(link, b"".join(parts)[4:])
             case Disconnect(link):
                 self._links.pop(link, None)
             case Listen(node):
                 self.listens.append(node)
                 self.core.handle(Listening(node, PROXY_PORT + node), self.now)
-            case Answer(_, ticket, data):
-                self._replies[ticket].frame = data[4:]
+            case Answer(_, ticket, parts):
+                self._replies[ticket].frame = b"".join(parts)[4:]
             case CloseClient(client, why):
                 self.closed[client] = why
                 self.core.handle(Left(client), self.now)

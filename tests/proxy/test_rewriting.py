@@ -578,6 +578,7 @@ def test_the_offset_of_a_batch_that_stays_in_place_is_true_also_where_upstream_t
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(threads, "STEP", 1000)  # a half is built in a thread
+    monkeypatch.setattr(threads, "PLAIN", 1)
     world = world_of()
     own, key = world.producer_id(1), key_at(0)
     assert world.produce(1, {("flights", 0): batch([(key, b"first")], own, 0, 0)}).code == 0

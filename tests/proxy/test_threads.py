@@ -25,6 +25,7 @@ FLIGHTS = ("flights", 0)
 @pytest.fixture(autouse=True)
 def small_steps(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(threads, "STEP", STEP)
+    monkeypatch.setattr(threads, "PLAIN", 1)
     yield
 
 
@@ -67,6 +68,18 @@ def test_what_a_client_sends_behind_a_large_batch_waits_for_it(world: World, ide
     assert at(world, key_at(3)) == [b"large", b"small"]
     assert world.core.idle
     assert not world.core.buffered.of
+
+
+@pytest.mark.parametrize("compression", [Compression.NONE, Compression.LZ4])
+def test_what_is_not_compressed_goes_to_a_thread_only_where_it_is_much_larger(
+    monkeypatch: pytest.MonkeyPatch, world: World, compression: Compression
+) -> None:
+    monkeypatch.setattr(threads, "PLAIN", 16)
+    for times, threaded in ((1, compression is not Compression.NONE), (40, True)):
+        world.work.clear()
+        world.produce(1, {FLIGHTS: batch(LARGE * times, compression=compression)})
+        assert bool(world.work) is threaded
+        finish_all(world)
 
 
 def test_large_batches_go_in_their_order_whichever_thread_is_done_first(world: World) -> None:

@@ -179,7 +179,7 @@ def test_one_address_that_refuses_the_proxy_is_not_all_of_upstream() -> None:
         server = serving_side(trustme.CA())
         core.handle(Connected(wanted.link), now)
         [hello] = [each for each in core.poll(now) if isinstance(each, Send)]
-        core.handle(Received(wanted.link, server.feed(hello.data)), now)
+        core.handle(Received(wanted.link, server.feed(b"".join(hello.parts))), now)
         core.poll(now)
         assert (core.refused is not None) is refused
         now += 5.0
@@ -223,8 +223,8 @@ def test_what_passes_within_tls_is_what_passes_without() -> None:
     core.handle(Connected(wanted.link), 1.0)
     while sends := [each for each in core.poll(1.0) if isinstance(each, Send)]:
         for each in sends:
-            back = [server.feed(each.data)]
-            for frame in reader.feed(server.read(2**20)):
+            back = [server.feed(b"".join(each.parts))]
+            for frame in reader.feed(b"".join(iter(lambda: server.read(2**20), b""))):
                 request = parse_request(frame)
                 asked.append(request.header.api_key)
                 answer, _ = upstream.answer(0, bytes(frame))
@@ -243,7 +243,7 @@ def test_a_certificate_that_is_not_trusted_is_told(caplog: pytest.LogCaptureFixt
     server = serving_side(trustme.CA())
     core.handle(Connected(wanted.link), 1.0)
     [hello] = [each for each in core.poll(1.0) if isinstance(each, Send)]
-    core.handle(Received(wanted.link, server.feed(hello.data)), 1.0)
+    core.handle(Received(wanted.link, server.feed(b"".join(hello.parts))), 1.0)
     assert "the broker's certificate is not trusted" in str(core.refused)
     assert "upstream broker:9000" in str(core.refused)
 

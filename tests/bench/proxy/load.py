@@ -171,12 +171,21 @@ class Producer:
         self._stream = self._socket.makefile("rb")
         wanted = MetadataRequest(topics=(MetadataRequestTopic(name=load.topic),))
         self._ask(wanted, METADATA, MetadataResponse)
-        asked = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=60_000)
-        self._producer_id = self._ask(asked, INIT_PRODUCER_ID, InitProducerIdResponse).producer_id
+        self._producer_id = self._initialized()
         self._turn = itertools.cycle(requests)
         self.rounds = -(-load.partitions // load.together)
         self._sequences = dict.fromkeys(range(load.partitions), 0)
         self._in_flight: deque[tuple[float, int]] = deque()
+
+    def _initialized(self) -> int:
+        """A producer id, which a broker that has just started does not have yet."""
+        asked = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=60_000)
+        end = time.monotonic() + _TIMEOUT
+        while (answer := self._ask(asked, INIT_PRODUCER_ID, InitProducerIdResponse)).error_code:
+            if time.monotonic() > end:
+                raise RuntimeError(f"there is no producer id to have: {answer.error_code}")
+            time.sleep(0.05)
+        return int(answer.producer_id)
 
     def _ask(self, message: Any, version: int, response: type[Any]) -> Any:
         self._socket.sendall(frames.build_request(message, version, 1, "load"))

@@ -227,10 +227,10 @@ class ProxyProcess(SimulatedProcess):
     def _carry_out(self, action: proxy.Action) -> None:
         assert self.core is not None
         match action:
-            case proxy.Answer(client, ticket, data):
+            case proxy.Answer(client, ticket, parts):
                 for connection in self._connections.values():
                     if connection.number == client:
-                        connection.answers[ticket] = data
+                        connection.answers[ticket] = b"".join(parts)
                         connection.flush()
                         break
             case proxy.CloseClient(client, why):
@@ -239,8 +239,8 @@ class ProxyProcess(SimulatedProcess):
                         connection.close(why)
             case proxy.Connect(link, (host, port), _):
                 self.network.connect(self, sdk.Connect((link, "proxy"), host, port))
-            case proxy.Send(link, data):
-                self.network.send(self, sdk.Send((link, "proxy"), (data,)))
+            case proxy.Send(link, parts):
+                self.network.send(self, sdk.Send((link, "proxy"), parts))
             case proxy.Disconnect(link):
                 self.network.close(self, sdk.Close((link, "proxy")))
             case proxy.Store(segment, data, obsolete):

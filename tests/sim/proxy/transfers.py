@@ -178,6 +178,7 @@ class ProxiedTransfers(Transfers):
             (delivery, "LONG_REST", lambda _: REST),
             (topics, "METADATA_WAIT", lambda _: wait),
             (threads, "STEP", lambda _: step),
+            (threads, "PLAIN", lambda _: 1),
             (Transactions, "end", noted),
             *counted(self.features),
         )

@@ -241,6 +241,7 @@ class Simulation:
             (delivery, "LONG_REST", lambda _: REST),
             (topics, "METADATA_WAIT", lambda _: wait),
             (threads, "STEP", lambda _: step),
+            (threads, "PLAIN", lambda _: 1),
             *counted(self.cluster.data.features),
         )
         bugs = Bugs()
