@@ -11,8 +11,8 @@ from tests.sim.proxy.world import play
 from tests.sim.run import Result, catches, play_many
 
 QUICK = 40
-SLOW = 1000
-OFTEN = 50
+SLOW = 2000
+OFTEN = 100
 SOME_TRANSFERS, TRANSFERS = 15, 400
 SELDOM = 5
 FEATURES = {
@@ -88,7 +88,7 @@ def test_what_clients_of_the_proxy_were_told_is_so() -> None:
 
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
-def test_what_clients_of_the_proxy_were_told_is_so_in_a_thousand_worlds() -> None:
+def test_what_clients_of_the_proxy_were_told_is_so_in_two_thousand_worlds() -> None:
     results = list(play_many(range(SLOW), play=play))
     assert not broken(results)
     often = sum((each.features for each in results), Counter[str]())
