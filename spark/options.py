@@ -41,7 +41,7 @@ _OTHERS = (
     "maxRecordsPerPartition",
     "maxTasks",
 )
-_OF_STREAMS = ("groupIdPrefix", "maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay")
+_OF_STREAMS = ("groupIdPrefix", "maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay", "prometheus")
 _GROUP = "kafka.group.id"
 _WITHOUT_EFFECT = ("kafkaConsumer.pollTimeoutMs", "fetchOffset.numRetries", "fetchOffset.retryIntervalMs")
 """They tune a consumer that is not there."""
@@ -197,6 +197,7 @@ class StreamOptions:
         most, least: offsets of a micro-batch (`maxOffsetsPerTrigger`, `minOffsetsPerTrigger`).
         longest_wait: seconds after which fewer than ``least`` are enough (`maxTriggerDelay`).
         group: the consumer group that is told how far the query is.
+        prometheus: where the driver serves lag and rate.
     """
 
     read: ReadOptions
@@ -204,6 +205,7 @@ class StreamOptions:
     least: int | None = None
     longest_wait: float = 900.0
     group: str | None = None
+    prometheus: tuple[str, int] | None = None
 
     @classmethod
     def parse(cls, given: Mapping[str, str]) -> "StreamOptions":
@@ -220,6 +222,7 @@ class StreamOptions:
             least=least,
             longest_wait=_duration(options, "maxTriggerDelay", 900.0),
             group=options.get(_GROUP) or options.get("groupIdPrefix"),
+            prometheus=_address(options, "prometheus"),
         )
 
 
@@ -238,6 +241,16 @@ def _read(options: Mapping[str, str], start: int, impossible: str | None) -> Rea
         max_records=_positive(options, "maxRecordsPerPartition"),
         max_tasks=_positive(options, "maxTasks"),
     )
+
+
+def _address(options: Mapping[str, str], name: str) -> tuple[str, int] | None:
+    value = options.get(name)
+    if value is None:
+        return None
+    host, _, port = value.rpartition(":")
+    if not host or not (port.isascii() and port.isdigit()) or not 0 < int(port) < 2**16:
+        raise ConfigurationError(f"{name} must be a host of the driver and a port, such as 0.0.0.0:9404, not {value!r}")
+    return host.strip("[]"), int(port)
 
 
 def _duration(options: Mapping[str, str], name: str, default: float) -> float:

@@ -29,9 +29,11 @@ from pyspark.sql.streaming.datasource import (
 
 from ottla.codec.apis.list_offsets import LATEST
 from ottla.errors import DataLoss, OttlaError, UnknownTopicOrPartition
+from ottla.sdk.options import Options
 from ottla.spark.failures import one_sentence
 from ottla.spark.offsets import known_starts, plan
 from ottla.spark.options import StreamOptions
+from ottla.spark.progress import Progress, Served
 from ottla.spark.reader import Task, Topics, client_of, found, places_of, read_task, topics_of
 from ottla.spark.stream_offsets import Positions, StreamOffset, limited
 
@@ -57,6 +59,15 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Where the logs ended when the trigger availableNow began; ``None`` with other triggers."""
         self._batch_at: float | None = None
         """When a batch was last given."""
+        self._progress = Progress(Options(**dict(self._config.options)).client_id)
+        self._served = Served(options.prometheus, self._progress) if options.prometheus else None
+
+    def __getstate__(self) -> dict[str, Any]:
+        """What tasks get: they read, and tell nothing."""
+        return {"options": self.options}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.options = state["options"]
 
     # -- what Spark asks for ------------------------------------------------------------------------------------------
 
@@ -105,6 +116,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             newest = self._last or self._latest_by_now(now)
             end = self._without_loss(before, newest)
         begin = {place: before.position(place, newest.ids.get(place[0])) for place in end}
+        self._tell(begin, newest.positions, now)
         if not isinstance(limit, ReadAllAvailable):
             if self._waits_for_more(sum(max(end[place] - begin[place], 0) for place in end), now):
                 return dict(start)
@@ -142,7 +154,16 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             log.warning(f"group {self.options.group!r} was not told how far the query is: {error}")
 
     def stop(self) -> None:
-        """Nothing to do: the client is that of the process, which ends."""
+        """The client is that of the process, which ends."""
+        if self._served is not None:
+            self._served.stop()
+
+    def _tell(self, positions: Positions, ends: Positions, now: float) -> None:
+        """Say how far the query is."""
+        with one_sentence():
+            if self._served is not None:
+                self._served.start(now)
+        self._progress.told(positions, ends, now)
 
     # -- inside -------------------------------------------------------------------------------------------------------
 

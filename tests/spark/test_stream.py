@@ -41,6 +41,8 @@ class Query:
         self.options = {"kafka.bootstrap.servers": bootstrap, "subscribe": "t"} | options
         self.batches: list[list[str]] = []
         self.fails = 0
+        self.look: Callable[[], object] = lambda: None
+        """Called while a batch is processed."""
 
     def run(self, **options: Any) -> "StreamingQuery":
         """Until nothing is left that was there at its beginning."""
@@ -55,6 +57,7 @@ class Query:
 
     def _take(self, frame: "DataFrame", batch: int) -> None:
         values = sorted(row.value.decode() for row in frame.select("value").collect())
+        self.look()
         if self.fails:
             self.fails -= 1
             raise RuntimeError("the sink fails")

@@ -1,0 +1,120 @@
+"""How far a streaming query is: the lag and rate of each partition, in the log and for Prometheus.
+
+Rules:
+- All is as of Spark's last question, which comes when a batch is done: what lies before the start of the next one is
+  processed. So the rate is that of whole batches, and the lag is never less than it is.
+- The query needs none of this. Where metrics cannot be served, a warning says why, and it is tried again later.
+"""
+
+import logging
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from ottla.errors import ConfigurationError
+from ottla.sdk.cluster.cluster import TopicPartition
+from ottla.sdk.metrics import Gauge, Meter, Metric, Metrics
+
+log = logging.getLogger("ottla.spark")
+
+REPORT_SECONDS = 60.0
+"""Between two lines in the log."""
+RETRY_SECONDS = 10.0
+"""Between two tries to serve metrics: the query that this one replaces may still have the port."""
+_MOST_NAMED = 10
+"""Partitions in a line of the log: those that are furthest behind."""
+
+Positions = Mapping[TopicPartition, int]
+
+
+class Progress:
+    """Of one query, in the driver.
+
+    Args:
+        client_id: a label of all metrics, so that queries can be told apart.
+    """
+
+    def __init__(self, client_id: str) -> None:
+        self._metrics = Metrics(client_id)
+        self._partitions: dict[TopicPartition, tuple[Gauge, Meter]] = {}
+        self._before: Positions = {}
+        self._report_at: float | None = None
+
+    def told(self, positions: Positions, ends: Positions, now: float) -> None:
+        """Everything before ``positions`` is processed, and the logs end at ``ends``."""
+        for place in self._partitions.keys() - ends.keys():
+            self._metrics.remove(*self._partitions.pop(place))
+        for place, end in ends.items():
+            topic, partition = place
+            if place not in self._partitions:
+                self._partitions[place] = (
+                    self._metrics.gauge("records-lag", topic=topic, partition=partition),
+                    self._metrics.meter("records-consumed", topic=topic, partition=partition),
+                )
+            lag, consumed = self._partitions[place]
+            position = positions.get(place, 0)
+            lag.set(max(end - position, 0))
+            consumed.add(max(position - self._before.get(place, position), 0), now)
+        self._before = dict(positions)
+        if self._report_at is None:
+            self._report_at = now + REPORT_SECONDS
+        elif now >= self._report_at:
+            self._report_at = now + REPORT_SECONDS
+            log.info(self.summary(now))
+
+    def metrics(self) -> list[Metric]:
+        """``records-lag``, ``records-consumed-rate`` and ``-total`` of each partition, for a `Collector`."""
+        return self._metrics.snapshot(time.monotonic())
+
+    def summary(self, now: float) -> str:
+        """A line for the log."""
+        lags = {place: lag.value for place, (lag, _) in self._partitions.items()}
+        rates = {place: self._rate(place, now) for place in self._partitions}
+        behind = sorted((place for place in lags if lags[place]), key=lambda place: -lags[place])
+        named = ", ".join(f"{topic}-{n} {lags[topic, n]:.0f}" for topic, n in behind[:_MOST_NAMED])
+        more = f" and {len(behind) - _MOST_NAMED} more" if len(behind) > _MOST_NAMED else ""
+        total, rate = sum(lags.values()), sum(rates.values())
+        return f"{total:.0f} records behind, {rate:,.1f} records/s" + (f"; behind: {named}{more}" if behind else "")
+
+    def _rate(self, place: TopicPartition, now: float) -> float:
+        return next(value for name, value, _ in self._partitions[place][1].read(now) if name.endswith("-rate"))
+
+
+class Served:
+    """Metrics at ``http://host:port/metrics`` for as long as the process of a query lives."""
+
+    def __init__(self, address: tuple[str, int], progress: Progress) -> None:
+        self._address, self._progress = address, progress
+        self._server: Any = None
+        self._retry_at = 0.0
+
+    def start(self, now: float) -> None:
+        """Serve, unless that is done already.
+
+        Raises:
+            ConfigurationError: prometheus-client is not installed.
+        """
+        if self._server is not None or now < self._retry_at:
+            return
+        try:
+            from prometheus_client import CollectorRegistry, start_http_server
+
+            from ottla.sdk.prometheus import Collector
+        except ImportError as error:
+            raise ConfigurationError(f"option prometheus: {error}") from None
+        registry = CollectorRegistry()
+        registry.register(Collector(self._progress))
+        host, port = self._address
+        try:
+            self._server, _ = start_http_server(port, host, registry)
+        except OSError as error:
+            self._retry_at = now + RETRY_SECONDS
+            why = error.strerror or error
+            log.warning(f"option prometheus: cannot listen on {host}:{port} ({why}); each query needs its own port")
+
+    def stop(self) -> None:
+        """Serve no more."""
+        if self._server is not None:
+            self._server.shutdown()
+            self._server.server_close()
+            self._server = None

@@ -1,0 +1,152 @@
+"""How far a streaming query is: what the log says, and what Prometheus gets."""
+
+import logging
+import pickle
+import socket
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.request import urlopen
+
+import pytest
+from pyspark.sql.streaming.datasource import ReadAllAvailable
+
+from ottla.errors import ConfigurationError
+from ottla.sdk.metrics import Metric
+from ottla.spark import progress
+from ottla.spark.options import StreamOptions
+from ottla.spark.progress import Progress, Served
+from ottla.spark.stream import StreamReader
+from ottla.testing import Broker
+from tests.kafka import free_ports
+from tests.spark.test_stream import Query, write
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+HERE = "127.0.0.1"
+
+
+def values(told: list[Metric]) -> dict[tuple[str, str], float]:
+    return {(each.name, f"{each.tags['topic']}-{each.tags['partition']}"): each.value for each in told}
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    now = [1000.0]
+    monkeypatch.setattr("ottla.spark.progress.time.monotonic", lambda: now[0])
+    return now
+
+
+def test_lag_and_rate_are_told_by_partition(clock: list[float]) -> None:
+    query = Progress("q")
+    query.told({("t", 0): 10}, {("t", 0): 15, ("t", 1): 3}, 1000.0)
+    assert values(query.metrics())["records-lag", "t-0"] == 5
+    assert values(query.metrics())["records-lag", "t-1"] == 3
+    clock[0] += 10
+    query.told({("t", 0): 15, ("t", 1): 2}, {("t", 0): 15, ("t", 1): 3}, clock[0])
+    told = values(query.metrics())
+    assert told["records-lag", "t-0"] == 0
+    assert told["records-consumed-total", "t-0"] == 5
+    assert told["records-consumed-rate", "t-0"] == pytest.approx(0.5)
+    assert told["records-consumed-total", "t-1"] == 0, "it was not known before where the query was"
+    assert {each.tags["client-id"] for each in query.metrics()} == {"q"}
+
+
+def test_a_partition_that_is_gone_is_told_no_more_and_one_that_began_again_takes_nothing_back(
+    clock: list[float],
+) -> None:
+    query = Progress("q")
+    query.told({("t", 0): 10, ("t", 1): 7}, {("t", 0): 15, ("t", 1): 9}, clock[0])
+    query.told({("t", 0): 0}, {("t", 0): 4}, clock[0])
+    told = values(query.metrics())
+    assert {place for _, place in told} == {"t-0"}
+    assert (told["records-lag", "t-0"], told["records-consumed-total", "t-0"]) == (4, 0)
+
+
+def test_the_log_names_those_that_are_furthest_behind(caplog: pytest.LogCaptureFixture) -> None:
+    query = Progress("q")
+    starts, ends = {("t", n): 0 for n in range(12)}, {("t", n): 10 + n for n in range(12)}
+    with caplog.at_level(logging.INFO, "ottla.spark"):
+        query.told(starts, ends, 0.0)
+        query.told(starts, ends, 1.0)
+        assert not caplog.messages
+        query.told(ends | {("t", 3): 10}, ends, progress.REPORT_SECONDS)
+        query.told(starts, ends, progress.REPORT_SECONDS + 1)
+    [line] = caplog.messages
+    assert line.startswith("3 records behind, ")
+    assert line.endswith("records/s; behind: t-3 3")
+    assert "t-2 12 and 2 more" in query.summary(0.0)
+    assert query.summary(0.0).index("t-11 21") < query.summary(0.0).index("t-10 20")
+
+
+def test_metrics_are_served_when_the_port_is_free(caplog: pytest.LogCaptureFixture) -> None:
+    with closing(socket.socket()) as taken:
+        taken.bind((HERE, 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        query = Progress("q")
+        query.told({("t", 0): 1}, {("t", 0): 3}, 0.0)
+        served = Served((HERE, port), query)
+        served.start(0.0)
+        served.start(1.0)
+    assert len(caplog.messages) == 1
+    assert f"cannot listen on {HERE}:{port} (Address already in use)" in caplog.text
+    served.start(progress.RETRY_SECONDS)
+    try:
+        text = urlopen(f"http://{HERE}:{port}/metrics", timeout=5).read().decode()
+    finally:
+        served.stop()
+    assert 'ottla_records_lag{client_id="q",partition="0",topic="t"} 2.0' in text
+
+
+@pytest.mark.parametrize("value", ["9404", "host:", ":9404", "host:0", "host:70000", "host:x"])
+def test_an_address_that_is_none_is_refused(value: str) -> None:
+    with pytest.raises(ConfigurationError, match=r"prometheus must be a host of the driver and a port, such as"):
+        StreamOptions.parse({"kafka.bootstrap.servers": "b:1", "subscribe": "t", "prometheus": value})
+
+
+@pytest.fixture
+def made(ottla_broker: Broker) -> Iterator[Callable[..., StreamReader]]:
+    ottla_broker.create_topic("t", partitions=2)
+    readers: list[StreamReader] = []
+
+    def reader(**options: str) -> StreamReader:
+        given = {"kafka.bootstrap.servers": ottla_broker.bootstrap, "subscribe": "t", "startingOffsets": "earliest"}
+        readers.append(StreamReader(StreamOptions.parse(given | options)))
+        return readers[-1]
+
+    yield reader
+    for each in readers:
+        each.stop()
+
+
+def test_what_spark_has_read_is_told_and_no_task_listens(
+    made: Callable[..., StreamReader], ottla_broker: Broker
+) -> None:
+    [port] = free_ports(1)
+    write(ottla_broker, "a", "b")
+    reader = made(prometheus=f"{HERE}:{port}")
+    reader.latestOffset(reader.initialOffset(), ReadAllAvailable())
+    text = urlopen(f"http://{HERE}:{port}/metrics", timeout=5).read().decode()
+    assert 'ottla_records_lag{client_id="ottla",partition="0",topic="t"} 2.0' in text
+    assert pickle.loads(pickle.dumps(reader)).options == reader.options
+
+
+@pytest.mark.slow
+def test_a_query_can_be_watched(spark: "SparkSession", ottla_broker: Broker, tmp_path: Path) -> None:
+    ottla_broker.create_topic("t", partitions=2)
+    write(ottla_broker, "a", "b", "c")
+    [port] = free_ports(1)
+    options = {"startingOffsets": "earliest", "prometheus": f"{HERE}:{port}", "maxOffsetsPerTrigger": "1"}
+    query = Query(spark, ottla_broker.bootstrap, tmp_path / "checkpoint", **options)
+    seen: list[str] = []
+    query.look = lambda: seen.append(urlopen(f"http://{HERE}:{port}/metrics", timeout=5).read().decode())
+    query.run()
+    lag = 'ottla_records_lag{client_id="ottla",partition="0",topic="t"}'
+    assert [next(line for line in text.splitlines() if line.startswith(lag)).split()[1] for text in seen] == [
+        "3.0",
+        "2.0",
+        "1.0",
+    ]
