@@ -5,6 +5,8 @@ slows both. A ratio is taken within each round; printed are medians, and in brac
 
     all columns     every column goes to the sink `noop`
     aggregation     count and sum of the lengths of the values
+    stream          all of it as a stream with the trigger availableNow, into the sink `noop`
+    micro-batches   the same in `BATCHES` batches
 
 The broker is Apache Kafka, or brokerlite (``--brokerlite``); it shares the machine with Spark. Values are text that
 compresses to about a third. The clock on the wall is what a user waits for; where other programs want the same cores,
@@ -47,8 +49,15 @@ CONNECTOR = (
 ROUNDS = 5
 BYTES = 200 * 10**6
 """Of the values of a topic; more than a query takes to begin."""
+BATCHES = 20
+FEW = 20
+"""Records of a partition where there are a thousand."""
 OURS, THEIRS = "ottla", "kafka"
 """Names of formats."""
+
+Options = dict[str, str]
+Work = Callable[["SparkSession", str, Options, int], None]
+"""What is done with a topic in a format; the topic has so many records."""
 
 
 @dataclass(frozen=True)
@@ -64,13 +73,18 @@ class Case:
     def name(self) -> str:
         return f"{self.partitions} partitions, {self.size} B, {self.compression}"
 
+    def records(self, values: int) -> int:
+        """How many there are of so many bytes of values, or few in each of a thousand partitions."""
+        return self.partitions * FEW if self.partitions >= 1000 else values // self.size
+
     @property
     def topic(self) -> str:
         return f"bench-{self.partitions}-{self.size}-{self.compression}"
 
 
 def cases() -> list[Case]:
-    return [Case(n, size, codec) for n in (4, 12) for size in (100, 1000) for codec in ("none", "lz4")]
+    usual = [Case(n, size, codec) for n in (4, 12) for size in (100, 1000) for codec in ("none", "lz4")]
+    return [*usual, Case(1000, 100, "none")]
 
 
 def fill(bootstrap: str, case: Case, count: int) -> None:
@@ -100,15 +114,37 @@ def fill(bootstrap: str, case: Case, count: int) -> None:
     assert producer.flush(120) == 0
 
 
-def all_columns(frame: "DataFrame") -> None:
-    frame.write.format("noop").mode("overwrite").save()
+def load(spark: "SparkSession", way: str, options: Options) -> "DataFrame":
+    return spark.read.format(way).options(**options).load()
 
 
-def aggregation(frame: "DataFrame") -> None:
-    frame.selectExpr("count(value)", "sum(length(value))").collect()
+def all_columns(spark: "SparkSession", way: str, options: Options, count: int) -> None:
+    load(spark, way, options).write.format("noop").mode("overwrite").save()
 
 
-WORK: dict[str, Callable[["DataFrame"], None]] = {"all columns": all_columns, "aggregation": aggregation}
+def aggregation(spark: "SparkSession", way: str, options: Options, count: int) -> None:
+    load(spark, way, options).selectExpr("count(value)", "sum(length(value))").collect()
+
+
+def stream(spark: "SparkSession", way: str, options: Options, count: int) -> None:
+    with tempfile.TemporaryDirectory(prefix="ottla-bench-") as checkpoint:
+        source = spark.readStream.format(way).options(startingOffsets="earliest", **options).load()
+        sink = source.writeStream.format("noop").option("checkpointLocation", checkpoint)
+        query = sink.trigger(availableNow=True).start()
+        if not query.awaitTermination(300):
+            raise RuntimeError(f"a stream of format {way} does not end")
+
+
+def micro_batches(spark: "SparkSession", way: str, options: Options, count: int) -> None:
+    stream(spark, way, options | {"maxOffsetsPerTrigger": str(-(-count // BATCHES))}, count)
+
+
+WORK: dict[str, Work] = {
+    "all columns": all_columns,
+    "aggregation": aggregation,
+    "stream": stream,
+    "micro-batches": micro_batches,
+}
 
 
 @dataclass(frozen=True)
@@ -120,11 +156,11 @@ class Cost:
     """Processor time of the JVM and of all Python workers."""
 
 
-def cost(spark: "SparkSession", bootstrap: str, case: Case, way: str, work: Callable[["DataFrame"], None]) -> Cost:
+def cost(spark: "SparkSession", bootstrap: str, case: Case, way: str, work: Work, count: int) -> Cost:
     options = {"kafka.bootstrap.servers": bootstrap, "subscribe": case.topic}
     jvm = spark.sparkContext._gateway.proc.pid  # type: ignore[union-attr]
     began, used = time.monotonic(), cpu_below(jvm)
-    work(spark.read.format(way).options(**options).load())
+    work(spark, way, options, count)
     return Cost(time.monotonic() - began, cpu_below(jvm) - used)
 
 
@@ -193,7 +229,7 @@ def main(arguments: list[str]) -> int:
             f"{'':<18}{OURS:>10}{THEIRS:>10}   {'by the clock':<21}{OURS:>10}{THEIRS:>10}   by processor time"
         )
         for case in chosen:
-            measure(spark, bootstrap, case, given.bytes // case.size, given.rounds)
+            measure(spark, bootstrap, case, case.records(given.bytes), given.rounds)
     return 0
 
 
@@ -204,7 +240,7 @@ def measure(spark: "SparkSession", bootstrap: str, case: Case, count: int, round
         taken: dict[str, list[Cost]] = {OURS: [], THEIRS: []}
         for each in range(rounds + 1):
             for way in (OURS, THEIRS):
-                needed = cost(spark, bootstrap, case, way, work)
+                needed = cost(spark, bootstrap, case, way, work, count)
                 if each:  # what is made at the first use is not measured
                     taken[way].append(needed)
         print(line(title, count, taken), flush=True)
