@@ -496,8 +496,8 @@ cdef class Body:
     cdef inline object cut(self, int32_t at, int32_t size):
         return None if size < 0 else PyBytes_FromStringAndSize(<const char*>self.view.buf + at, size)
 
-    cdef bint is_shortest(self, const Row* row) except -1:
-        """Whether the numbers in the headers take no more bytes than they need, so that a copy is as if written anew."""
+    cdef Py_ssize_t least(self, const Row* row) except -1:
+        """Bytes that the headers need; they have more where a number takes more than it needs."""
         cdef const uint8_t* body = <const uint8_t*>self.view.buf
         cdef const uint8_t* end = body + row.end
         cdef Header pair
@@ -512,7 +512,34 @@ cdef class Body:
             least += varint_size(zigzag(pair.value_size)) + max(pair.value_size, 0)
         if at != end:
             raise changed(row.offset)
-        return least == row.end - row.headers_at
+        return least
+
+    cdef bytes shortest(self, const Row* row, Py_ssize_t least):
+        """The headers with numbers that take no more bytes than they need: ``least`` in all."""
+        cdef const uint8_t* body = <const uint8_t*>self.view.buf
+        cdef const uint8_t* end = body + row.end
+        cdef Header pair
+        cdef Bytes name, value
+        cdef Py_ssize_t i, count = 0
+        cdef const uint8_t* at = header_count(body + row.headers_at, end, &count)
+        cdef bytes block = PyBytes_FromStringAndSize(NULL, least)
+        cdef uint8_t* to = <uint8_t*>PyBytes_AS_STRING(block)
+        cdef uint8_t* room = to + least
+        if varint_size(zigzag(count)) > least:
+            raise changed(row.offset)
+        to = put_varint(to, zigzag(count))
+        for i in range(count):
+            at = header(body, at, end, &pair)
+            if at == NULL:
+                raise changed(row.offset)
+            name = Bytes(<const char*>body + pair.name_at, pair.name_size)
+            value = Bytes(<const char*>body + pair.value_at, pair.value_size)
+            if sized_size(&name) + sized_size(&value) > <size_t>(room - to):
+                raise changed(row.offset)
+            to = put_sized(put_sized(to, &name), &value)
+        if to != room:
+            raise changed(row.offset)
+        return block
 
     cdef tuple headers(self, const Row* row):
         cdef const uint8_t* body = <const uint8_t*>self.view.buf
@@ -1699,14 +1726,18 @@ cdef class Appender:
 
     @cython.final
     cdef int add_row(self, Body body, const Row* row) except -1:
-        if row.headers_at and not body.is_shortest(row):
-            return self.add(row.timestamp, body.cut(row.key_at, row.key_size), body.cut(row.value_at, row.value_size),
-                            body.headers(row))
         cdef const char* at = <const char*>body.view.buf
+        cdef bytes block = None
+        cdef Py_ssize_t least
         cdef Bytes key = Bytes(at + row.key_at, row.key_size), value = Bytes(at + row.value_at, row.value_size)
         cdef Bytes headers = Bytes(at + row.headers_at, row.end - row.headers_at)
         if row.headers_at == 0:
             headers = no_headers
+        else:
+            least = body.least(row)
+            if least < headers.size:
+                block = body.shortest(row, least)
+                point(&headers, block)
         return self.write(row.timestamp, &key, &value, &headers)
 
     @cython.final

@@ -207,6 +207,8 @@ _MEMORY_PER_RECORD = 224 if ENGINE == "python" else 160
 _MEMORY_PER_BYTE = 40 if ENGINE == "python" else 6
 """Bytes for each byte of records, at most. In C: the body, a copy in columns, and there twice four bytes for each
 header, which has two bytes or more. Python makes objects of the headers when it opens a batch."""
+_EXPLAINED = 64 * 2**10
+"""Bytes of a record up to which it is said where it is damaged: that makes an object of each header."""
 _CHANGED = "the bytes have changed while they were read"
 _INT64_MIN, _INT64_MAX = -(1 << 63), (1 << 63) - 1
 
@@ -409,6 +411,8 @@ class RecordBatch(BatchHead):
             start += size
             if not 0 <= head.length <= len(body) - start:
                 return DecodeError(f"record of {head.length} bytes with {len(body) - start} left", path, at)
+            if head.length > _EXPLAINED:
+                return DecodeError(f"record of {head.length} bytes is damaged", path, at)
             read, size = parse(RecordBody, 2, body[start : start + head.length])
         except DecodeError as error:
             _, dot, field = error.path.partition(".")

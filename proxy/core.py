@@ -142,7 +142,6 @@ class ProxyCore:
     def handle(self, event: Event, now: float) -> None:
         """Something happened."""
         self.links.now = now
-        self.threads.begin_step()
         match event:
             case Requested(client, node, ticket, frame):
                 self._requested(client, node, ticket, frame, now)
@@ -182,6 +181,7 @@ class ProxyCore:
                 log.exception("a bug in the proxy, please report it: %s", part.__qualname__)
                 self._not_before = now + _PAUSE_AFTER_BUG
         self._hold()
+        self.threads.begin_step()  # for all that is handled until the next poll
         actions = self.actions.copy()
         self.actions.clear()
         if self._journal is not None and (stored := self._journal.take()):

@@ -1,8 +1,9 @@
 """What would hold the event loop for long goes to a thread, and the machine goes on when its result comes back.
 
 Rules:
-- One step of the machine (an event, or a poll) opens some `STEP` bytes of records, or builds batches of as many. What
-  is more is opened in a thread. It is built in a later step, and in a thread where one batch alone is more.
+- One step of the machine (a poll, or all events up to the next one) opens some `STEP` bytes of records, or builds
+  batches of as many. What is more is opened in a thread. It is built in a later step, and in a thread where one batch
+  alone is more.
 - What is not compressed counts for little: to hand it to a thread, and to another core's caches, costs more than to
   do it here.
 - What runs in a thread changes nothing that the machine has, and raises nothing.

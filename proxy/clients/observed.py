@@ -43,7 +43,7 @@ class Observer:
         if routes is None:
             self._control.request_topics(topic)  # its first records pass uncounted
             return
-        if not data:
+        if not data or partition not in self._topics.partitions(topic):
             return
         try:
             batch = parse_batch(data)

@@ -72,6 +72,12 @@ class Opener:
         then(found, now)
 
 
+def own(data: Buffer) -> Buffer:
+    """``data``, copied where it would keep far more memory than its own: that of the request in which it lies."""
+    whole = memoryview(data).obj
+    return bytes(data) if isinstance(whole, bytes | bytearray) and len(whole) > 2 * len(data) else data
+
+
 def checked(data: Buffer) -> RecordBatch:
     """The one batch in a record set, judged as a broker would.
 

@@ -9,6 +9,7 @@ Rules:
 """
 
 import logging
+from dataclasses import replace
 from functools import partial
 from itertools import count
 from typing import TYPE_CHECKING
@@ -29,7 +30,7 @@ from ottla.proxy.clients.admission import Admission
 from ottla.proxy.clients.batches import ClientBatch, Offer
 from ottla.proxy.clients.buffered import Buffered
 from ottla.proxy.clients.observed import Tallies
-from ottla.proxy.clients.opening import BUG, Opened, Opener, checked, fingerprints, most_of, opened, size_of
+from ottla.proxy.clients.opening import BUG, Opened, Opener, checked, fingerprints, most_of, opened, own, size_of
 from ottla.proxy.clients.producers import KnownProducer
 from ottla.proxy.clients.topics import Topics
 from ottla.proxy.clients.windows import Outcome, Window
@@ -81,6 +82,7 @@ class Rewriter:
     def offer(self, offer: Offer, now: float) -> None:
         """Deliver what a client has sent."""
         try:
+            offer = replace(offer, data=own(offer.data))
             batch = checked(offer.data)
             if batch.transactional != (offer.transactional_id is not None):
                 raise InvalidTxnState("a batch is transactional if its request has a transactional id, and only then")
@@ -89,7 +91,8 @@ class Rewriter:
             if not self._topics.is_described(offer.topic):
                 self._buffered.check_room()
         except BrokerError as error:
-            self._tallies[offer.topic].refused += 1
+            if offer.topic in self._tallies or self._topics.is_described(offer.topic):  # else anyone could name any
+                self._tallies[offer.topic].refused += 1
             offer.refuse(error, now)
             return
         if self._topics.is_described(offer.topic):

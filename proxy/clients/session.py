@@ -44,6 +44,7 @@ from ottla.errors import (
 )
 from ottla.proxy.clients.admission import Admission
 from ottla.proxy.clients.batches import Answered, Offer
+from ottla.proxy.clients.buffered import Buffered
 from ottla.proxy.clients.carried import (
     ADD_PARTITIONS_TO_TXN,
     API_VERSIONS,
@@ -88,6 +89,7 @@ class Shared(Protocol):
     cluster: Cluster
     rules: TopicRules
     admission: Admission
+    buffered: Buffered
     observer: Observer
     rewriter: Rewriter
     transactions: Transactions
@@ -110,8 +112,8 @@ class Session:
         self._link: Link | None = None
         self._versions: Versions = {}
         self._features = Features()
-        self._waiting: list[Callable[[Link], None]] = []
-        """What goes on once the link is ready."""
+        self._waiting: list[tuple[Callable[[Link], None], int]] = []
+        """What goes on once the link is ready, and the bytes that it holds."""
         self._carries_unanswered = False
         """Requests that have no answer went over the link."""
         self.closed = False
@@ -120,6 +122,7 @@ class Session:
     def left(self) -> None:
         """The client's connection has ended."""
         self.closed = True
+        self._take_waiting()
         if self._link is not None:
             self._link.close()
 
@@ -157,11 +160,13 @@ class Session:
 
     # -- the link
 
-    def _with_link(self, then: Callable[[Link], None], now: float) -> None:
+    def _with_link(self, then: Callable[[Link], None], now: float, size: int = 0) -> None:
+        """Call ``then`` once the link is ready; until then it holds so many bytes."""
         if self._link is not None and self._link.ready:
             then(self._link)
             return
-        self._waiting.append(then)
+        self._waiting.append((then, size))
+        self._shared.buffered.count(self.client, size)
         if self._link is None:
             address = self._shared.cluster.nodes[self._node]
             self._link = self._shared.links.connect(
@@ -171,9 +176,13 @@ class Session:
     def _ready(self, now: float) -> None:
         assert self._link is not None, "a link that is ready was made"
         self._versions, self._features = self._link.versions, self._link.features
-        waiting, self._waiting = self._waiting, []
-        for then in waiting:
+        for then in self._take_waiting():
             then(self._link)
+
+    def _take_waiting(self) -> list[Callable[[Link], None]]:
+        waiting, self._waiting = self._waiting, []
+        self._shared.buffered.count(self.client, -sum(size for _, size in waiting))
+        return [then for then, _ in waiting]
 
     def _lost(self, error: OttlaError, now: float) -> None:
         self._link = None
@@ -188,7 +197,9 @@ class Session:
         self._carries_unanswered = self._carries_unanswered or arrived is None
         failed = self._contained(self._unanswered)
         self._with_link(
-            lambda link: link.forward(frame, deadline=now + ANSWER_TIMEOUT, arrived=arrived, failed=failed), now
+            lambda link: link.forward(frame, deadline=now + ANSWER_TIMEOUT, arrived=arrived, failed=failed),
+            now,
+            len(frame),
         )
 
     def _unanswered(self, error: OttlaError, now: float) -> None:

@@ -5,6 +5,7 @@ from collections import deque
 from collections.abc import Callable, Set
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
+from uuid import UUID
 
 from ottla.codec.apis.metadata import MetadataResponse
 from ottla.codec.wire import NO_UUID
@@ -38,6 +39,8 @@ class Topics:
     def __init__(self, rules: TopicRules, cluster: Cluster, control: Control, journal: "Journal | None") -> None:
         self._rules, self._cluster, self._control, self._journal = rules, cluster, control, journal
         self._routes: dict[str, Routes] = {}
+        self._former: dict[UUID, Routes] = {}
+        """Of topics that were replaced by others of their names: a node that lags behind may have said so."""
         self._alerted: set[tuple[str, int]] = set()
         self._waiting: dict[str, deque[_Waiting]] = {}
         """By topic."""
@@ -106,7 +109,9 @@ class Topics:
         if routes is None or routes.topic_id != known.topic_id:
             rule = self._rules.of(topic)
             assert rule is not None, "only topics with a rule come here"
-            routes = routes_of(rule, known.topic_id, count)
+            if routes is not None:
+                self._former[routes.topic_id] = routes
+            routes = self._former.pop(known.topic_id, None) or routes_of(rule, known.topic_id, count)
             self._pinned(topic, routes)
             log.info("partitions pinned", extra={"topic": topic, "partitions": routes.partitions})
             if known.topic_id == NO_UUID:  # told by a client's old version of Metadata

@@ -4,6 +4,7 @@ import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
+from uuid import UUID
 
 from ottla.codec.compression import Compression
 from ottla.codec.records import NO_PRODUCER_ID, NO_SEQUENCE, BatchBuilder, Record, RecordBatch, Records, parse_batch
@@ -54,6 +55,7 @@ class Part:
         building: a thread does so.
         alone: it shares no batch: it is large, or one with others was refused.
         noted: what the journal has written of it, which is written again whenever its stream changes.
+        maybe_in: the id of a topic that may have it, which another has replaced.
     """
 
     sender: Sender
@@ -67,6 +69,7 @@ class Part:
     alone: bool = False
     building: bool = False
     noted: Any = None
+    maybe_in: UUID | None = None
 
     def halves(self) -> tuple["Part", "Part"]:
         """The same in two, for what is too large together."""

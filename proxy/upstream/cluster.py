@@ -4,7 +4,7 @@ Learnt from every Metadata answer that passes, a client's or the proxy's own.
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from ottla.codec.apis.metadata import MetadataResponse, MetadataResponseTopic
@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 NO_LEADER = -1
 _MISSING = 15.0
 """Seconds after which a topic that upstream does not know is gone."""
+_FORMER_IDS = 8
+"""Of a topic, that are remembered."""
 _LISTEN_AGAIN = 5.0
 """Seconds after which a port that could not be opened is tried again."""
 
@@ -32,10 +34,17 @@ class Topic:
     """Partition -> node; `NO_LEADER` where there is none at the moment."""
     whole: bool = False
     """It has no id only if upstream gives it none."""
+    former: tuple["UUID", ...] = ()
+    """The ids of those of its name that were there before it."""
+    named_at: float = field(default=0.0, compare=False)
+    """When an answer named its id last."""
 
 
 class Cluster:
     """The nodes and topics of upstream.
+
+    Answers have no order, and a node may lag behind. So an answer that names an id that was replaced is not believed,
+    as long as others name the present one; nor that a topic of one id has fewer partitions than before.
 
     Args:
         host: what clients are told for every node.
@@ -70,11 +79,15 @@ class Cluster:
         for topic in metadata.topics:
             if topic.name is not None and topic.partitions:
                 known = self.topics.get(topic.name)
-                described = _described(topic, known.topic_id if known else NO_UUID)
+                if known is not None and topic.topic_id in known.former and now < known.named_at + _MISSING:
+                    continue
+                described = _described(topic, known, now)
                 described.whole = newest or (known is not None and known.whole)
                 if known != described:
                     self.changes += 1
                     self.topics[topic.name] = described
+                elif known is not None:
+                    known.named_at = described.named_at
                 self._missing.pop(topic.name, None)
             elif topic.name in self.topics and topic.error_code == UnknownTopicOrPartition.code:
                 since, last = self._missing.get(topic.name, (now, now))
@@ -122,7 +135,20 @@ class Cluster:
         )
 
 
-def _described(topic: MetadataResponseTopic, known_id: "UUID") -> Topic:
-    """``known_id`` stands in where the answer's version has no ids."""
+def _described(topic: MetadataResponseTopic, known: Topic | None, now: float) -> Topic:
+    """What an answer says; the id that is ``known`` stands in where the answer's version has none."""
     leaders = {partition.partition_index: partition.leader_id for partition in topic.partitions}
-    return Topic(known_id if topic.topic_id == NO_UUID else topic.topic_id, leaders)
+    if known is None:
+        return Topic(topic.topic_id, leaders, named_at=now)
+    if topic.topic_id == NO_UUID:
+        topic_id, named_at = known.topic_id, known.named_at
+    else:
+        topic_id, named_at = topic.topic_id, now
+    if topic_id == known.topic_id:
+        if topic_id != NO_UUID:
+            leaders = known.leaders | leaders
+        return Topic(topic_id, leaders, former=known.former, named_at=named_at)
+    former = tuple(each for each in known.former if each != topic_id)
+    if known.topic_id != NO_UUID:
+        former = (*former, known.topic_id)[-_FORMER_IDS:]
+    return Topic(topic_id, leaders, former=former, named_at=named_at)

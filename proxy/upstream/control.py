@@ -24,6 +24,10 @@ AGAIN = 0.1
 """Seconds between two tries of a question, and between two looks at the same metadata."""
 LONGEST_BACKOFF = 1.0
 TOPICS_AT_ONCE = 500
+PATIENCE = 5.0
+"""Seconds after which another node is asked: what is asked here takes none of them long."""
+LOOK = 30.0
+"""Seconds without a question after which it is looked whether upstream still answers."""
 
 Identity = tuple[int, int]
 """A producer id and its epoch."""
@@ -70,6 +74,8 @@ class Control:
         self._request_timeout, self._learned = request_timeout, learned
         self._link: Link | None = None
         self._turn = count()
+        self._look_at = 0.0
+        """When to see whether upstream still answers."""
         self._connect_not_before = 0.0
         self._failures = 0
         self._metadata, self._identity = _Question(), _Question()
@@ -98,7 +104,7 @@ class Control:
         if self._link is None:
             return self._connect_not_before
         due = [question.not_before for question in self._questions() if not question.under_way]
-        return min(due, default=None) if self._link.ready else None
+        return min([*due, self._look_at]) if self._link.ready else None
 
     def _questions(self) -> list[_Question]:
         """What there is to ask."""
@@ -120,11 +126,14 @@ class Control:
                 self._link.end(as_ottla_error(bug), now)
 
     def _ask(self, link: Link, now: float) -> None:
+        if now >= self._look_at:
+            self._look_at = now + LOOK
+            self._nodes_requested = True
         for question in self._questions():
             if question.may_be_asked(now):
                 question.begin(now)
                 ask = self._ask_metadata if question is self._metadata else self._ask_identity
-                ask(link, now + self._request_timeout)
+                ask(link, now + min(self._request_timeout, PATIENCE))
 
     def _greeted(self, now: float) -> None:
         assert self._link is not None, "a link that is ready was made"
@@ -179,6 +188,12 @@ class Control:
 
     def _lost(self, error: OttlaError, now: float) -> None:
         assert self._link is not None, "a link that is lost was made"
+        idle = self._link.ready and not (self._metadata.under_way or self._identity.under_way)
+        if idle:  # as brokers do with a connection that carries nothing; whether upstream answers is to be seen
+            self._link = None
+            self._connect_not_before = now + AGAIN
+            self._nodes_requested = True
+            return
         self._complaints[self._link.address] = str(error)
         if isinstance(error, AuthenticationFailed):
             if not self._refusals:

@@ -70,6 +70,8 @@ MOST_CONNECTIONS = 500
 LONG_REST = 600.0
 """Seconds after which upstream may have forgotten a producer (`producer.id.expiration.ms` is a day, as it comes)."""
 _UNBUILT = Result(UnknownServerError.code, message="the proxy cannot make a batch of these records")
+_CALLS = 500
+"""That are due, and made in one step; each takes some ten microseconds."""
 _LOOK = 1.0
 """Seconds between two looks for what has waited too long."""
 
@@ -101,6 +103,8 @@ class Delivery:
         """When to look next for what has waited too long."""
         self._seen = 0
         """Of `Cluster.changes`."""
+        self._silent: set[int] = set()
+        """Nodes that did not answer, or could not be reached, when something was sent last."""
         self._numbers = count()
         self.lent = Lent(control, self._press_all)
 
@@ -171,7 +175,9 @@ class Delivery:
 
     def pump(self, now: float) -> None:
         """Send what can be sent."""
-        while self._later and self._later[0][0] <= now:
+        for _ in range(_CALLS):
+            if not self._later or self._later[0][0] > now:
+                break
             _, _, call = heapq.heappop(self._later)
             call(now)
         if now >= self._next_look:
@@ -471,8 +477,8 @@ class Delivery:
     def _lost(self, connection: Connection, error: OttlaError, now: float) -> None:
         connection.link = None
         connection.not_before = now + min(BACKOFF * 2**connection.failures, LONGEST_BACKOFF)
-        if connection.failures == 0 and connection.ready:
-            log.warning("records wait for a connection: %s", error, extra={"node": connection.node})
+        if connection.ready:
+            self._fell_silent(connection.node, error)
         connection.failures = min(connection.failures + 1, 10)
         ready, connection.ready = connection.ready, {}
         for stream in ready:  # the leader may be another by now
@@ -484,14 +490,23 @@ class Delivery:
     def _unanswered(self, connection: Connection, sent: Sent, error: OttlaError, now: float) -> None:
         connection.in_flight -= 1
         connection.idle_since = now
-        log.warning("no answer for records, so they are sent again: %s", error, extra={"node": connection.node})
+        self._fell_silent(connection.node, error)
         for stream, batch in sent:
             if batch.in_flight:  # not judged before this was raised
                 stream.unanswered(batch)
                 connection.ready.pop(stream, None)
                 self._go_on(connection.producer, stream, now)
 
+    def _fell_silent(self, node: int, error: OttlaError) -> None:
+        """Say so once, however many producers wait for the node."""
+        if node not in self._silent:
+            self._silent.add(node)
+            log.warning("a node does not answer, and records for it wait: %s", error, extra={"node": node})
+
     def _answered(self, connection: Connection, sent: Sent, answer: ProduceResponse, now: float) -> None:
+        if connection.node in self._silent:
+            self._silent.remove(connection.node)
+            log.warning("a node answers again, and takes records", extra={"node": connection.node})
         results = {
             (topic.name or topic.topic_id, each.index): each
             for topic in answer.responses

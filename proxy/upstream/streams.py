@@ -424,7 +424,15 @@ class Stream:
         lost = next((each for each in unsettled if self.transactional or (each.maybe_stored and each.named)), None)
         if lost is not None:
             return self._give_up(lost, Result(UnknownTopicOrPartition.code, message=_RECREATED, unknown=True))
-        return self.start_over()
+        for batch in self.sent:
+            for part in batch.parts:
+                part.maybe_in = old if batch.maybe_stored and not batch.stored else part.maybe_in
+        settled = self.start_over()
+        if any(part.maybe_in == topic_id for part in self.waiting):  # it had not been replaced: a node lagged behind
+            unknown = Result(UnknownTopicOrPartition.code, message=_RETURNED, unknown=True)
+            settled += [(part, unknown) for part in self.waiting if part.maybe_in == topic_id]
+            self.waiting = deque(part for part in self.waiting if part.maybe_in != topic_id)
+        return settled
 
     def resume(self, next_sequence: int, last_offset: int, sent: Iterable[Batch], waiting: Iterable[Part]) -> None:
         """Go on where another process has stopped."""
@@ -440,6 +448,7 @@ class Stream:
 
 _FALSE_DUPLICATE = "upstream took new records for others that it had stored already"
 _BEHIND = "upstream did not say whether it stored this batch, which came behind one that it refused"
+_RETURNED = "upstream said that its topic was replaced, which was not so, while these records were on their way"
 _RECREATED = "the topic was deleted and created again while these records were on their way"
 
 

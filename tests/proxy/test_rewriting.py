@@ -2,7 +2,7 @@
 
 from collections import defaultdict
 from typing import Any
-from uuid import UUID
+from uuid import UUID, uuid4
 
 import pytest
 from crc32c import crc32c
@@ -404,6 +404,7 @@ def test_records_for_partitions_that_the_topic_made_anew_lacks_are_given_back_at
     world.produce(1, {("flights", 1): batch([(key_at(4), b"learn")])})
     for partition in range(2, SIX):
         del world.upstream.leaders["flights", partition]
+    world.upstream.ids["flights"] = uuid4()
     reply = world.produce(1, {("flights", 0): batch([(key_at(4), b"lost"), (key_at(0), b"kept")])})
     world.settle(5)
     assert reply.code == 3
@@ -565,6 +566,22 @@ def test_observed_topics_are_counted_and_left_alone(world: World) -> None:
     tally = world.core.tallies["plain"]
     elsewhere = sum(murmur2_partition(key or b"", 2) != 1 for key, _ in pairs(10))
     assert (tally.records, tally.keyless, tally.misplaced) == (11, 1, elsewhere)
+
+
+@pytest.mark.parametrize("partition", [-1, 2, 2**31 - 1])
+def test_records_of_an_observed_topic_for_a_partition_that_it_lacks_are_for_upstream_to_judge(
+    world: World, partition: int
+) -> None:
+    world.produce(1, {("plain", 1): batch(pairs(10))})
+    world.produce(1, {("plain", partition): batch(pairs(10))})
+    assert world.core.tallies["plain"].records == 10
+
+
+def test_records_that_cannot_be_read_leave_nothing_behind_for_topics_that_nobody_knows() -> None:
+    world = World(Upstream({}), "*=rewrite")
+    for number in range(3):
+        assert world.produce(1, {(f"made-up-{number}", 0): batch(pairs(1))[:-1]}).code != 0
+    assert not world.core.tallies
 
 
 def test_moved_records_are_counted(world: World) -> None:

@@ -224,3 +224,17 @@ def test_the_end_of_a_transaction_waits_until_its_batches_are_opened(world: Worl
     assert end.parsed(EndTxnResponse).error_code == 0
     assert (reply.code == 0) == committed
     assert len(world.upstream.values("flights")) == (len(LARGE) if committed else 0)
+
+
+def test_all_that_comes_before_the_next_poll_shares_a_step(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    few = batch([(key_at(3), b"v")])
+    for client in range(1, 9):
+        assert world.produce(client, {FLIGHTS: few}).code == 0
+    assert not world.work
+    with monkeypatch.context() as patch:
+        patch.setattr(world, "settle", lambda: None)
+        replies = [world.produce(client, {FLIGHTS: few}) for client in range(1, 61)]
+    world.settle(1)
+    assert 0 < len(world.work) < len(replies), "some fit into the step"
+    finish_all(world)
+    assert {reply.code for reply in replies} == {0}
