@@ -1,7 +1,7 @@
 """Batches of the wire to record batches of Arrow.
 
 Rules:
-- The columns and their types are those of Spark's own Kafka connector, down to a null where a record has no headers.
+- The columns are those of `ottla.spark.columns`, down to a null where a record has no headers.
 - Spark compares the Arrow schema with its own conversion of the columns' types: that conversion is the schema here.
 - Rows of several batches, partitions too, are put together: Arrow batches of a few rows are a hundred times slower.
 
@@ -14,16 +14,6 @@ from functools import cache
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql.pandas.types import to_arrow_schema
-from pyspark.sql.types import (
-    ArrayType,
-    BinaryType,
-    IntegerType,
-    LongType,
-    StringType,
-    StructField,
-    StructType,
-    TimestampType,
-)
 
 from ottla.codec.columns import BinaryColumn, Columns, HeaderColumn
 from ottla.codec.compression import DECOMPRESSED_LIMIT
@@ -31,6 +21,8 @@ from ottla.codec.records import RecordBatch, Records
 from ottla.errors import DecodeError
 from ottla.sdk.consume.ranges import OffsetRange
 from ottla.sdk.consume.record_sets import AnyBatch
+from ottla.spark.columns import Layout, spark_schema
+from ottla.spark.json_values import parse_values
 
 MAX_ROWS = 10_000
 """Rows of an Arrow batch, as Spark's own default; fewer only at the end of a task, or because of `MAX_BYTES`."""
@@ -41,36 +33,14 @@ MEMORY_LIMIT = 2 * DECOMPRESSED_LIMIT
 which few records have; so this is more than the limit of one batch, and `MAX_BYTES` is reached first in most cases.
 """
 
-_COLUMNS = StructType(
-    [
-        StructField("key", BinaryType()),
-        StructField("value", BinaryType()),
-        StructField("topic", StringType()),
-        StructField("partition", IntegerType()),
-        StructField("offset", LongType()),
-        StructField("timestamp", TimestampType()),
-        StructField("timestampType", IntegerType()),
-    ]
-)
-_HEADERS = StructField(
-    "headers", ArrayType(StructType([StructField("key", StringType()), StructField("value", BinaryType())]))
-)
-
-
-def spark_schema(include_headers: bool) -> StructType:
-    """The columns of a row."""
-    return StructType([*_COLUMNS.fields, _HEADERS]) if include_headers else StructType(_COLUMNS.fields)
-
 
 @cache
-def arrow_schema(include_headers: bool) -> pa.Schema:
+def arrow_schema(layout: Layout) -> pa.Schema:
     """`spark_schema` as Spark wants it from a data source."""
-    return to_arrow_schema(spark_schema(include_headers), timezone="UTC")
+    return to_arrow_schema(spark_schema(layout), timezone="UTC")
 
 
-def arrow_batches(
-    fetched: Iterable[tuple[OffsetRange, AnyBatch]], *, include_headers: bool
-) -> Iterator[pa.RecordBatch]:
+def arrow_batches(fetched: Iterable[tuple[OffsetRange, AnyBatch]], layout: Layout) -> Iterator[pa.RecordBatch]:
     """The records of ``fetched`` that lie in their range, control records left out.
 
     Raises:
@@ -82,15 +52,15 @@ def arrow_batches(
             continue
         memory = batch.memory_bound
         if rows.count and rows.memory + memory > MEMORY_LIMIT:
-            yield rows.to_arrow(include_headers)
+            yield rows.to_arrow(layout)
             rows = _Rows()
         rows.add(wanted, batch, memory)
         if rows.count >= MAX_ROWS or rows.bytes >= MAX_BYTES:
-            whole = rows.to_arrow(include_headers)
+            whole = rows.to_arrow(layout)
             yield from (whole.slice(start, MAX_ROWS) for start in range(0, whole.num_rows, MAX_ROWS))
             rows = _Rows()
     if rows.count:
-        yield rows.to_arrow(include_headers)
+        yield rows.to_arrow(layout)
 
 
 class _Rows:
@@ -123,21 +93,26 @@ class _Rows:
             self.origins.append(origin)
             self.run_ends.append(self.count)
 
-    def to_arrow(self, include_headers: bool) -> pa.RecordBatch:
-        schema = arrow_schema(include_headers)
+    def to_arrow(self, layout: Layout) -> pa.RecordBatch:
+        schema = arrow_schema(layout)
         columns = Columns.of(self.parts)
         topics, partitions, timestamp_types = zip(*self.origins, strict=True)
+        values, corrupt = _binary(columns.values, pa.binary()), None
+        if layout.json is not None:
+            values, corrupt = parse_values(values, schema.field("value").type)
         arrays = [
             _binary(columns.keys, pa.binary()),
-            _binary(columns.values, pa.binary()),
+            values,
             self._repeated(topics, pa.string()),
             self._repeated(partitions, pa.int32()),
             _numbers(columns.offsets, pa.int64()),
             self._microseconds(columns).view(schema.field("timestamp").type),
             self._repeated(timestamp_types, pa.int32()),
         ]
-        if include_headers:
+        if layout.include_headers:
             arrays.append(_headers(columns.headers, schema.field("headers").type))
+        if corrupt is not None:
+            arrays.append(corrupt)
         return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
     def _repeated(self, values: Sequence[str | int], kind: pa.DataType) -> pa.Array:

@@ -22,7 +22,9 @@ from ottla.errors import ConfigurationError
 from ottla.sdk.cluster.cluster import TopicPartition
 from ottla.sdk.consume.record_sets import READ_COMMITTED, READ_UNCOMMITTED
 from ottla.sdk.kafka_security import Security, is_security, read_security
+from ottla.spark.columns import JsonFormat, Layout, spark_schema
 from ottla.spark.offsets import Limit, parse_assign, parse_places
+from ottla.spark.value_schema import parse_value_schema
 
 log = logging.getLogger("ottla.spark")
 
@@ -36,6 +38,9 @@ _ENDS = ("endingTimestamp", "endingOffsetsByTimestamp", "endingOffsets")
 _OTHERS = (
     "startingOffsetsByTimestampStrategy",
     "includeHeaders",
+    "valueFormat",
+    "valueSchema",
+    "columnNameOfCorruptRecord",
     "failOnDataLoss",
     "minPartitions",
     "maxRecordsPerPartition",
@@ -156,6 +161,7 @@ class ReadOptions:
 
     Attributes:
         source: topics (`subscribe`), partitions (`assign`), or a pattern for the names of topics (`subscribePattern`).
+        layout: the columns of a row (`includeHeaders`, `valueFormat`).
         isolation: with `READ_COMMITTED` logs end at their last stable offsets.
         min_tasks, max_records, max_tasks: see `ottla.spark.offsets.plan`.
     """
@@ -165,7 +171,7 @@ class ReadOptions:
     starting: Limit
     ending: Limit
     latest_if_no_record: bool = False
-    include_headers: bool = False
+    layout: Layout = field(default_factory=Layout)
     fail_on_data_loss: bool = True
     isolation: int = READ_UNCOMMITTED
     min_tasks: int | None = None
@@ -234,7 +240,7 @@ def _read(options: Mapping[str, str], start: int, impossible: str | None) -> Rea
         starting=_limit(options, _STARTS, start, impossible),
         ending=_limit(options, _ENDS, LATEST, "earliest"),
         latest_if_no_record=_choice(options, "startingOffsetsByTimestampStrategy", "error", "latest") == "latest",
-        include_headers=_choice(options, "includeHeaders", "false", "true") == "true",
+        layout=_layout(options),
         fail_on_data_loss=_choice(options, "failOnDataLoss", "true", "false") == "true",
         isolation=_isolation(options),
         min_tasks=_positive(options, "minPartitions"),
@@ -251,6 +257,38 @@ def _address(options: Mapping[str, str], name: str) -> tuple[str, int] | None:
     if not host or not (port.isascii() and port.isdigit()) or not 0 < int(port) < 2**16:
         raise ConfigurationError(f"{name} must be a host of the driver and a port, such as 0.0.0.0:9404, not {value!r}")
     return host.strip("[]"), int(port)
+
+
+def _layout(options: Mapping[str, str]) -> Layout:
+    include_headers = _choice(options, "includeHeaders", "false", "true") == "true"
+    value_format = options.get("valueFormat", "binary").lower()
+    if value_format == "json":
+        return Layout(include_headers, _json_format(options, include_headers))
+    if value_format != "binary":
+        not_yet = " yet" if value_format in ("avro", "protobuf") else ""
+        raise ConfigurationError(
+            f"valueFormat {options['valueFormat']!r} is not there{not_yet}: there are binary and json; decode others "
+            "in the query, as in from_avro(value, …)"
+        )
+    for name in ("valueSchema", "columnNameOfCorruptRecord"):
+        if name in options:
+            raise ConfigurationError(f"{name} is for values in JSON: give valueFormat=json, too")
+    return Layout(include_headers)
+
+
+def _json_format(options: Mapping[str, str], include_headers: bool) -> JsonFormat:
+    if not options.get("valueSchema"):
+        raise ConfigurationError(
+            "valueFormat=json needs valueSchema: the fields of a value, such as 'id BIGINT, name STRING'"
+        )
+    fields = parse_value_schema(options["valueSchema"])
+    corrupt = options.get("columnNameOfCorruptRecord", JsonFormat.corrupt)
+    others = spark_schema(Layout(include_headers)).names
+    if not corrupt or corrupt.lower() in map(str.lower, others):
+        raise ConfigurationError(
+            f"columnNameOfCorruptRecord cannot be {corrupt!r}: it names a column of its own, beside {', '.join(others)}"
+        )
+    return JsonFormat(fields, corrupt)
 
 
 def _duration(options: Mapping[str, str], name: str, default: float) -> float:

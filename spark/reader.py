@@ -115,7 +115,7 @@ def read_task(task: Task, options: ReadOptions) -> Iterator[pa.RecordBatch]:
         client_of(task.client) as client,
         closing(fetch(client, task.ranges, isolation=isolation, fail_on_data_loss=fail)) as fetched,
     ):
-        yield from arrow_batches(fetched, include_headers=options.include_headers)
+        yield from arrow_batches(fetched, options.layout)
 
 
 def _warn_of_old_plan(task: Task) -> None:

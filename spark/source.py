@@ -14,6 +14,7 @@ from ottla.spark.failures import one_sentence
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
+    from ottla.spark.columns import Layout
     from ottla.spark.reader import BatchReader
     from ottla.spark.stream import StreamReader
     from ottla.spark.writer import BatchWriter, StreamWriter
@@ -27,16 +28,17 @@ class DefaultSource(DataSource):
         return "ottla"
 
     def schema(self) -> "StructType":
-        """The columns, which the options decide (`includeHeaders`); called by ``load()``, so mistakes show there.
+        """The columns, which the options decide (`includeHeaders`, `valueFormat`); called by ``load()``, so that
+        mistakes show there.
 
         Raises:
             ConfigurationError: see `ReadOptions.parse`.
         """
-        from ottla.spark.arrow import spark_schema
+        from ottla.spark.columns import spark_schema
         from ottla.spark.options import ReadOptions
 
         with one_sentence():
-            return spark_schema(ReadOptions.parse_any(self.options).include_headers)
+            return spark_schema(ReadOptions.parse_any(self.options).layout)
 
     def reader(self, schema: "StructType") -> "BatchReader":
         """
@@ -48,7 +50,7 @@ class DefaultSource(DataSource):
 
         with one_sentence():
             options = ReadOptions.parse(self.options)
-            _check_columns(schema, options.include_headers)
+            _check_columns(schema, options.layout)
             return BatchReader(options)
 
     def streamReader(self, schema: "StructType") -> "StreamReader":
@@ -61,7 +63,7 @@ class DefaultSource(DataSource):
 
         with one_sentence():
             options = StreamOptions.parse(self.options)
-            _check_columns(schema, options.read.include_headers)
+            _check_columns(schema, options.read.layout)
             return StreamReader(options)
 
     def writer(self, schema: "StructType", overwrite: bool) -> "BatchWriter":
@@ -93,9 +95,9 @@ class DefaultSource(DataSource):
             return StreamWriter(WriteOptions.parse(self.options), schema)
 
 
-def _check_columns(schema: "StructType", include_headers: bool) -> None:
-    from ottla.spark.arrow import spark_schema
+def _check_columns(schema: "StructType", layout: "Layout") -> None:
+    from ottla.spark.columns import spark_schema
 
-    fixed = spark_schema(include_headers)
+    fixed = spark_schema(layout)
     if schema != fixed:
         raise ConfigurationError(f"format ottla has fixed columns ({fixed.simpleString()}): leave out .schema(…)")

@@ -13,7 +13,9 @@ from ottla.codec.records import BatchBuilder, Record, RecordBatch, parse_batch
 from ottla.errors import DecodeError
 from ottla.sdk.consume.ranges import OffsetRange
 from ottla.spark import arrow
-from ottla.spark.arrow import MAX_BYTES, MAX_ROWS, arrow_batches, arrow_schema, spark_schema
+from ottla.spark.arrow import MAX_BYTES, MAX_ROWS, arrow_batches, arrow_schema
+from ottla.spark.columns import JsonFormat, Layout, spark_schema
+from ottla.spark.value_schema import parse_value_schema
 
 COLUMNS = "key:binary,value:binary,topic:string,partition:int,offset:bigint,timestamp:timestamp,timestampType:int"
 """The columns of Spark's own Kafka connector."""
@@ -32,17 +34,17 @@ def many(count: int, base_offset: int = 0, value: bytes = b"v") -> RecordBatch:
 
 
 def rows(*batches: RecordBatch, wanted: OffsetRange = EVERYTHING, headers: bool = False) -> list[dict[str, Any]]:
-    found = arrow_batches([(wanted, each) for each in batches], include_headers=headers)
+    found = arrow_batches([(wanted, each) for each in batches], Layout(headers))
     return [row for each in found for row in each.to_pylist()]
 
 
 @pytest.mark.parametrize("headers", [False, True])
 def test_the_schema_is_that_of_sparks_own_connector(headers: bool) -> None:
     more = ",headers:array<struct<key:string,value:binary>>" if headers else ""
-    schema = spark_schema(headers)
+    schema = spark_schema(Layout(headers))
     assert schema.simpleString() == f"struct<{COLUMNS}{more}>"
     assert all(column.nullable for column in schema.fields)
-    [found] = arrow_batches([(EVERYTHING, many(2))], include_headers=headers)
+    [found] = arrow_batches([(EVERYTHING, many(2))], Layout(headers))
     assert found.schema.equals(to_arrow_schema(schema, timezone="UTC"), check_metadata=True)
 
 
@@ -89,7 +91,7 @@ def test_rows_keep_their_origin_however_batches_alternate() -> None:
     stamped[2].attributes |= 8
     sources = [(OffsetRange("t", 0, 1, 9), stamped[0]), (OffsetRange("u", 7, 0, 9), stamped[1])]
     sources += [(OffsetRange("t", 0, 1, 9), each) for each in stamped[2:]]
-    [found] = arrow_batches(sources, include_headers=False)
+    [found] = arrow_batches(sources, Layout())
     names = ["topic", "partition", "offset", "timestampType"]
     rows = zip(*(found[name].to_pylist() for name in names), strict=True)
     assert list(rows) == [
@@ -111,7 +113,7 @@ def test_many_batches_of_one_record_cost_no_column_each(monkeypatch: pytest.Monk
 
     monkeypatch.setattr(pa, "repeat", counted)
     batches = [(EVERYTHING, batch(Record(0, 1, b"k", b"v"), base_offset=n)) for n in range(100)]
-    [found] = arrow_batches(batches, include_headers=False)
+    [found] = arrow_batches(batches, Layout())
     assert found.num_rows == 100
     assert len(made) <= 3, "topic, partition and timestamp type"
 
@@ -126,7 +128,7 @@ def test_headers_count_among_the_bytes_that_are_gathered(include_headers: bool) 
             taken += 1
             yield EVERYTHING, batch(Record(0, 1, b"k", b"v", (("h", bytes(2**20)),)), base_offset=offset)
 
-    next(arrow_batches(batches(), include_headers=include_headers))
+    next(arrow_batches(batches(), Layout(include_headers)))
     assert taken == MAX_BYTES // 2**20
 
 
@@ -135,7 +137,7 @@ def test_a_headers_name_that_is_not_utf_8_is_read_as_java_reads_it() -> None:
     data = bytearray(batch(*records).data)
     at = data.index(b"QQ")
     data[at : at + 2] = b"\xff\xfe"
-    [plain] = arrow_batches([(EVERYTHING, parse_batch(bytes(data)))], include_headers=False)
+    [plain] = arrow_batches([(EVERYTHING, parse_batch(bytes(data)))], Layout())
     assert plain["key"].to_pylist() == [b"k0", b"k1", b"k2"]
     found = rows(parse_batch(bytes(data)), headers=True)
     names = [{"key": "\N{REPLACEMENT CHARACTER}" * 2, "value": b"x"}, {"key": "größe", "value": None}]
@@ -151,20 +153,20 @@ def test_control_records_are_left_out() -> None:
 
 def test_small_batches_are_put_together_over_partitions_too() -> None:
     sources = [(OffsetRange("t", number % 7, 0, 2**40), many(100, number * 100)) for number in range(250)]
-    found = list(arrow_batches(sources, include_headers=False))
+    found = list(arrow_batches(sources, Layout()))
     assert [each.num_rows for each in found] == [MAX_ROWS, MAX_ROWS, 5_000]
-    assert [each.schema for each in found] == [arrow_schema(False)] * 3
+    assert [each.schema for each in found] == [arrow_schema(Layout())] * 3
 
 
 def test_a_large_batch_is_handed_over_in_parts() -> None:
-    found = list(arrow_batches([(EVERYTHING, many(2 * MAX_ROWS + 1))], include_headers=False))
+    found = list(arrow_batches([(EVERYTHING, many(2 * MAX_ROWS + 1))], Layout()))
     assert [each.num_rows for each in found] == [MAX_ROWS, MAX_ROWS, 1]
     assert pa.Table.from_batches(found)["offset"].to_pylist() == list(range(2 * MAX_ROWS + 1))
 
 
 def test_large_values_are_not_gathered_beyond_a_bound() -> None:
     big = many(3, value=bytes(MAX_BYTES // 4))
-    found = list(arrow_batches([(EVERYTHING, big)] * 4, include_headers=False))
+    found = list(arrow_batches([(EVERYTHING, big)] * 4, Layout()))
     assert [each.num_rows for each in found] == [6, 6]
 
 
@@ -174,7 +176,7 @@ def test_what_becomes_many_bytes_is_not_put_together(monkeypatch: pytest.MonkeyP
     headers = tuple(("", None) for _ in range(40_000))
     bombs = [batch(Record(0, 1, b"", b"", headers), base_offset=n, compression=Compression.ZSTD) for n in range(5)]
     small = [many(2, base_offset=5 + 2 * n) for n in range(20)]
-    found = list(arrow_batches([(EVERYTHING, each) for each in bombs + small], include_headers=True))
+    found = list(arrow_batches([(EVERYTHING, each) for each in bombs + small], Layout(include_headers=True)))
     assert len(found[0]) == 2, "what may be put together is"
     assert [each.num_rows for each in found] == [2, 2, 41]
     assert [offset for each in found for offset in each["offset"].to_pylist()] == list(range(45))
@@ -195,3 +197,19 @@ def test_a_timestamp_that_spark_cannot_hold_is_an_error_that_shows_it() -> None:
 def test_a_record_without_a_timestamp_is_told_as_the_other_connector_does() -> None:
     [row] = rows(batch(Record(0, -1, b"", b"")))
     assert row["timestamp"] == datetime(1969, 12, 31, 23, 59, 59, 999_000, UTC)
+
+
+@pytest.mark.parametrize("headers", [False, True])
+def test_values_in_json_are_a_struct_and_what_does_not_fit_is_in_the_last_column(headers: bool) -> None:
+    fields = parse_value_schema("id BIGINT, tags ARRAY<STRING>, sizes MAP<STRING, INT>, at TIMESTAMP, on DATE")
+    layout = Layout(headers, JsonFormat(fields, "bad"))
+    values = [b'{"id": 1, "tags": ["a"]}', None, b"no"]
+    [found] = arrow_batches([(EVERYTHING, batch(*(Record(0, n, b"k", each) for n, each in enumerate(values))))], layout)
+    assert found.schema.equals(to_arrow_schema(spark_schema(layout), timezone="UTC"), check_metadata=True)
+    assert found.schema.names[-1] == "bad"
+    rows = found.to_pylist()
+    assert [row["bad"] for row in rows] == [None, None, b"no"]
+    assert rows[0]["value"] == {"id": 1, "tags": ["a"], "sizes": None, "at": None, "on": None}
+    assert rows[1]["value"] is None
+    assert set(rows[2]["value"].values()) == {None}
+    assert [row["offset"] for row in rows] == [0, 1, 2]

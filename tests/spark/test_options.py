@@ -8,8 +8,10 @@ from ottla.codec.apis.list_offsets import EARLIEST, LATEST
 from ottla.errors import ConfigurationError
 from ottla.sdk.consume.record_sets import READ_COMMITTED, READ_UNCOMMITTED
 from ottla.sdk.options import Options
+from ottla.spark.columns import JsonFormat, Layout
 from ottla.spark.offsets import Limit
 from ottla.spark.options import ClientConfig, ReadOptions
+from ottla.spark.value_schema import parse_value_schema
 
 LEAST = {"kafka.bootstrap.servers": "localhost:9092", "subscribe": "t"}
 
@@ -33,13 +35,13 @@ def test_a_topic_is_read_from_its_beginning_to_its_end_unless_told_otherwise() -
     assert options.fail_on_data_loss
     assert options.isolation == READ_UNCOMMITTED
     assert parse(**{"kafka.isolation.level": "read_committed"}).isolation == READ_COMMITTED
-    assert not options.include_headers
+    assert not options.layout.include_headers
 
 
 def test_names_of_options_are_taken_in_any_case() -> None:
     options = ReadOptions.parse({"KAFKA.bootstrap.Servers": "h:1", "SUBSCRIBE": "Flights", "includeheaders": "True"})
     assert options.source == ("Flights",)
-    assert options.include_headers
+    assert options.layout.include_headers
 
 
 def test_several_topics_are_separated_by_commas() -> None:
@@ -161,3 +163,35 @@ def test_something_must_be_read_from_somewhere() -> None:
     pattern = {"kafka.bootstrap.servers": "h:1", "subscribePattern": "flights("}
     assert "'flights(' is no regular expression of Python's" in refusal(pattern)
     assert "subscribePattern is empty" in refusal({"kafka.bootstrap.servers": "h:1", "subscribePattern": " "})
+
+
+def test_values_are_bytes_unless_a_format_says_otherwise() -> None:
+    assert parse().layout == parse(valueFormat="Binary").layout == Layout()
+    fields = parse_value_schema("id BIGINT")
+    assert parse(valueFormat="JSON", valueSchema="id BIGINT").layout == Layout(json=JsonFormat(fields))
+    named = parse(valueFormat="json", valueSchema="id BIGINT", columnNameOfCorruptRecord="bad", includeHeaders="true")
+    assert named.layout == Layout(include_headers=True, json=JsonFormat(fields, "bad"))
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"valueFormat": "avro"}, "valueFormat 'avro' is not there yet: there are binary and json"),
+        ({"valueFormat": "Protobuf"}, "valueFormat 'Protobuf' is not there yet: there are binary and json"),
+        ({"valueFormat": "xml"}, "valueFormat 'xml' is not there: there are binary and json"),
+        ({"valueFormat": "json"}, "valueFormat=json needs valueSchema"),
+        ({"valueFormat": "json", "valueSchema": "id BIGNIT"}, "valueSchema at 'BIGNIT'"),
+        ({"valueSchema": "id BIGINT"}, "valueSchema is for values in JSON: give valueFormat=json, too"),
+        ({"columnNameOfCorruptRecord": "bad"}, "columnNameOfCorruptRecord is for values in JSON"),
+        (
+            {"valueFormat": "json", "valueSchema": "id BIGINT", "columnNameOfCorruptRecord": "Offset"},
+            "columnNameOfCorruptRecord cannot be 'Offset': it names a column of its own, beside key, value, topic",
+        ),
+        (
+            {"valueFormat": "json", "valueSchema": "id BIGINT", "columnNameOfCorruptRecord": ""},
+            "columnNameOfCorruptRecord cannot be ''",
+        ),
+    ],
+)
+def test_what_is_said_of_a_value_must_make_sense(given: dict[str, str], said: str) -> None:
+    assert said in refusal(LEAST | given)

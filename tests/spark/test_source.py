@@ -9,7 +9,7 @@ from pyspark.sql.datasource import CaseInsensitiveDict
 from pyspark.sql.types import StringType, StructType
 
 from ottla.errors import ConfigurationError
-from ottla.spark.arrow import spark_schema
+from ottla.spark.columns import Layout, spark_schema
 from ottla.spark.source import DefaultSource
 
 ROOT = Path(__file__).parents[2]
@@ -22,8 +22,8 @@ def source(**options: str) -> DefaultSource:
 
 
 def test_the_columns_follow_from_the_options() -> None:
-    assert source().schema() == spark_schema(False)
-    assert source(includeHeaders="true").schema() == spark_schema(True)
+    assert source().schema() == spark_schema(Layout())
+    assert source(includeHeaders="true").schema() == spark_schema(Layout(include_headers=True))
 
 
 def test_mistakes_in_options_show_when_the_columns_are_asked_for() -> None:

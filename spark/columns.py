@@ -1,0 +1,67 @@
+"""The columns of a row that is read.
+
+Rules:
+- Their names, order and types are those of Spark's own Kafka connector.
+- With `valueFormat=json`, the column `value` is a struct: no field of a value can clash with another column, and what
+  is selected from it is written as after `from_json`. The last column has the bytes of values that do not fit.
+
+Source: KafkaRecordToRowConverter.scala.
+"""
+
+from dataclasses import dataclass
+
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    IntegerType,
+    LongType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
+
+_COLUMNS = StructType(
+    [
+        StructField("key", BinaryType()),
+        StructField("value", BinaryType()),
+        StructField("topic", StringType()),
+        StructField("partition", IntegerType()),
+        StructField("offset", LongType()),
+        StructField("timestamp", TimestampType()),
+        StructField("timestampType", IntegerType()),
+    ]
+)
+_HEADERS = StructField(
+    "headers", ArrayType(StructType([StructField("key", StringType()), StructField("value", BinaryType())]))
+)
+
+
+@dataclass(frozen=True)
+class JsonFormat:
+    """`valueFormat=json`.
+
+    Attributes:
+        fields: those of the column `value`, from `ottla.spark.value_schema.parse_value_schema`.
+        corrupt: the name of the column for values that do not fit (`columnNameOfCorruptRecord`).
+    """
+
+    fields: StructType
+    corrupt: str = "_corrupt_record"
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Which columns a row has; ``json`` is ``None`` where values are bytes."""
+
+    include_headers: bool = False
+    json: JsonFormat | None = None
+
+
+def spark_schema(layout: Layout) -> StructType:
+    """The columns of a row."""
+    fields = [*_COLUMNS.fields, _HEADERS] if layout.include_headers else [*_COLUMNS.fields]
+    if layout.json is not None:
+        fields[fields.index(_COLUMNS["value"])] = StructField("value", layout.json.fields)
+        fields.append(StructField(layout.json.corrupt, BinaryType()))
+    return StructType(fields)

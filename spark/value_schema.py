@@ -1,0 +1,232 @@
+"""The option `valueSchema`: the fields of a value, as DDL or as the JSON of a StructType.
+
+Rules:
+- It is parsed here, not by Spark: mistakes show at ``load()``, where Spark's own parser cannot be reached.
+- What a value cannot be parsed to is refused, with the name of the field.
+- Every field may be null, whatever the schema says, as in `from_json`: nobody checks what a topic holds.
+
+Source: SqlBaseParser.g4, colType and complexColType; DataTypeParserInterface.scala.
+"""
+
+import json
+import re
+from collections.abc import Iterator
+
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    BooleanType,
+    ByteType,
+    DataType,
+    DateType,
+    DecimalType,
+    DoubleType,
+    FloatType,
+    IntegerType,
+    LongType,
+    MapType,
+    ShortType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampNTZType,
+    TimestampType,
+)
+
+from ottla.errors import ConfigurationError
+
+_EXAMPLE = "such as 'id BIGINT, name STRING, tags ARRAY<STRING>, at TIMESTAMP'"
+
+_NAMES: dict[str, DataType] = {
+    "boolean": BooleanType(),
+    "tinyint": ByteType(),
+    "byte": ByteType(),
+    "smallint": ShortType(),
+    "short": ShortType(),
+    "int": IntegerType(),
+    "integer": IntegerType(),
+    "bigint": LongType(),
+    "long": LongType(),
+    "float": FloatType(),
+    "real": FloatType(),
+    "double": DoubleType(),
+    "string": StringType(),
+    "binary": BinaryType(),
+    "date": DateType(),
+    "timestamp": TimestampType(),
+    "timestamp_ltz": TimestampType(),
+    "timestamp_ntz": TimestampNTZType(),
+}
+_DECIMALS = ("decimal", "dec", "numeric")
+_NESTED = ("array", "map", "struct")
+_SIMPLE = tuple({type(each) for each in _NAMES.values()})
+_THERE_ARE = (
+    "there are BOOLEAN, TINYINT, SMALLINT, INT, BIGINT, FLOAT, DOUBLE, DECIMAL(p, s), STRING, BINARY, DATE, TIMESTAMP, "
+    "TIMESTAMP_NTZ, ARRAY<…>, MAP<STRING, …> and STRUCT<…>; read another type as STRING, and cast it"
+)
+
+_TOKEN = re.compile(r"\s*(`(?:[^`]|``)+`|'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\"|\w+|[<>(),:])")
+
+
+def parse_value_schema(text: str) -> StructType:
+    """The fields that ``text`` names, each nullable.
+
+    Raises:
+        ConfigurationError: it is neither DDL nor the JSON of a StructType, or has a type that no value can have.
+    """
+    schema = _of_json(text) if text.lstrip().startswith("{") else _Ddl(text).schema()
+    checked = _checked(schema, "")
+    assert isinstance(checked, StructType)
+    return checked
+
+
+def _of_json(text: str) -> DataType:
+    try:
+        return StructType.fromJson(json.loads(text))
+    except Exception as error:  # pyspark raises whatever comes of it
+        raise ConfigurationError(
+            f"valueSchema is not the JSON of a StructType, as schema.json() gives it: {error}"
+        ) from None
+
+
+def _checked(kind: DataType, path: str) -> DataType:
+    """``kind``, with each field nullable and nothing but its name and type."""
+    if isinstance(kind, StructType):
+        where = f"valueSchema, field {path}" if path else "valueSchema"
+        names = kind.names
+        if not names:
+            raise ConfigurationError(f"{where} names no field; it is DDL {_EXAMPLE}")
+        if twice := sorted({name for name in names if names.count(name) > 1}):
+            raise ConfigurationError(f"{where} names {', '.join(twice)} more than once")
+        dotted = f"{path}." if path else ""
+        return StructType([StructField(each.name, _checked(each.dataType, dotted + each.name)) for each in kind.fields])
+    if isinstance(kind, ArrayType):
+        return ArrayType(_checked(kind.elementType, f"{path}[]"))
+    if isinstance(kind, MapType):
+        if type(kind.keyType) is not StringType:
+            raise ConfigurationError(
+                f"valueSchema, field {path}: keys in JSON are strings, so it is MAP<STRING, …>, "
+                f"not {kind.simpleString().upper()}"
+            )
+        return MapType(StringType(), _checked(kind.valueType, f"{path}[]"))
+    if type(kind) is DecimalType:
+        if not 0 <= kind.scale <= kind.precision or not 1 <= kind.precision <= 38:
+            raise ConfigurationError(f"valueSchema, field {path}: Spark has no {kind.simpleString().upper()}")
+        return kind
+    if type(kind) not in _SIMPLE:
+        raise ConfigurationError(
+            f"valueSchema, field {path}: {kind.simpleString().upper()} is no type that is parsed here: {_THERE_ARE}"
+        )
+    return type(kind)()
+
+
+class _Ddl:
+    """A parser of DDL; each method takes what it is named for."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        self.tokens = list(self._split())
+        self.next = 0
+
+    def _split(self) -> Iterator[tuple[str, int]]:
+        at = 0
+        while self.text[at:].strip():
+            found = _TOKEN.match(self.text, at)
+            if found is None:
+                raise self.error("what stands there is neither a name nor a type", at)
+            yield found[1], found.start(1)
+            at = found.end()
+
+    def error(self, why: str, at: int | None = None) -> ConfigurationError:
+        if at is None:
+            at = self.tokens[self.next][1] if self.next < len(self.tokens) else len(self.text)
+        rest = self.text[at : at + 30]
+        place = f"at {rest!r}" if rest.strip() else "at its end"
+        return ConfigurationError(f"valueSchema {place}: {why}; it is DDL {_EXAMPLE}, or the JSON of a StructType")
+
+    def peek(self) -> str:
+        return self.tokens[self.next][0] if self.next < len(self.tokens) else ""
+
+    def took(self, *words: str) -> bool:
+        """Whether the next tokens are ``words``, which are then taken."""
+        coming = [token.lower() for token, _ in self.tokens[self.next : self.next + len(words)]]
+        if coming != list(words):
+            return False
+        self.next += len(words)
+        return True
+
+    def take(self, word: str) -> None:
+        if not self.took(word):
+            raise self.error(f"{word!r} is expected")
+
+    def schema(self) -> DataType:
+        coming = [token.lower() for token, _ in self.tokens[:2]]
+        found = self.type() if coming == ["struct", "<"] else StructType(self.fields(""))
+        if self.peek():
+            raise self.error("',' or the end is expected")
+        return found
+
+    def fields(self, end: str) -> list[StructField]:
+        found: list[StructField] = []
+        while self.peek() != end or found:
+            name = self.name()
+            self.took(":")
+            kind = self.type()
+            self.took("not", "null")
+            if self.took("comment"):
+                self.next += 1
+            found.append(StructField(name, kind))
+            if not self.took(","):
+                break
+        return found
+
+    def name(self) -> str:
+        token = self.peek()
+        if token.startswith("`"):
+            self.next += 1
+            return token[1:-1].replace("``", "`")
+        if not re.fullmatch(r"\w+", token):
+            raise self.error("the name of a field is expected; one that is no word stands in `…`")
+        self.next += 1
+        return token
+
+    def type(self) -> DataType:
+        word = self.peek().lower()
+        if word in _NAMES:
+            self.next += 1
+            return _NAMES[word]
+        if word in _DECIMALS:
+            self.next += 1
+            return DecimalType(*self.numbers())
+        if word not in _NESTED:
+            raise self.error(f"a type is expected: {_THERE_ARE}")
+        self.next += 1
+        self.take("<")
+        found: DataType
+        if word == "array":
+            found = ArrayType(self.type())
+        elif word == "map":
+            key = self.type()
+            self.take(",")
+            found = MapType(key, self.type())
+        else:
+            found = StructType(self.fields(">"))
+        self.take(">")
+        return found
+
+    def numbers(self) -> tuple[int, int]:
+        """Precision and scale of a decimal."""
+        if not self.took("("):
+            return 10, 0
+        found = [self.number()]
+        if self.took(","):
+            found.append(self.number())
+        self.take(")")
+        return found[0], found[1] if len(found) > 1 else 0
+
+    def number(self) -> int:
+        token = self.peek()
+        if not (token.isascii() and token.isdigit()):
+            raise self.error("a number is expected")
+        self.next += 1
+        return int(token)

@@ -1,0 +1,136 @@
+"""Values in JSON to columns, without a Spark: what Arrow does at once, and Python one by one, is the same."""
+
+import json
+import random
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from ottla.spark import json_values
+from ottla.spark.json_values import parse_values
+
+KIND = pa.struct(
+    [
+        ("tiny", pa.int8()),
+        ("id", pa.int64()),
+        ("name", pa.string()),
+        ("yes", pa.bool_()),
+        ("single", pa.float32()),
+        ("double", pa.float64()),
+        ("at", pa.timestamp("us", "UTC")),
+        ("local", pa.timestamp("us")),
+        ("day", pa.date32()),
+        ("price", pa.decimal128(6, 2)),
+        ("inner", pa.struct([("x", pa.int64()), ("day", pa.date32())])),
+        ("numbers", pa.list_(pa.field("element", pa.int32()))),
+        ("items", pa.list_(pa.field("element", pa.struct([("name", pa.string()), ("at", pa.timestamp("us"))])))),
+    ]
+)
+NOTHING: dict[str, Any] = dict.fromkeys(field.name for field in KIND)
+
+TOKENS = [
+    *("0", "-1", "-0", "127", "128", "9223372036854775807", "9223372036854775808", "1.0", "1e3", "1E400", "-1e-400"),
+    *("0.1", "9999.994", "12345", "16777217", "3.4e38", "1e40", "NaN", "Infinity", "-Infinity", "Inf", "-Inf", "+1"),
+    *("01", ".5", "5.", "true", "false", "null", '""', '"x"', '"1"', '" 1"', '"NaN"', '"+1.5"', '".5"', '"1,2"'),
+    *('"2020-01-01"', '"2020-1-1"', '"2020-02-30"', '"2020-01-01T10:11:12"', '"2020-01-01 10:11"', '"2020-01-01T10"'),
+    *('"2020-01-01T10:11:12Z"', '"2020-01-01T10:11:12.5+02:00"', '"2020-01-01T10:11:12.123456789Z"', '"2020"'),
+    *('"2020-01-01T10:11:12+0230"', '"2020-01-01T10:11:12-23:59"', '"0000-01-01"', '"9999-12-31T23:59:59Z"'),
+    *('"2020-01-01T24:00:00"', '"2020-01-01T10:11:12."', '"2020-01-01Z"', '"1900-02-29"', '"2000-02-29"'),
+    *('"\\u0041"', '"\\ud83d\\ude00"', '"\\ud800"', '"\\u0000"', '"é"', '"a\\nb"', '"a\nb"', '"\t"', '"\\x"', '"Info"'),
+    *("[]", "[1]", "[1, null]", '["x"]', "[1, 2.5]", "{}", '{"x": 1}', '{"x": "1"}', '{"day": "2020-01-01"}', "[null]"),
+    *('{"x": 1, "x": 2}', '[{"name": "1"}, {}]', '[{"name": 1}]', '[{"at": "2020-01-01"}]', "1" * 5000, "[" * 50),
+    *("[" * 2000 + "]" * 2000, '{"a":' * 2000 + "1" + "}" * 2000),
+]
+
+
+def parsed(*values: bytes | None, kind: pa.StructType = KIND) -> list[tuple[Any, bytes | None]]:
+    structs, corrupt = parse_values(pa.array(values, pa.binary()), kind)
+    assert structs.type == kind
+    structs.validate(full=True)
+    return list(zip(structs.to_pylist(), corrupt.to_pylist(), strict=True))
+
+
+def test_each_value_stands_in_its_row_whatever_its_neighbours_are() -> None:
+    values = [b'{"id": 1}', None, b"", b'{"id": 2', b'\n{"id":\n3}\r\n', b"[]", b"\xff", b'{"id": 4}']
+    found = parsed(*values)
+    assert [row and row["id"] for row, _ in found] == [1, None, None, None, 3, None, None, 4]
+    assert [corrupt for _, corrupt in found] == [None, None, b"", b'{"id": 2', None, b"[]", b"\xff", None]
+    assert found[1] == (None, None), "a tombstone"
+    assert found[2] == (NOTHING, b""), "there is a struct, and nothing in it"
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        [b'{"id":1}{"id":2}', b""],
+        [b'{"id":1}\n{"id":2}', b" \n"],
+        [b'{"inner":', b'{"x":1}}', b'{"id":1}{"id":2}'],
+        [b'{"numbers":[{"id":1}', b'{"id":2}]}', b'{"id":1}{"id":2}'],
+        [b'{"name":"}', b'{"}', b'{"id":1} {"id":2}'],
+        [b'{"id":1},{"id":2}'],
+        [b'{"id":1}\0{"id":2}'],
+    ],
+)
+def test_values_that_only_together_would_be_as_many_objects_are_none(values: list[bytes]) -> None:
+    around = [b'{"id":7}'] * 20
+    found = parsed(*around, *values, *around)
+    assert found[20:-20] == [(NOTHING, value) for value in values]
+    assert {row["id"] for row, _ in found[:20] + found[-20:]} == {7}
+
+
+def test_what_fits_is_kept_beside_what_does_not() -> None:
+    value = (
+        b'{"id": "x", "name": "n", "inner": {"x": 1.5, "day": "2020-01-01"}, "numbers": [1, "x"], "items": [{"at": 1}]}'
+    )
+    [(row, corrupt)] = parsed(value)
+    assert corrupt == value
+    assert (row["id"], row["name"], row["numbers"], row["items"]) == (None, "n", None, [{"name": None, "at": None}])
+    assert row["inner"]["x"] is None and str(row["inner"]["day"]) == "2020-01-01"
+
+
+def test_objects_of_any_names_and_base64_are_read_one_by_one() -> None:
+    kind = pa.struct([("sizes", pa.map_(pa.string(), pa.int32())), ("raw", pa.binary())])
+    found = parsed(b'{"sizes": {"a": 1, "b": null}, "raw": "AQI="}', b'{"sizes": {"a": "x"}, "raw": "?"}', kind=kind)
+    assert found[0] == ({"sizes": [("a", 1), ("b", None)], "raw": b"\1\2"}, None)
+    assert found[1] == ({"sizes": None, "raw": None}, b'{"sizes": {"a": "x"}, "raw": "?"}')
+
+
+def test_no_rows_are_no_rows() -> None:
+    assert parsed() == []
+    assert parsed(None, None) == [(None, None)] * 2
+
+
+def test_few_bad_values_do_not_make_the_others_slow(monkeypatch: pytest.MonkeyPatch) -> None:
+    one_by_one, counted = json_values._one_by_one, 0
+
+    def counting(texts: pa.StringArray, kind: pa.StructType) -> Any:
+        nonlocal counted
+        counted += len(texts)
+        return one_by_one(texts, kind)
+
+    monkeypatch.setattr(json_values, "_one_by_one", counting)
+    values = [b'{"id": %d}' % number for number in range(10_000)]
+    values[100] = values[7_000] = b'{"id": "x"}'
+    found = parsed(*values)
+    assert [number for number, (_, corrupt) in enumerate(found) if corrupt] == [100, 7_000]
+    assert counted <= 32
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_what_arrow_accepts_python_accepts_with_the_same_result(seed: int) -> None:
+    rng = random.Random(seed)
+    names = [*NOTHING, "other"]
+    accepted = 0
+    for _ in range(400):
+        pairs = [json.dumps(rng.choice(names)) + rng.choice([":", " :\n"]) + rng.choice(TOKENS) for _ in range(2)]
+        text = "{" + ", ".join(pairs[: rng.randrange(3)]) + "}"
+        at_once = json_values._at_once(pa.array([text]), KIND)
+        if at_once is None:
+            continue
+        accepted += 1
+        # Beside a value that Arrow refuses, it is for Python to say.
+        structs, corrupted = parse_values(pa.array([text.encode(), b'{"id": "x"}'], pa.binary()), KIND)
+        assert corrupted[0].as_py() is None, text
+        assert structs.take([0]).equals(at_once) or "NaN" in text, text
+    assert accepted > 50

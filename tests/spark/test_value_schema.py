@@ -1,0 +1,67 @@
+"""The option `valueSchema`; that it is read as Spark reads it is tested with a Spark, in test_json_queries."""
+
+import pytest
+from pyspark.sql.types import ArrayType, LongType, StringType, StructField, StructType
+
+from ottla.errors import ConfigurationError
+from ottla.spark.value_schema import parse_value_schema
+
+SCHEMAS = [
+    "id BIGINT",
+    "id BIGINT NOT NULL COMMENT 'of the order, or \"none\"', name string",
+    "a: int, `b c` ARRAY<STRUCT<x: DOUBLE, `y``z` MAP<STRING, ARRAY<DATE>>>>",
+    "STRUCT<a: INT, b: DECIMAL(10, 2)>",
+    "d DECIMAL, e DEC(5), f NUMERIC(38,38), g REAL, h BYTE, i SHORT, j LONG, k INTEGER, l TIMESTAMP_LTZ",
+    "struct INT, array STRING, date DATE, comment TIMESTAMP_NTZ, map BINARY",
+]
+"""What Spark's own parser takes as well."""
+
+
+def test_names_and_types_are_read_and_every_field_may_be_null() -> None:
+    found = parse_value_schema("id BIGINT NOT NULL, tags ARRAY<STRING>, `a,b` STRUCT<x: BIGINT>")
+    inner = StructType([StructField("x", LongType())])
+    assert found == StructType(
+        [
+            StructField("id", LongType()),
+            StructField("tags", ArrayType(StringType())),
+            StructField("a,b", inner),
+        ]
+    )
+
+
+@pytest.mark.parametrize("text", SCHEMAS)
+def test_the_json_of_a_schema_is_the_same_schema(text: str) -> None:
+    schema = parse_value_schema(text)
+    assert parse_value_schema(schema.json()) == schema
+    assert parse_value_schema(schema.simpleString()) == schema if "`" not in text else True
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("id", "valueSchema at its end: a type is expected: there are BOOLEAN"),
+        ("id BIGNIT", "valueSchema at 'BIGNIT': a type is expected"),
+        ("id BIGINT name STRING", "valueSchema at 'name STRING': ',' or the end is expected"),
+        ("id BIGINT,", "at its end: the name of a field is expected"),
+        ("id ARRAY<STRING", "at its end: '>' is expected"),
+        ("id BIGINT; name STRING", "at '; name STRING': what stands there is neither a name nor a type"),
+        ("a-b INT", "at '-b INT'"),
+        ("d DECIMAL(x)", "a number is expected"),
+        ("d DECIMAL(39, 2)", r"field d: Spark has no DECIMAL\(39,2\)"),
+        ("d DECIMAL(2, 3)", "field d: Spark has no DECIMAL"),
+        ("m STRUCT<x: MAP<INT, STRING>>", r"field m.x: keys in JSON are strings, so it is MAP<STRING, …>"),
+        ("a INT, b INT, a STRING", "valueSchema names a more than once"),
+        ("s STRUCT<>", "field s names no field"),
+        ("v VARIANT", "a type is expected"),
+        ('{"type": "array"}', "valueSchema is not the JSON of a StructType"),
+        ("{", "valueSchema is not the JSON of a StructType"),
+        ('{"type":"struct","fields":[]}', "valueSchema names no field"),
+        (
+            '{"type":"struct","fields":[{"name":"v","type":"variant","nullable":true,"metadata":{}}]}',
+            "field v: VARIANT is no type that is parsed here: .* read another type as STRING",
+        ),
+    ],
+)
+def test_a_mistake_is_named_with_its_place(text: str, said: str) -> None:
+    with pytest.raises(ConfigurationError, match=said):
+        parse_value_schema(text)
