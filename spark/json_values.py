@@ -29,8 +29,8 @@ import pyarrow.compute as pc
 from pyarrow.json import ParseOptions, read_json
 from pyarrow.json import ReadOptions as BlockOptions
 
-_FEW = 16
-"""So many values are parsed one by one, where Arrow refuses one of them."""
+_FEW = 128
+"""So many values are parsed one by one, where Arrow refuses one of them: that takes as long as asking it some times."""
 _SPACE = " \t\r\n"
 """What JSON allows around a value."""
 
@@ -112,9 +112,7 @@ def _at_once(texts: pa.StringArray, kind: pa.StructType) -> pa.StructArray | Non
         table = read_json(
             pa.BufferReader(whole),
             read_options=BlockOptions(use_threads=False, block_size=len(whole) + 1),
-            parse_options=ParseOptions(
-                explicit_schema=pa.schema(list(_parsed_as(kind))), unexpected_field_behavior="ignore"
-            ),
+            parse_options=_parse_options(kind),
         )
         if len(table) != len(texts):
             return None
@@ -123,6 +121,11 @@ def _at_once(texts: pa.StringArray, kind: pa.StructType) -> pa.StructArray | Non
         return pa.StructArray.from_arrays(columns, fields=list(kind))
     except pa.ArrowException:
         return None
+
+
+@cache
+def _parse_options(kind: pa.StructType) -> ParseOptions:
+    return ParseOptions(explicit_schema=pa.schema(list(_parsed_as(kind))), unexpected_field_behavior="ignore")
 
 
 def _parsed_as(kind: pa.DataType) -> pa.DataType:

@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from uuid import UUID
 
 import pyarrow as pa
-from pyspark.sql.datasource import DataSourceReader, InputPartition
+from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
 
 from ottla.codec.apis.list_offsets import EARLIEST, LATEST
 from ottla.errors import ConfigurationError, DataLoss, OffsetOutOfRange, OttlaError, UnknownTopicOrPartition
@@ -29,6 +29,7 @@ from ottla.sdk.drivers.blocking import BlockingClient
 from ottla.sdk.options import Options, announced_name
 from ottla.spark.arrow import arrow_batches
 from ottla.spark.failures import one_sentence
+from ottla.spark.filters import earliest_time, narrowed
 from ottla.spark.offsets import Client, plan, resolve
 from ottla.spark.options import ClientConfig, ReadOptions, Source
 
@@ -63,6 +64,8 @@ class BatchReader(DataSourceReader):
 
     def __init__(self, options: ReadOptions) -> None:
         self.options = options
+        self.filters: list[Filter] = []
+        """What Spark has told of the query's conditions; it applies them all again."""
 
     def partitions(self) -> list[Task]:
         """The tasks; there is always one, because Spark makes one of its own of an empty list.
@@ -84,6 +87,7 @@ class BatchReader(DataSourceReader):
                 fail_on_data_loss=options.fail_on_data_loss,
                 isolation=options.isolation,
             )
+            ranges = self._filtered(client, ranges)
         tasks = plan(ranges, min_tasks=options.min_tasks, max_records=options.max_records, max_tasks=options.max_tasks)
         until = time.time() if options.ending.places == LATEST else None
         return [Task(config, task, until) for task in tasks or [()]]
@@ -97,6 +101,26 @@ class BatchReader(DataSourceReader):
         """
         assert isinstance(partition, Task)  # Spark hands back what `partitions` gave
         return read_task(partition, self.options)
+
+    def _filtered(self, client: Client, ranges: list[OffsetRange]) -> list[OffsetRange]:
+        """``ranges`` without what the filters would let nothing of pass."""
+        ranges = narrowed(ranges, self.filters)
+        since = earliest_time(self.filters)
+        if since is None or since < 0 or not ranges:
+            return ranges
+        first = client.offsets({each.place: since for each in ranges}, isolation=self.options.isolation)
+        starts = [each.end if first[each.place] < 0 else max(each.start, first[each.place]) for each in ranges]
+        pairs = zip(ranges, starts, strict=True)
+        return [replace(each, start=start) for each, start in pairs if start < each.end]
+
+
+class FilteredBatchReader(BatchReader):
+    """One that Spark tells the query's filters; it refuses a class with this method where they are not pushed down."""
+
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
+        """Take the filters; all of them are returned, so that Spark applies them, too."""
+        self.filters = filters
+        return filters
 
 
 def read_task(task: Task, options: ReadOptions) -> Iterator[pa.RecordBatch]:

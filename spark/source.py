@@ -4,6 +4,9 @@ Rule: light to import, because Spark imports it wherever it looks for data sourc
 pyarrow) is imported when a query does.
 """
 
+import sys
+from pathlib import Path
+from types import FrameType
 from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSource
@@ -46,12 +49,13 @@ class DefaultSource(DataSource):
             ConfigurationError: the user gave columns of their own, or see `ReadOptions.parse`.
         """
         from ottla.spark.options import ReadOptions
-        from ottla.spark.reader import BatchReader
+        from ottla.spark.reader import BatchReader, FilteredBatchReader
 
+        pushes_filters = _is_spark_pushing_filters(sys._getframe(1))
         with one_sentence():
             options = ReadOptions.parse(self.options)
             _check_columns(schema, options.layout)
-            return BatchReader(options)
+            return FilteredBatchReader(options) if pushes_filters else BatchReader(options)
 
     def streamReader(self, schema: "StructType") -> "StreamReader":
         """
@@ -93,6 +97,15 @@ class DefaultSource(DataSource):
 
         with one_sentence():
             return StreamWriter(WriteOptions.parse(self.options), schema)
+
+
+def _is_spark_pushing_filters(caller: FrameType) -> bool:
+    """Whether the caller is the one program of Spark's that hands filters to a reader.
+
+    It runs where `spark.sql.python.filterPushdown.enabled` is on and the query has filters. Elsewhere Spark refuses a
+    reader that has `pushFilters`, and the setting itself cannot be seen: the process that plans has no session.
+    """
+    return Path(caller.f_code.co_filename).stem == "data_source_pushdown_filters"
 
 
 def _check_columns(schema: "StructType", layout: "Layout") -> None:

@@ -7,7 +7,8 @@ the processor spent on us, so that other programs on the machine disturb less.
 ``python -m tests.bench clients`` measures whole clients on a broker (`tests.bench.clients.run`), and
 ``python -m tests.bench brokers`` brokerlite beside Apache Kafka (`tests.bench.brokers.run`),
 ``python -m tests.bench proxy`` the proxy beside a direct connection (`tests.bench.proxy.run`),
-``python -m tests.bench spark`` Spark's reading beside that of its own connector (`tests.bench.spark.run`), and
+``python -m tests.bench spark`` Spark's reading beside that of its own connector (`tests.bench.spark.run`),
+``python -m tests.bench spark-json`` values in JSON beside Spark's `from_json` (`tests.bench.spark_json.run`), and
 ``python -m tests.bench spark-write`` writing in Spark beside its own connector (`tests.bench.spark_write.run`).
 """
 
@@ -66,6 +67,10 @@ def main(wanted: list[str]) -> int:
         return proxy.main(wanted[1:])
     if wanted[:1] == ["spark"]:
         return spark.main(wanted[1:])
+    if wanted[:1] == ["spark-json"]:
+        from tests.bench.spark_json import run as spark_json  # here, not above: pyspark may be absent
+
+        return spark_json.main(wanted[1:])
     if wanted[:1] == ["spark-write"]:
         from tests.bench.spark_write import run as spark_write  # here, not above: pyspark may be absent
 
