@@ -5,7 +5,6 @@ from collections import deque
 from collections.abc import Callable, Set
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
-from uuid import UUID
 
 from ottla.codec.apis.metadata import MetadataResponse
 from ottla.codec.wire import NO_UUID
@@ -15,6 +14,8 @@ from ottla.proxy.upstream.cluster import Cluster
 from ottla.proxy.upstream.control import Control
 
 if TYPE_CHECKING:
+    from uuid import UUID
+
     from ottla.proxy.journal.journal import Journal
 
 log = logging.getLogger("ottla.proxy")

@@ -3,14 +3,16 @@
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol
-from uuid import UUID
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from ottla.codec.compression import Compression
 from ottla.codec.records import NO_PRODUCER_ID, NO_SEQUENCE, BatchBuilder, Record, RecordBatch, Records, parse_batch
 from ottla.codec.rewrite import numbered
 from ottla.codec.wire import Buffer
 from ottla.errors import EncodeError
+
+if TYPE_CHECKING:
+    from uuid import UUID
 
 log = logging.getLogger("ottla.proxy")
 
@@ -69,7 +71,7 @@ class Part:
     alone: bool = False
     building: bool = False
     noted: Any = None
-    maybe_in: UUID | None = None
+    maybe_in: "UUID | None" = None
 
     def halves(self) -> tuple["Part", "Part"]:
         """The same in two, for what is too large together."""
