@@ -13,15 +13,18 @@ Source: KafkaSourceProvider.scala, validateGeneralOptions and validateBatchOptio
 import difflib
 import logging
 import re
+import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ottla.codec.apis.list_offsets import EARLIEST, LATEST
 from ottla.errors import ConfigurationError
+from ottla.sdk import mdns
 from ottla.sdk.cluster.cluster import TopicPartition
 from ottla.sdk.consume.record_sets import READ_COMMITTED, READ_UNCOMMITTED
 from ottla.sdk.kafka_security import Security, is_security, read_security
+from ottla.sdk.options import Options, announced_name
 from ottla.spark.columns import JsonFormat, Layout, spark_schema
 from ottla.spark.offsets import Limit, parse_assign, parse_places
 from ottla.spark.value_schema import parse_value_schema
@@ -153,6 +156,29 @@ class ClientConfig:
         if made.wrong:
             raise ConfigurationError(f"options {_PREFIX}…: {'; '.join(made.wrong)}")
         return made
+
+    def found(self) -> "ClientConfig":
+        """With the addresses that ``zeroconf://`` stands for: asked for on the driver, because executors may be in
+        another network, where nobody answers, and need not find the brokers again.
+
+        Raises:
+            BrokerUnreachable: nobody answered.
+        """
+        announced, name = announced_name(self.bootstrap)
+        if not announced:
+            return self
+        at, config = _found.get(self, (0.0, self))
+        if config is self or time.monotonic() > at + FOUND_SECONDS:
+            addresses = mdns.find(name, Options(**dict(self.options)).connect_timeout)
+            config = replace(self, bootstrap=",".join(sorted(addresses)))
+            _found[self] = time.monotonic(), config
+        return config
+
+
+FOUND_SECONDS = 60.0
+"""How long addresses count that were found by zeroconf: a stream has its writer made again for each micro-batch."""
+_found: dict[ClientConfig, tuple[float, ClientConfig]] = {}
+"""When they were found."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

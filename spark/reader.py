@@ -13,7 +13,7 @@ import re
 import time
 from collections.abc import Generator, Iterable, Iterator, Mapping
 from contextlib import closing, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from uuid import UUID
 
 import pyarrow as pa
@@ -21,12 +21,10 @@ from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
 
 from ottla.codec.apis.list_offsets import EARLIEST, LATEST
 from ottla.errors import ConfigurationError, DataLoss, OffsetOutOfRange, OttlaError, UnknownTopicOrPartition
-from ottla.sdk import mdns
 from ottla.sdk.cluster.cluster import TopicPartition
 from ottla.sdk.consume.ranges import Lost, OffsetRange
 from ottla.sdk.consume.record_sets import AnyBatch
 from ottla.sdk.drivers.blocking import BlockingClient
-from ottla.sdk.options import Options, announced_name
 from ottla.spark.arrow import arrow_batches
 from ottla.spark.failures import one_sentence
 from ottla.spark.filters import earliest_time, narrowed
@@ -75,19 +73,20 @@ class BatchReader(DataSourceReader):
             BrokerUnreachable, TimeoutExpired: the brokers do not answer.
         """
         options = self.options
-        config = found(options.client)
-        with one_sentence(), client_of(config) as client:
-            topics = topics_of(client, options.source)
-            ranges = resolve(
-                client,
-                places_of(topics, options.source),
-                options.starting,
-                options.ending,
-                latest_if_no_record=options.latest_if_no_record,
-                fail_on_data_loss=options.fail_on_data_loss,
-                isolation=options.isolation,
-            )
-            ranges = self._filtered(client, ranges)
+        with one_sentence():
+            config = options.client.found()
+            with client_of(config) as client:
+                topics = topics_of(client, options.source)
+                ranges = resolve(
+                    client,
+                    places_of(topics, options.source),
+                    options.starting,
+                    options.ending,
+                    latest_if_no_record=options.latest_if_no_record,
+                    fail_on_data_loss=options.fail_on_data_loss,
+                    isolation=options.isolation,
+                )
+                ranges = self._filtered(client, ranges)
         tasks = plan(ranges, min_tasks=options.min_tasks, max_records=options.max_records, max_tasks=options.max_tasks)
         until = time.time() if options.ending.places == LATEST else None
         return [Task(config, task, until) for task in tasks or [()]]
@@ -170,15 +169,6 @@ def client_of(config: ClientConfig) -> Iterator[BlockingClient]:
         _clients.pop(key, None)
         client.close()
         raise
-
-
-def found(config: ClientConfig) -> ClientConfig:
-    """``config`` with the addresses that ``zeroconf://`` stands for: tasks need not find the brokers again."""
-    announced, name = announced_name(config.bootstrap)
-    if not announced:
-        return config
-    addresses = mdns.find(name, Options(**dict(config.options)).connect_timeout)
-    return replace(config, bootstrap=",".join(addresses))
 
 
 def topics_of(client: Client, source: Source, *, missing: bool = False) -> Topics:

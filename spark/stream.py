@@ -34,7 +34,7 @@ from ottla.spark.failures import one_sentence
 from ottla.spark.offsets import known_starts, plan
 from ottla.spark.options import StreamOptions
 from ottla.spark.progress import Progress, Served
-from ottla.spark.reader import Task, Topics, client_of, found, places_of, read_task, topics_of
+from ottla.spark.reader import Task, Topics, client_of, places_of, read_task, topics_of
 from ottla.spark.stream_offsets import Positions, StreamOffset, limited
 
 log = logging.getLogger("ottla.spark")
@@ -50,7 +50,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def __init__(self, options: StreamOptions) -> None:
         self.options = options
-        self._config = found(options.read.client)
+        self._config = options.read.client.found()
         self._initial: StreamOffset | None = None
         self._topics: tuple[float, Topics] | None = None
         """When they were asked for, and what there was."""
@@ -132,9 +132,14 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return None if self._ends is None else StreamOffset(self._ends[1]).json()
 
     def partitions(self, start: Mapping[str, Any], end: Mapping[str, Any]) -> list[InputPartition]:
-        """The tasks of a batch, none if it has no offsets."""
+        """The tasks of a batch, none if it has no offsets.
+
+        Raises:
+            ConfigurationError: it is the first one of Spark's own connector.
+        """
         read = self.options.read
-        ranges = StreamOffset.parse(start).until(StreamOffset.parse(end))
+        with one_sentence():
+            ranges = StreamOffset.parse(start).until(StreamOffset.parse(end))
         tasks = plan(ranges, min_tasks=read.min_tasks, max_records=read.max_records, max_tasks=read.max_tasks)
         return [Task(self._config, task) for task in tasks]
 

@@ -68,7 +68,17 @@ class StreamOffset:
         return {**({OURS: ours} if ours else {}), **_written(self.positions)}
 
     def until(self, end: "StreamOffset") -> list[OffsetRange]:
-        """What a batch from here to ``end`` reads, by topic and partition; partitions without offsets are left out."""
+        """What a batch from here to ``end`` reads, by topic and partition; partitions without offsets are left out.
+
+        Raises:
+            ConfigurationError: it is a query's first batch, and Spark's own connector has planned it: that keeps the
+                start where others cannot see it.
+        """
+        if self.start is not None and self.start == self.positions and end.start is None:
+            raise ConfigurationError(
+                "the first batch of this checkpoint was planned by Spark's own connector and never finished, and only "
+                "that knows where it begins: finish it with format('kafka'), or begin with another checkpointLocation"
+            )
         begin = self if end.start is None else StreamOffset(end.start, end.ids)
         ranges = []
         for place in sorted(end.positions):

@@ -18,7 +18,7 @@ import os
 from array import array
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -53,15 +53,17 @@ class Written(WriterCommitMessage):
 
 
 class RowWriter:
-    """Writes the rows of a task.
+    """Writes the rows of a task; made on the driver.
 
     Raises:
         ConfigurationError: the columns are not such as can be written.
+        BrokerUnreachable: nobody answers to ``zeroconf://``.
     """
 
     def __init__(self, options: WriteOptions, schema: StructType) -> None:
         check_schema(schema, options.topic)
-        self.options = options
+        producer = replace(options.producer, client=options.producer.client.found())
+        self.options = replace(options, producer=producer)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
         """Write all rows; returns when they are stored.

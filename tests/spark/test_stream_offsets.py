@@ -54,6 +54,12 @@ def test_the_first_batch_begins_where_its_end_says_not_where_latest_is_by_now() 
     assert ranges(again, end) == [("t", 0, 5, 9)]
 
 
+def test_a_first_batch_of_which_only_the_jvm_connector_knows_the_start_is_refused() -> None:
+    begin = StreamOffset({("t", 0): 12}, start={("t", 0): 12})
+    with pytest.raises(ConfigurationError, match=r"finish it with format\('kafka'\)"):
+        begin.until(StreamOffset.parse({"t": {"0": 9}}))
+
+
 def test_a_new_partition_is_read_from_its_beginning() -> None:
     assert ranges(StreamOffset({("t", 0): 5}), StreamOffset({("t", 0): 5, ("t", 1): 3})) == [("t", 1, 0, 3)]
 

@@ -20,6 +20,7 @@ from ottla.errors import (
     RecordTooLarge,
     UnknownTopicOrPartition,
 )
+from ottla.sdk import mdns
 from ottla.spark import writer
 from ottla.spark.write_options import WriteOptions
 from ottla.spark.writer import BatchWriter, Written
@@ -263,6 +264,15 @@ def test_tasks_of_one_process_share_a_producer_and_other_options_have_their_own(
     assert len(writer._producers) == 2
     assert first._producer.pending == 0
     assert first._producer.appends.free == 32 * 2**20
+
+
+def test_brokers_are_found_by_zeroconf_on_the_driver_alone(ottla_broker: Broker) -> None:
+    ottla_broker.create_topic("t", 3)
+    with mdns.announced("written", ottla_broker.port, interfaces=[ottla_broker.host]):
+        write = task("zeroconf://written")
+    again = task("zeroconf://written")  # of the next micro-batch, which does not search again
+    assert [each.options.producer.client.bootstrap for each in (write, again)] == [ottla_broker.bootstrap] * 2
+    assert write.write(iter([numbered(100)])) == Written(100)
 
 
 def test_a_task_that_fails_is_written_again_and_nothing_is_lost(ottla_broker: Broker) -> None:
