@@ -42,6 +42,8 @@ def test_the_story_is_true_on_brokerlite(tmp_path: Path) -> None:
     assert row(done.stdout, "United Air Lines") == ["58,665", "620", "94.6", "3.6 min", "177"]
     for topic in ("flights-direct", "flights"):
         assert f"│ {topic:<14} │ 336,776 │    0 │     0 │       0 │" in done.stdout
+    assert "The busiest of 364 days, counted by a stream" in done.stdout
+    assert row(done.stdout, "2013-12-02") == ["369", "317", "336", "1,022"]
     assert "Every count is right" in done.stdout
     assert float(row(done.stdout, "all of it")[0]) > 0
     assert (tmp_path / "data" / "flights-0").is_dir()

@@ -40,6 +40,13 @@ def test_fleets_count_what_is_known() -> None:
     }
 
 
+def test_days_are_counted_but_for_the_last_two_which_a_watermark_keeps_open() -> None:
+    hours = ("2013-01-01T23:00:00Z", "2013-01-02T00:00:00Z", "2013-01-02T05:00:00Z", "2013-01-03T00:00:00Z")
+    before = line(1).split(",")[: flights.TIME_HOUR]
+    lines = [",".join([*before, hour]) for hour in (*hours, "2013-01-04T00:00:00Z")]
+    assert expected.days(lines) == {"2013-01-01": {"1": 1}, "2013-01-02": {"1": 2}}
+
+
 def test_an_aircraft_is_scattered_if_the_services_place_it_differently() -> None:
     lines = [line(1), line(2), line(3, tail="N2"), line(4, tail="NA")]
     apart = expected.scatter(lines, lambda key, n: 0, lambda key, n: 1, 6)

@@ -10,19 +10,24 @@ import trio
 
 from ottla.cli.demo import story
 from ottla.cli.demo.children import DemoFailed, family
-from ottla.cli.demo.expected import Difference, Fleet, Scatter
-from ottla.cli.demo.story import Clock, Finding, Truth, wrongs
+from ottla.cli.demo.expected import Days, Difference, Fleet, Scatter
+from ottla.cli.demo.story import Clock, Finding, Findings, Truth, wrongs
 from ottla.errors import ConfigurationError, TimeoutExpired
 
 ALL_THERE = Difference(missing=0, doubled=0, foreign=0)
 SCATTER = Scatter(records=4, without_key=1, aircraft=2, scattered=1, counted_apart=3)
-TRUTH = Truth(scatter={"t": SCATTER}, fleets={"UA": Fleet(flights=4)}, names={})
+DAYS = {"2013-01-01": {"EWR": 3, "JFK": 1}}
+TRUTH = Truth(scatter={"t": SCATTER}, fleets={"UA": Fleet(flights=4)}, names={}, days=DAYS)
 
 
 def finding(
-    scatter: Scatter = SCATTER, fleets: dict[str, Fleet] | None = None, difference: Difference = ALL_THERE
-) -> dict[str, Finding]:
-    return {"t": Finding(scatter=scatter, fleets=fleets or {"UA": Fleet(flights=4)}, difference=difference)}
+    scatter: Scatter = SCATTER,
+    fleets: dict[str, Fleet] | None = None,
+    difference: Difference = ALL_THERE,
+    days: Days = DAYS,
+) -> Findings:
+    found = Finding(scatter=scatter, fleets=fleets or {"UA": Fleet(flights=4)}, difference=difference)
+    return Findings(topics={"t": found}, days=days)
 
 
 def test_nothing_is_wrong_if_all_counts_are_as_computed() -> None:
@@ -37,10 +42,12 @@ def test_nothing_is_wrong_if_all_counts_are_as_computed() -> None:
         (finding(scatter=Scatter(records=4, without_key=1, aircraft=2, scattered=0, counted_apart=3)), "scattered=0"),
         (finding(fleets={"UA": Fleet(flights=3)}), "flights=3"),
         (finding(fleets={"UA": Fleet(flights=4), "XX": Fleet(flights=1)}), "carrier XX"),
-        ({}, "reported nothing"),
+        (finding(days={"2013-01-01": {"EWR": 3}}), "2013-01-01, as a stream: expected {'EWR': 3, 'JFK': 1}, found"),
+        (finding(days=DAYS | {"2013-01-02": {"EWR": 1}}), "2013-01-02, as a stream: expected None"),
+        (Findings(days=DAYS), "reported nothing"),
     ],
 )
-def test_every_count_that_is_off_is_named(found: dict[str, Finding], words: str) -> None:
+def test_every_count_that_is_off_is_named(found: Findings, words: str) -> None:
     assert [words in wrong for wrong in wrongs(TRUTH, found)] == [True]
 
 

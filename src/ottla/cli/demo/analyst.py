@@ -1,4 +1,4 @@
-"""The analyst of the demo: reads topics in PySpark and reports what is in them.
+"""The analyst of the demo: reads topics in PySpark and reports what is in them; the last one it reads as a stream, too.
 
     python -m ottla.cli.demo.analyst BOOTSTRAP FLIGHTS.ZIP PLANES.CSV ROWS TOPIC...
 
@@ -6,14 +6,14 @@ It reports ``{"ready": true}`` once Spark runs, and begins when it is sent a lin
 """
 
 import sys
-from collections import Counter
+from collections import Counter, defaultdict
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ottla.cli.demo import expected
 from ottla.cli.demo.children import report
-from ottla.cli.demo.expected import Fleet, Row, Scatter
+from ottla.cli.demo.expected import Days, Fleet, Row, Scatter
 from ottla.cli.demo.flights import COLUMNS, NOT_KNOWN, TEXTS, read
 from ottla.errors import OttlaError
 
@@ -38,6 +38,43 @@ def load(spark: "SparkSession", bootstrap: str, topic: str) -> "DataFrame":
     return records.select("partition", col("key").cast("string"), line.alias("line"), flight.alias("flight")).select(
         "partition", "key", "line", "flight.*"
     )
+
+
+def count_by_day(spark: "SparkSession", bootstrap: str, topic: str) -> "DataFrame":
+    """How many flights left each airport on each day: windowed counts, as a stream.
+
+    A day is counted once its end is a day older than the newest flight (the watermark); what comes later for it is left
+    out. What one micro-batch reads is never late, so that the trigger availableNow, without a limit for batches, counts
+    every flight, although the services wrote at different speeds.
+    """
+    from pyspark.sql.functions import col, from_csv, window
+
+    records = (
+        spark.readStream.format("ottla")
+        .option("kafka.bootstrap.servers", bootstrap)
+        .option("subscribe", topic)
+        .option("startingOffsets", "earliest")
+        .load()
+    )
+    flight = from_csv(col("value").cast("string"), SCHEMA, {"nullValue": NOT_KNOWN})
+    counts = (
+        records.select(flight.alias("flight"))
+        .select(col("flight.time_hour").cast("timestamp").alias("time"), "flight.origin")
+        .withWatermark("time", "1 day")
+        .groupBy(window("time", "1 day").alias("day"), "origin")
+        .count()
+    )
+    query = counts.writeStream.format("memory").queryName("counts").trigger(availableNow=True).start()
+    query.awaitTermination()
+    return spark.table("counts")
+
+
+def days(counts: "DataFrame") -> Days:
+    """The counts by day and airport."""
+    found: Days = defaultdict(dict)
+    for row in counts.selectExpr("string(to_date(day.start)) AS day", "origin", "count").collect():
+        found[row.day][row.origin] = row["count"]
+    return found
 
 
 def scatter(flights: "DataFrame") -> Scatter:
@@ -90,7 +127,8 @@ def analyse(bootstrap: str, file: Path, planes: Path, limit: int, topics: list[s
     """Wait for the word, then report on each topic."""
     from ottla.spark import session
 
-    spark = session("ottla demo", **{"spark.driver.extraJavaOptions": _QUICK_JAVA})
+    settings = {"spark.driver.extraJavaOptions": _QUICK_JAVA, "spark.sql.session.timeZone": "UTC"}
+    spark = session("ottla demo", **settings)
     try:
         register = spark.read.csv(str(planes), header=True).selectExpr("tailnum", "int(seats) AS seats")
         sent = expected.rows(read(file, limit))
@@ -105,6 +143,7 @@ def analyse(bootstrap: str, file: Path, planes: Path, limit: int, topics: list[s
                 difference=asdict(expected.difference(sent, rows(flights))),
             )
             flights.unpersist()
+        report(days=days(count_by_day(spark, bootstrap, topics[-1])))
     finally:
         spark.stop()
 

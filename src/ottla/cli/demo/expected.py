@@ -7,9 +7,11 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
-from ottla.cli.demo.flights import ARR_DELAY, CARRIER, NOT_KNOWN, TAILNUM, key_of
+from ottla.cli.demo.flights import ARR_DELAY, CARRIER, NOT_KNOWN, ORIGIN, TAILNUM, TIME_HOUR, key_of
 
 Partitioner = Callable[[bytes, int], int]
+Days = dict[str, dict[str, int]]
+"""How many flights left each airport on each day of UTC; days are written as in 2013-01-31."""
 Row = tuple[str | None, str]
 """A record's key and its row as a line of the CSV."""
 
@@ -96,6 +98,17 @@ def scatter(lines: Iterable[str], odd: Partitioner, even: Partitioner, partition
         scattered=sum(len(home) > 1 for home in homes.values()),
         counted_apart=sum(map(len, homes.values())),
     )
+
+
+def days(lines: Iterable[str]) -> Days:
+    """All days but the last two. A stream counts a day when its watermark has passed the day's end, and the watermark
+    is a day behind the newest flight."""
+    found: Days = defaultdict(lambda: defaultdict(int))
+    for line in lines:
+        fields = line.split(",")
+        found[fields[TIME_HOUR][:10]][fields[ORIGIN]] += 1
+    last = sorted(found)[-2:]
+    return {day: dict(airports) for day, airports in found.items() if day not in last}
 
 
 def rows(lines: Iterable[str]) -> Counter[Row]:

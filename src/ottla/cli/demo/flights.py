@@ -30,7 +30,9 @@ COLUMNS = (
 )
 TEXTS = frozenset({"carrier", "tailnum", "origin", "dest", "time_hour"})
 """The other columns are whole numbers."""
-CARRIER, TAILNUM, ARR_DELAY = (COLUMNS.index(name) for name in ("carrier", "tailnum", "arr_delay"))
+CARRIER, TAILNUM, ARR_DELAY, ORIGIN, TIME_HOUR = (
+    COLUMNS.index(name) for name in ("carrier", "tailnum", "arr_delay", "origin", "time_hour")
+)
 NOT_KNOWN = "NA"
 
 _PIP = 600.0

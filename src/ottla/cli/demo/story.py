@@ -20,7 +20,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextC
 import ottla
 from ottla.cli.demo import expected, flights, tables
 from ottla.cli.demo.children import Child, DemoFailed, Family, family
-from ottla.cli.demo.expected import Difference, Fleet, Scatter
+from ottla.cli.demo.expected import Days, Difference, Fleet, Scatter
 from ottla.codec.partitioners import PARTITIONERS
 from ottla.errors import ConfigurationError, TimeoutExpired
 from ottla.sdk import discovery
@@ -52,6 +52,7 @@ class Truth:
     """By topic; so that it is known beforehand how many aircraft the two services scatter."""
     fleets: dict[str, Fleet]
     names: dict[str, str]
+    days: Days
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,6 +70,14 @@ class Finding:
             fleets={carrier: Fleet(**fleet) for carrier, fleet in said["fleets"].items()},
             difference=Difference(**said["difference"]),
         )
+
+
+@dataclass(kw_only=True)
+class Findings:
+    """What PySpark found: in each topic, and by a stream in the last."""
+
+    topics: dict[str, Finding] = field(default_factory=dict)
+    days: Days = field(default_factory=dict)
 
 
 @dataclass
@@ -103,14 +112,15 @@ def compute(files: flights.Files, rows: int, direct: str, rewritten: str) -> Tru
         },
         fleets=expected.fleets(lines, expected.seats_of(files.planes.read_text())),
         names=expected.names_of(files.airlines.read_text()),
+        days=expected.days(lines),
     )
 
 
-def wrongs(truth: Truth, findings: dict[str, Finding]) -> list[str]:
+def wrongs(truth: Truth, findings: Findings) -> list[str]:
     """Every count that is off, in words; none if all is well."""
     found: list[str] = []
     for topic, scatter in truth.scatter.items():
-        finding = findings.get(topic)
+        finding = findings.topics.get(topic)
         if finding is None:
             found.append(f"{topic}: PySpark reported nothing")
             continue
@@ -123,7 +133,11 @@ def wrongs(truth: Truth, findings: dict[str, Finding]) -> list[str]:
             for carrier in sorted(truth.fleets.keys() | finding.fleets.keys())
             if truth.fleets.get(carrier) != finding.fleets.get(carrier)
         ]
-    return found
+    return found + [
+        f"{day}, as a stream: expected {truth.days.get(day)}, found {findings.days.get(day)}"
+        for day in sorted(truth.days.keys() | findings.days.keys())
+        if truth.days.get(day) != findings.days.get(day)
+    ]
 
 
 def need_extras() -> None:
@@ -155,9 +169,12 @@ async def tell(choices: Choices, console: Console) -> None:
     with tempfile.TemporaryDirectory(prefix="ottla-demo-") as folder:
         async with family(Path(folder)) as children:
             findings = await _act(choices, children, clock, console, files, direct, rewritten)
-    tables.homes(console, findings[direct].scatter, findings[rewritten].scatter, PARTITIONS)
-    tables.fleets(console, findings[rewritten].fleets, truth.names)
-    tables.differences(console, {topic: (finding.scatter, finding.difference) for topic, finding in findings.items()})
+    of = findings.topics
+    tables.homes(console, of[direct].scatter, of[rewritten].scatter, PARTITIONS)
+    tables.fleets(console, of[rewritten].fleets, truth.names)
+    if findings.days:  # of few rows all are of days that the stream has not counted yet
+        tables.days(console, findings.days)
+    tables.differences(console, {topic: (finding.scatter, finding.difference) for topic, finding in of.items()})
     tables.durations(console, clock.steps, time.monotonic() - began)
     if off := wrongs(truth, findings):
         raise DemoFailed(f"{len(off)} count(s) are off. {'; '.join(off)}")
@@ -180,7 +197,7 @@ async def _act(
     files: flights.Files,
     direct: str,
     rewritten: str,
-) -> dict[str, Finding]:
+) -> Findings:
     """Start everybody, let the flights flow twice, and have PySpark read them."""
     rows = str(choices.rows)
     beginning = "start a broker and the proxy" if choices.kafka is None else "find your Kafka, start the proxy"
@@ -201,14 +218,16 @@ async def _act(
         await _flow(children, console, "to the broker", broker, direct, files, choices.rows)
     with clock.step("write every flight through the proxy"):
         await _flow(children, console, "via the proxy", proxy, rewritten, files, choices.rows)
-    findings: dict[str, Finding] = {}
+    findings = Findings()
     with clock.step("read both topics in PySpark"), console.status("PySpark is starting …") as status:
         await analyst.expect()
         await analyst.tell("begin")
-        status.update(f"PySpark reads {direct} …")
-        while said := await analyst.hear():
-            findings[said["topic"]] = Finding.of(said)
-            status.update(f"PySpark reads {rewritten} …")
+        for topic in (direct, rewritten):
+            status.update(f"PySpark reads {topic} …")
+            findings.topics[topic] = Finding.of(await analyst.expect())
+    with clock.step("count by day, in a stream"), console.status("PySpark counts by day, in a stream …"):
+        findings.days = (await analyst.expect())["days"]
+        await analyst.hear()
     return findings
 
 

@@ -8,7 +8,10 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from ottla.cli.demo.expected import Difference, Fleet, Scatter
+from ottla.cli.demo.expected import Days, Difference, Fleet, Scatter
+
+_BUSIEST = 5
+"""Days that are shown."""
 
 
 def opening(console: Console, rows: int, kafka: str | None) -> None:
@@ -57,6 +60,16 @@ def fleets(console: Console, found: Mapping[str, Fleet], names: Mapping[str, str
             f"{_ratio(fleet.delay, fleet.arrived)} min",
             _ratio(fleet.seats, fleet.seated, "{:,.0f}"),
         )
+    console.print(table)
+
+
+def days(console: Console, found: Days) -> None:
+    airports = sorted({airport for counts in found.values() for airport in counts})
+    table = _table(f"The busiest of {len(found)} days, counted by a stream", "day (UTC)", *airports, "all")
+    table.caption = "PySpark's structured streaming, with a watermark a day behind the newest flight."
+    table.min_width = 80  # or the lines above and below would be broken
+    for day, counts in sorted(found.items(), key=lambda item: -sum(item[1].values()))[:_BUSIEST]:
+        table.add_row(day, *(_number(counts.get(airport, 0)) for airport in airports), _number(sum(counts.values())))
     console.print(table)
 
 
