@@ -6,7 +6,6 @@ What is installed is a copy of the tree's committed and new files, so that no bu
 
 import os
 import resource
-import shutil
 import subprocess
 import sys
 import sysconfig
@@ -19,6 +18,7 @@ from pathlib import Path
 import pytest
 
 from tests.packaging import extension
+from tests.packaging.wheels import copy_tree, quick_compiler
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
@@ -57,13 +57,7 @@ def run(*command: str | Path, cwd: Path, **variables: str) -> str:
 @pytest.fixture(scope="module")
 def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A copy of the files that git knows or would add."""
-    copy = tmp_path_factory.mktemp("tree")
-    listed = run("git", "ls-files", "-z", "--cached", "--others", "--exclude-standard", cwd=ROOT)
-    for name in filter(None, listed.split("\0")):
-        if (ROOT / name).exists():
-            (copy / name).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy(ROOT / name, copy / name, follow_symlinks=False)
-    return copy
+    return copy_tree(tmp_path_factory.mktemp("tree"))
 
 
 def seconds_of_children() -> float:
@@ -125,10 +119,7 @@ def test_ottla_works_in_a_clean_environment(source: str, tree: Path, built: dict
     venv.create(tmp_path / "env", with_pip=True)
     python, ottla = (tmp_path / "env" / "bin" / name for name in ("python", "ottla"))
     sources = {"tree": tree, "sdist without a compiler": built["sdist"], **built}
-    compiler = tmp_path / "cc"
-    # `built` has seen to it that the C can be optimised, which takes most of the time.
-    compiler.write_text(f'#!/bin/sh\nexec {sysconfig.get_config_var("CC") or "cc"} "$@" -O0\n')
-    compiler.chmod(0o755)
+    compiler = quick_compiler(tmp_path)  # `built` has seen to it that the C can be optimised
     variables = {"CC": "/bin/false" if source.endswith("without a compiler") else str(compiler)}
     run(python, "-m", "pip", "install", "--quiet", "--no-compile", sources[source], cwd=tmp_path, **variables)
 

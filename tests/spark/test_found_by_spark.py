@@ -1,10 +1,8 @@
 """Spark finds the format in every kind of install, and runs on the Java that there is: each in a process of its own."""
 
 import os
-import shutil
 import subprocess
 import sys
-import sysconfig
 import venv
 from pathlib import Path
 
@@ -12,11 +10,11 @@ import pytest
 
 from ottla.testing import Broker
 from tests.interop.peers import kcat_produce
+from tests.packaging.wheels import borrow_packages, copy_tree
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
 ROOT = Path(__file__).parents[2]
-SOURCES = ("pyproject.toml", "README.md", "LICENSE", "codec", "sdk", "proxy", "brokerlite", "spark", "src")
 
 READ = """
 import sys
@@ -58,21 +56,11 @@ def run(python: str | Path, code: str, bootstrap: str, **environment: str) -> st
 
 
 def test_after_a_plain_install_nothing_has_to_be_registered(bootstrap: str, tmp_path: Path) -> None:
-    tree = tmp_path / "tree"
-    tree.mkdir()
-    for name in SOURCES:
-        if (ROOT / name).is_dir():
-            junk = shutil.ignore_patterns("__pycache__", "*.egg-info")
-            shutil.copytree(ROOT / name, tree / name, symlinks=True, ignore=junk)
-        else:
-            shutil.copy(ROOT / name, tree)
+    tree = copy_tree(tmp_path / "tree")
     venv.create(tmp_path / "env", with_pip=True)
     python = tmp_path / "env" / "bin" / "python"
     subprocess.run([python, "-m", "pip", "install", "--quiet", "--no-deps", tree], check=True, timeout=300)
-    # PySpark and the other dependencies are lent by this environment: a path in a .pth file lends packages, but no
-    # editable installs, whose own .pth files are not read.
-    [site] = (tmp_path / "env").glob("lib/python*/site-packages")
-    (site / "lent.pth").write_text(sysconfig.get_paths()["purelib"])
+    borrow_packages(tmp_path / "env")  # PySpark, and what ottla needs
     where = "import ottla; assert 'env' in ottla.__file__, ottla.__file__\n"
     run(python, where + PLAIN_SESSION, bootstrap, PYSPARK_PYTHON=str(python))
 

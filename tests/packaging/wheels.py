@@ -1,0 +1,52 @@
+"""ottla as a wheel, in a virtual environment of its own, for tests that want it as users have it."""
+
+import os
+import shutil
+import subprocess
+import sys
+import sysconfig
+import venv
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+
+
+def copy_tree(to: Path) -> Path:
+    """A copy of the files that git knows or would add, so that no build folder lends it anything."""
+    command = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
+    listed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True, timeout=60).stdout
+    for name in filter(None, listed.split("\0")):
+        if (ROOT / name).exists():
+            (to / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(ROOT / name, to / name, follow_symlinks=False)
+    return to
+
+
+def quick_compiler(folder: Path) -> Path:
+    """A C compiler that does not optimise, which takes most of the time."""
+    compiler = folder / "cc"
+    compiler.write_text(f'#!/bin/sh\nexec {sysconfig.get_config_var("CC") or "cc"} "$@" -O0\n')
+    compiler.chmod(0o755)
+    return compiler
+
+
+def python_with_wheel(folder: Path) -> Path:
+    """The Python of a new environment in ``folder`` that has ottla from a wheel, and borrows all else from this one."""
+    environment = os.environ | {"CC": str(quick_compiler(folder))}
+    pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--quiet"]
+    build = [*pip, "wheel", "--no-deps", "--no-build-isolation", "--wheel-dir", str(folder)]
+    build.append(str(copy_tree(folder / "tree")))
+    subprocess.run(build, cwd=folder, env=environment, check=True, timeout=300)
+    [wheel] = folder.glob("*.whl")
+    venv.create(folder / "env")
+    python = folder / "env" / "bin" / "python"
+    install = [*pip, "--python", str(python), "install", "--no-deps", str(wheel)]
+    subprocess.run(install, cwd=folder, check=True, timeout=300)
+    borrow_packages(folder / "env")
+    return python
+
+
+def borrow_packages(environment: Path) -> None:
+    """Lend an environment the packages of this one, but no editable installs: the .pth files of those are not read."""
+    [site] = environment.glob("lib/python*/site-packages")
+    (site / "lent.pth").write_text(sysconfig.get_paths()["purelib"])
