@@ -269,7 +269,7 @@ def test_a_stream_loses_nothing_when_executors_workers_and_its_driver_are_killed
         "checkpoint": str(tmp_path / "checkpoint"),
         "end": str(end),
     }
-    # Rows come a few at a time, so that most of those that are killed have written some of their task's.
+    # Rows come slowly, a few at a time, so that most of those that are killed are in the midst of a task.
     confs = {"spark.sql.execution.arrow.maxRecordsPerBatch": "20"}
     killed: Counter[str] = Counter()
 

@@ -83,7 +83,7 @@ def test_a_limit_is_shared_in_proportion_and_starves_nobody(ends: Positions, mos
     assert all(1 <= got[place] <= lags[place] for place in waiting)
     for one in waiting:
         for other in waiting:
-            assert lags[one] < lags[other] or got[one] >= got[other]
+            assert lags[one] < lags[other] or got[one] >= got[other] - 1, "what rounding leaves over goes to some"
 
 
 def test_a_limit_leaves_a_partition_alone_that_ends_before_it_was_read_to() -> None:
