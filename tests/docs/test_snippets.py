@@ -22,7 +22,7 @@ ROOT = Path(__file__).parents[2]
 ELSEWHERE = {"recipes.md": "tests/sdk/test_recipes.py, which kills them"}
 FILES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 SERVERS = ("ottla broker", "ottla proxy")
-SECONDS = 120
+SECONDS = 240
 
 
 @dataclass
@@ -101,6 +101,7 @@ def bench(tmp_path: Path) -> Iterator[Bench]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("path", [each for each in FILES if each.name not in ELSEWHERE], ids=lambda path: path.name)
+@pytest.mark.timeout(900)
 def test_the_snippets_run(path: Path, bench: Bench) -> None:
     printed = [bench.run(language, code) for language, code in snippets(path)]
     if path.name == "tutorial.md":
