@@ -107,7 +107,7 @@ class Connect:
 
 @dataclass(frozen=True, slots=True)
 class Send:
-    """Send the parts of a whole frame."""
+    """Send these, one after the other."""
 
     link: int
     parts: tuple[Buffer, ...]

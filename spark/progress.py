@@ -8,12 +8,12 @@ Rules:
 
 import logging
 import time
-from collections.abc import Mapping
 from typing import Any
 
 from ottla.errors import ConfigurationError
 from ottla.sdk.cluster.cluster import TopicPartition
 from ottla.sdk.metrics import Gauge, Meter, Metric, Metrics
+from ottla.spark.stream_offsets import Positions
 
 log = logging.getLogger("ottla.spark")
 
@@ -23,8 +23,6 @@ RETRY_SECONDS = 10.0
 """Between two tries to serve metrics: the query that this one replaces may still have the port."""
 _MOST_NAMED = 10
 """Partitions in a line of the log: those that are furthest behind."""
-
-Positions = Mapping[TopicPartition, int]
 
 
 class Progress:
@@ -38,10 +36,20 @@ class Progress:
         self._metrics = Metrics(client_id)
         self._partitions: dict[TopicPartition, tuple[Gauge, Meter]] = {}
         self._before: Positions = {}
+        self._ends: Positions = {}
         self._report_at: float | None = None
 
     def told(self, positions: Positions, ends: Positions, now: float) -> None:
         """Everything before ``positions`` is processed, and the logs end at ``ends``."""
+        if (positions, ends) != (self._before, self._ends):  # an idle query is asked a hundred times a second
+            self._take(positions, ends, now)
+        if self._report_at is None:
+            self._report_at = now + REPORT_SECONDS
+        elif now >= self._report_at:
+            self._report_at = now + REPORT_SECONDS
+            log.info(self.summary(now))
+
+    def _take(self, positions: Positions, ends: Positions, now: float) -> None:
         for place in self._partitions.keys() - ends.keys():
             self._metrics.remove(*self._partitions.pop(place))
         for place, end in ends.items():
@@ -55,12 +63,7 @@ class Progress:
             position = positions.get(place, 0)
             lag.set(max(end - position, 0))
             consumed.add(max(position - self._before.get(place, position), 0), now)
-        self._before = dict(positions)
-        if self._report_at is None:
-            self._report_at = now + REPORT_SECONDS
-        elif now >= self._report_at:
-            self._report_at = now + REPORT_SECONDS
-            log.info(self.summary(now))
+        self._before, self._ends = positions, ends
 
     def metrics(self) -> list[Metric]:
         """``records-lag``, ``records-consumed-rate`` and ``-total`` of each partition, for a `Collector`."""

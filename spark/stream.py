@@ -66,9 +66,6 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """What tasks get: they read, and tell nothing."""
         return {"options": self.options}
 
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.options = state["options"]
-
     # -- what Spark asks for ------------------------------------------------------------------------------------------
 
     def initialOffset(self) -> dict[str, Any]:

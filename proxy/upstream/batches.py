@@ -81,7 +81,8 @@ class Part:
             records = self.records[start:end]
             size = each * (end - start)
             kind, place, since = self.compression, self.partition, self.since
-            return Part(self.sender, place, records, size, kind, since, None, self.first + start, alone=True)
+            first = self.first + start
+            return Part(self.sender, place, records, size, kind, since, None, first, alone=True, maybe_in=self.maybe_in)
 
         return some(0, half), some(half, len(self.records))
 

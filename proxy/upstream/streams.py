@@ -16,7 +16,8 @@ Rules:
   upstream's may be another than it was for the first attempt.
 - Another topic of the same name knows nothing of what was sent to the one before it. What goes by the topic's id
   (Produce 13) cannot have come to another one, so it goes there under the next epoch; of what goes by name nobody can
-  know.
+  know. Nor of what may be stored by a topic's id that upstream names again: it had not been replaced, a node lagged
+  behind.
 - The epoch is the proxy's own. A client that raises its epoch in one partition may still repeat an old batch in
   another, and both may go to the same partition here.
 - In transactions the epoch is the client's, because upstream's coordinator gave it. What follows a refused batch gets
@@ -425,8 +426,9 @@ class Stream:
         if lost is not None:
             return self._give_up(lost, Result(UnknownTopicOrPartition.code, message=_RECREATED, unknown=True))
         for batch in self.sent:
-            for part in batch.parts:
-                part.maybe_in = old if batch.maybe_stored and not batch.stored else part.maybe_in
+            if batch.maybe_stored and not batch.stored:
+                for part in batch.parts:
+                    part.maybe_in = old
         settled = self.start_over()
         if any(part.maybe_in == topic_id for part in self.waiting):  # it had not been replaced: a node lagged behind
             unknown = Result(UnknownTopicOrPartition.code, message=_RETURNED, unknown=True)
