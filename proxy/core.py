@@ -98,7 +98,7 @@ class ProxyCore:
         self.observer = Observer(self.tallies, self.topics, self.control, opener, self.buffered)
         self.admission = Admission(self.topics, self.control, self.delivery, config, journal)
         self.rewriter = Rewriter(
-            self.topics, self.admission, self.delivery, opener, self.tallies, self.buffered, journal
+            self.topics, self.admission, self.delivery, self.threads, opener, self.tallies, self.buffered, journal
         )
         self.transactions = Transactions(self.rules, self.topics, self.admission, self.rewriter, self.delivery)
         self._journal = journal
@@ -133,7 +133,7 @@ class ProxyCore:
     @property
     def idle(self) -> bool:
         """No records are on their way."""
-        return self.delivery.idle and self.threads.idle
+        return self.delivery.idle and self.threads.idle and self.rewriter.deadline is None
 
     def unreachable(self) -> BrokerUnreachable:
         """Why upstream could not be reached."""
@@ -171,10 +171,17 @@ class ProxyCore:
     def poll(self, now: float) -> list[Action]:
         """What is to be done now."""
         self.links.now = now
-        self.threads.begin_step()
         while call := self._timers.due(now):
             call(now)
-        for part in (self.links.begin, self.links.expire, self.topics.expire, self.delivery.pump, self.control.pump):
+        for part in (
+            self.links.begin,
+            self.links.expire,
+            self.topics.expire,
+            self.rewriter.pump,
+            self.delivery.pump,
+            self.control.pump,
+        ):
+            self.threads.begin_step()
             try:
                 part(now)
             except Exception:
@@ -197,6 +204,7 @@ class ProxyCore:
             self.links.deadline,
             self.topics.deadline,
             self.delivery.deadline,
+            self.rewriter.deadline,
             self.control.deadline,
         )
         due = min((deadline for deadline in parts if deadline is not None), default=None)

@@ -1,9 +1,9 @@
 """What would hold the event loop for long goes to a thread, and the machine goes on when its result comes back.
 
 Rules:
-- One step of the machine (a poll, or all events up to the next one) opens some `STEP` bytes of records, or builds
-  batches of as many. What is more is opened in a thread. It is built in a later step, and in a thread where one batch
-  alone is more.
+- One step of the machine (the turn of one of its parts in a poll, or all events up to the next poll) opens some `STEP`
+  bytes of records, or builds batches of as many, and no more than `BATCHES`. What is more waits for a later step; one
+  batch that alone is more is opened, and built, in a thread.
 - What is not compressed counts for little: to hand it to a thread, and to another core's caches, costs more than to
   do it here.
 - What runs in a thread changes nothing that the machine has, and raises nothing.
@@ -23,6 +23,8 @@ T = TypeVar("T")
 
 STEP = 2 * 2**20
 """Bytes of records, as they are counted in memory: with gzip, the slowest, some 20 ms."""
+BATCHES = 256
+"""Batches that a step opens or builds at the most: some 10 ms, for what there is to do for each, however small."""
 PLAIN = 16
 """So many bytes that are not compressed count as one: 2 ms for each MB of records at the most."""
 
@@ -77,5 +79,5 @@ class Threads:
 
 
 def _work(size: int, compression: int) -> int:
-    """What so many bytes count for."""
-    return size // PLAIN if compression == Compression.NONE else size
+    """What so many bytes of one batch count for."""
+    return max(size // PLAIN if compression == Compression.NONE else size, STEP // BATCHES)

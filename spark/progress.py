@@ -38,11 +38,16 @@ class Progress:
         self._before: Positions = {}
         self._ends: Positions = {}
         self._report_at: float | None = None
+        _have_reports_written()
 
-    def told(self, positions: Positions, ends: Positions, now: float) -> None:
+    def reached(self, positions: Positions, ends: Positions, now: float) -> None:
         """Everything before ``positions`` is processed, and the logs end at ``ends``."""
-        if (positions, ends) != (self._before, self._ends):  # an idle query is asked a hundred times a second
+        if (positions, ends) != (self._before, self._ends):
             self._take(positions, ends, now)
+        self.report(now)
+
+    def report(self, now: float) -> None:
+        """Write a line to the log, if it is time for one."""
         if self._report_at is None:
             self._report_at = now + REPORT_SECONDS
         elif now >= self._report_at:
@@ -81,6 +86,15 @@ class Progress:
 
     def _rate(self, place: TopicPartition, now: float) -> float:
         return next(value for name, value, _ in self._partitions[place][1].read(now) if name.endswith("-rate"))
+
+
+def _have_reports_written() -> None:
+    """Spark's process for a query has no handler, and shows nothing below a warning; its stderr is the driver's."""
+    if not (logging.root.handlers or log.handlers):
+        handler = logging.StreamHandler()
+        handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+        log.addHandler(handler)
+        log.setLevel(logging.INFO)
 
 
 class Served:

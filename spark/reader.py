@@ -2,17 +2,15 @@
 
 Rules:
 - `partitions` runs on the driver, once; it alone asks for the ends of logs. `read` depends on nothing but its task.
-- A worker process serves many tasks, one after the other, and keeps its client for the next. A process that was forked
-  makes its own: two of them on one connection would read each other's answers.
+- A worker process serves many tasks, one after the other, and keeps its client for the next (`ottla.spark.kept`).
 - Spark closes the generator of a task that has enough rows (`take`): what is being fetched ends with it.
 """
 
 import logging
-import os
 import re
 import time
 from collections.abc import Generator, Iterable, Iterator, Mapping
-from contextlib import closing, contextmanager
+from contextlib import closing
 from dataclasses import dataclass, replace
 from uuid import UUID
 
@@ -28,6 +26,7 @@ from ottla.sdk.drivers.blocking import BlockingClient
 from ottla.spark.arrow import arrow_batches
 from ottla.spark.failures import one_sentence
 from ottla.spark.filters import earliest_time, narrowed
+from ottla.spark.kept import Kept
 from ottla.spark.offsets import Client, plan, resolve
 from ottla.spark.options import ClientConfig, ReadOptions, Source
 
@@ -36,10 +35,13 @@ log = logging.getLogger("ottla.spark")
 Topics = Mapping[str, tuple[UUID, int]]
 """Name -> id, zeros where brokers have none, and number of partitions."""
 
-_clients: dict[tuple[int, ClientConfig], BlockingClient] = {}
-"""By process id, because a fork copies this dictionary."""
-_MOST_CLIENTS = 16
-"""More than tasks of one process use at once; the others are closed, that which was not used for longest first."""
+
+def _connect(config: ClientConfig) -> BlockingClient:
+    return BlockingClient(config.bootstrap, **config.arguments)
+
+
+# What is being fetched ends with the generator of a task, and leaves its client as it was.
+clients = Kept(_connect, unharmed=(GeneratorExit,))
 
 OLD_PLAN = 3600.0
 """Seconds after which a query that still reads up to the ends of then is worth a warning."""
@@ -75,7 +77,7 @@ class BatchReader(DataSourceReader):
         options = self.options
         with one_sentence():
             config = options.client.found()
-            with client_of(config) as client:
+            with clients.use(config) as client:
                 topics = topics_of(client, options.source)
                 ranges = resolve(
                     client,
@@ -135,7 +137,7 @@ def read_task(task: Task, options: ReadOptions) -> Iterator[pa.RecordBatch]:
     _warn_of_old_plan(task)
     with (
         one_sentence(),
-        client_of(task.client) as client,
+        clients.use(task.client) as client,
         closing(fetch(client, task.ranges, isolation=isolation, fail_on_data_loss=fail)) as fetched,
     ):
         yield from arrow_batches(fetched, options.layout)
@@ -151,24 +153,6 @@ def _warn_of_old_plan(task: Task) -> None:
         f"this DataFrame or view reads up to the ends that its topics had {(now - planned) / 3600:.1f} h ago, when it "
         "was first used: load() it again, or create the view again, to read what came later"
     )
-
-
-@contextmanager
-def client_of(config: ClientConfig) -> Iterator[BlockingClient]:
-    """The client of this process; one that failed is closed, so that the next task starts afresh."""
-    key = (os.getpid(), config)
-    client = _clients.pop(key, None) or BlockingClient(config.bootstrap, **config.arguments)
-    _clients[key] = client  # the one that was used last stands last
-    while len(_clients) > _MOST_CLIENTS:
-        _clients.pop(next(iter(_clients))).close()
-    try:
-        yield client
-    except GeneratorExit:
-        raise
-    except BaseException:  # whatever it is, the client may be in the midst of something
-        _clients.pop(key, None)
-        client.close()
-        raise
 
 
 def topics_of(client: Client, source: Source, *, missing: bool = False) -> Topics:
@@ -218,14 +202,13 @@ def fetch(
 
     def go_on(lost: Lost) -> int:
         wanted = lost.range
-        where = f"offsets {lost.offset} to {wanted.end} of {wanted.topic}-{wanted.partition}"
+        where = f"offsets {lost.offset} to {wanted.end - 1} of {wanted.topic}-{wanted.partition}"
         if fail_on_data_loss:
             raise DataLoss(
-                f"{where} were there when the query was planned, and are gone: {_why(lost.error)}; "
-                "failOnDataLoss=false reads what there is"
+                f"{where} are to be read, and are gone: {_why(lost.error)}; failOnDataLoss=false reads what there is"
             ) from lost.error
         following = _where_to_go_on(client, lost)
-        what = f"{where} are gone" if following >= wanted.end else f"{where} are gone up to {following}"
+        what = f"{where} are gone" if following >= wanted.end else f"{where} are gone up to {following - 1}"
         log.warning(f"{what}, and are skipped: {_why(lost.error)}", extra=_fields(lost))
         return following
 

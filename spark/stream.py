@@ -7,14 +7,18 @@ Rules:
 - What a batch reads follows from its two ends alone (`ottla.spark.stream_offsets`), because Spark plans it again after
   a restart. What the brokers have at that moment decides nothing but where the next batch ends.
 - Offsets go back where a topic was cut off or created again, and partitions go; each is data loss.
-- An idle query asks every ten milliseconds: the ends of logs are asked for less often.
+- Where a query begins that has no checkpoint is looked up for its first batch, and not when Spark asks for it: Spark
+  asks after a restart, too, when the answer is of no use, and the options may not fit the topics any more.
+- An idle query asks every ten milliseconds: the ends of logs are asked for less often, and nothing is computed again.
 
 Source: KafkaMicroBatchStream.scala, MicroBatchExecution.scala.
 """
 
 import logging
+import math
 import time
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
@@ -27,15 +31,15 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
-from ottla.codec.apis.list_offsets import LATEST
+from ottla.codec.apis.list_offsets import EARLIEST, LATEST
 from ottla.errors import DataLoss, OttlaError, UnknownTopicOrPartition
 from ottla.sdk.options import Options
 from ottla.spark.failures import one_sentence
 from ottla.spark.offsets import known_starts, plan
 from ottla.spark.options import StreamOptions
 from ottla.spark.progress import Progress, Served
-from ottla.spark.reader import Task, Topics, client_of, places_of, read_task, topics_of
-from ottla.spark.stream_offsets import Positions, StreamOffset, limited
+from ottla.spark.reader import Task, Topics, clients, places_of, read_task, topics_of
+from ottla.spark.stream_offsets import BEGINNING, Positions, StreamOffset, limited
 
 log = logging.getLogger("ottla.spark")
 
@@ -43,6 +47,8 @@ POLL_SECONDS = 0.1
 """Between two questions for the ends of logs."""
 TOPICS_SECONDS = 1.0
 """Between two questions for topics and their partitions."""
+COMMIT_SECONDS = 5.0
+"""That a batch waits at the most until its offsets are committed to a group."""
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -51,42 +57,30 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def __init__(self, options: StreamOptions) -> None:
         self.options = options
         self._config = options.read.client.found()
-        self._initial: StreamOffset | None = None
-        self._topics: tuple[float, Topics] | None = None
-        """When they were asked for, and what there was."""
-        self._ends: tuple[float, Positions] | None = None
+        self._topics: Topics = {}
+        self._topics_at = self._newest_at = -math.inf
+        self._newest: StreamOffset | None = None
+        """Where the logs ended at `_newest_at`; the same object while nothing changes."""
         self._last: StreamOffset | None = None
         """Where the logs ended when the trigger availableNow began; ``None`` with other triggers."""
+        self._idle: tuple[StreamOffset, Mapping[str, Any]] | None = None
+        """Ends of logs, and a start behind which they have nothing."""
         self._batch_at: float | None = None
         """When a batch was last given."""
+        self._logged: set[str] = set()
+        """Warnings that were logged."""
         self._progress = Progress(Options(**dict(self._config.options)).client_id)
         self._served = Served(options.prometheus, self._progress) if options.prometheus else None
 
     def __getstate__(self) -> dict[str, Any]:
-        """What tasks get: they read, and tell nothing."""
+        """What tasks get: they read, and need nothing else."""
         return {"options": self.options}
 
     # -- what Spark asks for ------------------------------------------------------------------------------------------
 
     def initialOffset(self) -> dict[str, Any]:
-        """Where a query without a checkpoint begins.
-
-        Raises:
-            ConfigurationError: a topic does not exist, or the options do not fit it.
-        """
-        if self._initial is None:  # it is asked for twice
-            read = self.options.read
-            with one_sentence(), client_of(self._config) as client:
-                topics = topics_of(client, read.source)
-                starts = known_starts(
-                    client,
-                    places_of(topics, read.source),
-                    read.starting,
-                    latest_if_no_record=read.latest_if_no_record,
-                    isolation=read.isolation,
-                )
-            self._initial = StreamOffset(starts, _ids(topics), starts)
-        return self._initial.json()
+        """What stands for the start of a query that has no checkpoint."""
+        return BEGINNING.json()
 
     def getDefaultReadLimit(self) -> ReadLimit:
         options = self.options
@@ -104,29 +98,41 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Where a batch ends that begins at ``start``.
 
         Raises:
+            ConfigurationError: it is the first, and a topic does not exist, or the options do not fit it.
             DataLoss: partitions are gone, or do not have any more what lies before ``start``, unless `failOnDataLoss`
                 is false.
         """
         now = time.monotonic()
-        before = StreamOffset.parse(start)
         with one_sentence():
-            newest = self._last or self._latest_by_now(now)
-            end = self._without_loss(before, newest)
-        begin = {place: before.position(place, newest.ids.get(place[0])) for place in end}
-        self._tell(begin, newest.positions, now)
+            if self._served is not None:
+                self._served.start(now)
+            before = StreamOffset.parse(start)
+            first = not before.begun
+            if first:
+                before = self._beginning(now)
+            newest = self._last or self._latest(now)
+            if self._idle is not None and self._idle[0] is newest and self._idle[1] == start:
+                self._progress.report(now)
+                return dict(start)
+            begins = self._begins(before, newest)
+            self._check_for_loss(before, newest)
+        self._progress.reached(begins, newest.positions, now)
+        positions = newest.positions
         if not isinstance(limit, ReadAllAvailable):
-            if self._waits_for_more(sum(max(end[place] - begin[place], 0) for place in end), now):
+            if self._waits_for_more(sum(max(positions[place] - begins[place], 0) for place in positions), now):
                 return dict(start)
             if self.options.most is not None:
-                end = limited(begin, end, self.options.most)
-        if (end, newest.ids) == (before.positions, before.ids):
+                positions = limited(begins, positions, self.options.most)
+        end = before.next(positions, newest.ids, begins, first=first)
+        if end is None:
+            self._idle = newest, start
             return dict(start)
         self._batch_at = now
-        return StreamOffset(end, newest.ids, before.start if before.start == before.positions else None).json()
+        return end.json()
 
     def reportLatestOffset(self) -> dict[str, Any] | None:
         """For ``lastProgress``: where the logs end."""
-        return None if self._ends is None else StreamOffset(self._ends[1]).json()
+        return None if self._newest is None else StreamOffset(self._newest.positions).json()
 
     def partitions(self, start: Mapping[str, Any], end: Mapping[str, Any]) -> list[InputPartition]:
         """The tasks of a batch, none if it has no offsets.
@@ -146,72 +152,113 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return read_task(partition, self.options.read)
 
     def commit(self, end: Mapping[str, Any]) -> None:
-        """A batch is done: tell the consumer group, if there is one, so that Kafka's tools see the lag."""
-        if self.options.group is None:
+        """A batch is done: commit its end to the consumer group, if there is one, so that Kafka's tools see the lag."""
+        group = self.options.group
+        if group is None:
             return
-        try:
-            with client_of(self._config) as client:
-                client.commit(self.options.group, StreamOffset.parse(end).positions)
-        except OttlaError as error:  # the query goes by its checkpoint, and needs no group
-            log.warning(f"group {self.options.group!r} was not told how far the query is: {error}")
+        patient = {**dict(self._config.options), "api_timeout": COMMIT_SECONDS}
+        with clients.use(replace(self._config, options=tuple(patient.items()))) as client:
+            try:
+                client.commit(group, StreamOffset.parse(end).positions)
+            except OttlaError as error:  # the query goes by its checkpoint, and needs no group
+                self._warn(f"offsets of group {group!r} were not committed, and the query goes on: {error}")
 
     def stop(self) -> None:
         """The client is that of the process, which ends."""
         if self._served is not None:
             self._served.stop()
 
-    def _tell(self, positions: Positions, ends: Positions, now: float) -> None:
-        """Say how far the query is."""
-        with one_sentence():
-            if self._served is not None:
-                self._served.start(now)
-        self._progress.told(positions, ends, now)
-
     # -- inside -------------------------------------------------------------------------------------------------------
 
-    def _latest_by_now(self, now: float) -> StreamOffset:
-        try:
-            return self._latest(now, fresh=False)
-        except UnknownTopicOrPartition:  # a topic has gone since topics were asked for
-            return self._latest(now, fresh=True)
+    def _beginning(self, now: float) -> StreamOffset:
+        """Where a query begins that has no checkpoint.
 
-    def _latest(self, now: float, *, fresh: bool) -> StreamOffset:
-        """Where the logs end, as of a moment ago, or just now."""
+        Raises:
+            ConfigurationError: a topic does not exist, or the options do not fit it.
+        """
         read = self.options.read
-        with client_of(self._config) as client:
-            if fresh or self._topics is None or now >= self._topics[0] + TOPICS_SECONDS:
-                self._topics = now, topics_of(client, read.source, missing=True)
-                self._ends = None  # they may be those of another topic of the same name
-            topics = self._topics[1]
-            if self._ends is None or now >= self._ends[0] + POLL_SECONDS:
-                places = places_of(topics, read.source, missing=True)
-                self._ends = now, client.offsets(dict.fromkeys(places, LATEST), isolation=read.isolation)
-        return StreamOffset(self._ends[1], _ids(topics))
+        with clients.use(self._config) as client:
+            topics = topics_of(client, read.source, missing=isinstance(read.source, str))
+            starts = known_starts(
+                client,
+                places_of(topics, read.source),
+                read.starting,
+                latest_if_no_record=read.latest_if_no_record,
+                isolation=read.isolation,
+            )
+        if self._last is not None:  # else "latest" could lie behind it
+            self._last = self._latest(now, fresh=True)
+        return StreamOffset(starts, _ids(topics), starts)
 
-    def _without_loss(self, before: StreamOffset, newest: StreamOffset) -> Positions:
-        """The ends of what can be read on; what was lost is an error, or passed over."""
+    def _latest(self, now: float, *, fresh: bool = False) -> StreamOffset:
+        """Where the logs end, as of a moment ago, or just now."""
+        try:
+            return self._asked(now, fresh)
+        except UnknownTopicOrPartition:  # a topic has gone since topics were asked for
+            return self._asked(now, fresh=True)
+
+    def _asked(self, now: float, fresh: bool) -> StreamOffset:
+        read = self.options.read
+        with clients.use(self._config) as client:
+            if fresh or now >= self._topics_at + TOPICS_SECONDS:
+                self._topics, self._topics_at = topics_of(client, read.source, missing=True), now
+                fresh = True  # the ends may be those of another topic of the same name
+            if fresh or self._newest is None or now >= self._newest_at + POLL_SECONDS:
+                places = places_of(self._topics, read.source, missing=True)
+                ends = client.offsets(dict.fromkeys(places, LATEST), isolation=read.isolation)
+                newest, self._newest_at = StreamOffset(ends, _ids(self._topics)), now
+                if newest != self._newest:
+                    self._newest = newest
+        assert self._newest is not None, "it was asked for"
+        return self._newest
+
+    def _begins(self, before: StreamOffset, newest: StreamOffset) -> Positions:
+        """Where a batch begins: new partitions where their logs do."""
+        begins: Positions = {}
+        new = []
+        for place in newest.positions:
+            if (known := before.position(place, newest.ids.get(place[0]))) is None:
+                new.append(place)
+            else:
+                begins[place] = known
+        if new:
+            try:
+                with clients.use(self._config) as client:
+                    begins |= client.offsets(dict.fromkeys(new, EARLIEST))
+            except UnknownTopicOrPartition:  # one has gone this moment: no log begins before 0
+                begins |= dict.fromkeys(new, 0)
+        return begins
+
+    def _check_for_loss(self, before: StreamOffset, newest: StreamOffset) -> None:
+        """Raise an error if records that the query would read are lost; or warn, and they are passed over."""
+        verb = "is to be read from" if before.begins == before.positions else "was read up to"
         lost = []
-        for place in sorted(before.positions):
+        for place, was in sorted(before.positions.items()):
             topic, partition = place
-            was, is_now = before.positions[place], newest.positions.get(place)
+            is_now = newest.positions.get(place)
             if is_now is None:
                 lost.append(f"{topic}-{partition} is gone")
-            elif before.position(place, newest.ids.get(topic)) != was:
+            elif before.position(place, newest.ids.get(topic)) is None:
                 lost.append(f"topic {topic} was created again")
             elif is_now < was:
-                lost.append(f"{topic}-{partition} was read up to {was}, and ends at {is_now}")
+                lost.append(f"{topic}-{partition} {verb} {was}, and ends at {is_now}")
         if lost:
             said = "; ".join(dict.fromkeys(lost[:10]))
             if self.options.read.fail_on_data_loss:
                 raise DataLoss(f"{said}: failOnDataLoss=false goes on with what there is")
-            log.warning(f"data was lost, and the query goes on: {said}")
-        return dict(newest.positions)
+            self._warn(f"data was lost, and the query goes on: {said}")
 
     def _waits_for_more(self, available: int, now: float) -> bool:
         least = self.options.least
         if least is None or available >= least or self._batch_at is None or self._last is not None:
             return False
         return now < self._batch_at + self.options.longest_wait
+
+    def _warn(self, message: str) -> None:
+        """Once, however often Spark asks."""
+        if message not in self._logged:
+            self._logged.add(message)
+            log.warning(message)
 
 
 def _ids(topics: Topics) -> dict[str, str]:

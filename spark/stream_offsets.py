@@ -2,12 +2,13 @@
 
 Rules:
 - The JSON is that of Spark's own connector, ``{"topic": {"0": 23}}``, and what that has not is under the name ``$``,
-  which no topic can have. So a checkpoint of that connector can be gone on with.
+  which no topic can have. So a query can continue from a checkpoint of that connector.
 - Spark compares offsets as strings, so there is one order: by topic and partition, ``$`` first.
-- Spark does not keep where the first batch began, and asks again after a restart, when "latest" may be elsewhere: the
-  records between would be lost. So the end of the first batch tells its start.
-- What a batch reads follows from its two ends alone: it may be planned again after a restart.
-- A topic whose id differs between the two ends was created again: its batch begins with 0.
+- What a batch reads follows from its two ends alone: it may be planned again after a restart. So its end tells where
+  it begins in partitions that the end before it does not have, or has of another topic of the same name.
+- Spark does not keep where the first batch begins, and asks again after a restart. It is told `BEGINNING`, which says
+  nothing: where to begin is looked up for the first end, and stands in it.
+- A partition that is gone keeps its offset, as long as no other topic has its name: it may come back.
 
 Source: KafkaSourceOffset.scala, KafkaMicroBatchStream.scala (what is expected), MicroBatchExecution.scala.
 """
@@ -25,7 +26,7 @@ from ottla.sdk.consume.ranges import OffsetRange
 Positions = dict[TopicPartition, int]
 
 OURS = "$"
-_IDS, _START = "topicIds", "start"
+_IDS, _BEGINS, _GONE, _BEGUN = "topicIds", "start", "gone", "begun"
 
 
 @dataclass(frozen=True)
@@ -35,12 +36,17 @@ class StreamOffset:
     Attributes:
         positions: of each partition, the offset of the next record.
         ids: of each topic, its id as text; a topic of a broker without topic ids has none.
-        start: where the first batch begins, in its two ends; ``None`` in those of later ones.
+        begins: where the batch that ends here begins, if not where the one before it ended; of the first batch of a
+            query that is everywhere. ``None``: it is so nowhere.
+        gone: how far partitions were read that are not there now.
+        begun: ``False`` before the first batch: there are no positions.
     """
 
     positions: Positions
     ids: dict[str, str] = field(default_factory=dict)
-    start: Positions | None = None
+    begins: Positions | None = None
+    gone: Positions = field(default_factory=dict)
+    begun: bool = True
 
     @classmethod
     def parse(cls, given: Mapping[str, Any]) -> "StreamOffset":
@@ -51,9 +57,10 @@ class StreamOffset:
         """
         try:
             ours = given.get(OURS, {})
-            start = _read(ours[_START]) if _START in ours else None
+            begins = _read(ours[_BEGINS]) if _BEGINS in ours else None
             ids = {str(topic): str(each) for topic, each in ours.get(_IDS, {}).items()}
-            return cls(_read({topic: each for topic, each in given.items() if topic != OURS}), ids, start)
+            positions = _read({topic: each for topic, each in given.items() if topic != OURS})
+            return cls(positions, ids, begins, _read(ours.get(_GONE, {})), ours.get(_BEGUN, True))
         except (AttributeError, TypeError, ValueError):
             raise ConfigurationError(
                 f"the checkpoint has an offset that is none of Kafka's, {given!r:.200}: it is of another source, so "
@@ -62,9 +69,13 @@ class StreamOffset:
 
     def json(self) -> dict[str, Any]:
         """For the checkpoint."""
-        ours: dict[str, Any] = {_IDS: dict(sorted(self.ids.items()))} if self.ids else {}
-        if self.start is not None:
-            ours[_START] = _written(self.start)
+        ours: dict[str, Any] = {} if self.begun else {_BEGUN: False}
+        if self.ids:
+            ours[_IDS] = dict(sorted(self.ids.items()))
+        if self.begins is not None:
+            ours[_BEGINS] = _written(self.begins)
+        if self.gone:
+            ours[_GONE] = _written(self.gone)
         return {**({OURS: ours} if ours else {}), **_written(self.positions)}
 
     def until(self, end: "StreamOffset") -> list[OffsetRange]:
@@ -74,25 +85,57 @@ class StreamOffset:
             ConfigurationError: it is a query's first batch, and Spark's own connector has planned it: that keeps the
                 start where others cannot see it.
         """
-        if self.start is not None and self.start == self.positions and end.start is None:
+        if not self.begun and end.begins is None:
             raise ConfigurationError(
                 "the first batch of this checkpoint was planned by Spark's own connector and never finished, and only "
                 "that knows where it begins: finish it with format('kafka'), or begin with another checkpointLocation"
             )
-        begin = self if end.start is None else StreamOffset(end.start, end.ids)
+        if (self.positions, self.ids) == (end.positions, end.ids):
+            return []
         ranges = []
-        for place in sorted(end.positions):
-            start, stop = begin.position(place, end.ids.get(place[0])), end.positions[place]
+        for place, stop in sorted(end.positions.items()):
+            topic_id = end.ids.get(place[0])
+            start = (end.begins or {}).get(place, self.position(place, topic_id))
+            if start is None:
+                start = 0  # it was written before `begins` told of new partitions
             if start < stop:
-                ranges.append(OffsetRange(*place, start, stop, UUID(end.ids.get(place[0], "0" * 32))))
+                ranges.append(OffsetRange(*place, start, stop, UUID(topic_id or "0" * 32)))
         return ranges
 
-    def position(self, place: TopicPartition, topic_id: str | None) -> int:
-        """Where to go on in a partition: at its beginning if it is new, or its topic is another one by now."""
+    def position(self, place: TopicPartition, topic_id: str | None) -> int | None:
+        """Where to go on in a partition; ``None`` if it is new, or its topic is another one by now."""
         known = self.ids.get(place[0])
         if known is not None and topic_id is not None and known != topic_id:
-            return 0
-        return self.positions.get(place, 0)
+            return None
+        return self.positions.get(place, self.gone.get(place))
+
+    def next(
+        self, positions: Positions, ids: Mapping[str, str], begins: Positions, *, first: bool
+    ) -> "StreamOffset | None":
+        """The end of the batch from here to ``positions``; ``None`` if it is here.
+
+        Args:
+            ids: of the topics that are there.
+            begins: where the batch begins.
+            first: it is the first batch of the query.
+        """
+        there = {topic for topic, _ in positions}
+        gone = {
+            place: offset
+            for place, offset in {**self.gone, **self.positions}.items()
+            if place not in positions and (place[0] not in there or self.ids.get(place[0]) == ids.get(place[0]))
+        }
+        ids = {**{topic: self.ids[topic] for topic, _ in gone if topic in self.ids}, **ids}
+        if first:
+            return StreamOffset(positions, ids, begins, gone)
+        if (positions, ids, gone) == (self.positions, self.ids, self.gone):
+            return None
+        moved = {place: at for place, at in begins.items() if at != self.position(place, ids.get(place[0]))}
+        return StreamOffset(positions, ids, moved or None, gone)
+
+
+BEGINNING = StreamOffset({}, begun=False)
+"""What is told as the start of a query without a checkpoint."""
 
 
 def limited(start: Mapping[TopicPartition, int], end: Mapping[TopicPartition, int], most: int) -> Positions:

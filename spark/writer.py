@@ -5,19 +5,16 @@
 Rules:
 - At least once: a task returns when all its records are acknowledged. One that fails may have written some; Spark runs
   it again, from its first row on.
-- A worker process serves many tasks, one after the other, and keeps its producer for the next, which flushes before it
-  ends and so leaves nothing in it. A process that was forked makes its own: two of them on one connection would read
-  each other's answers, and two under one producer id would refuse each other's records.
+- A worker process keeps its producer for the next task (`ottla.spark.kept`): each flushes before it ends, and so leaves
+  nothing in it.
 - A row is never an object of Python's: columns are sorted by Arrow, and sent as they lie.
 - Columns, types and what is refused are those of Spark's own connector.
 
 Source: KafkaWriter.scala, KafkaWriteTask.scala.
 """
 
-import os
 from array import array
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 import pyarrow as pa
@@ -31,6 +28,7 @@ from ottla.errors import ConfigurationError, EncodeError, UnknownTopicOrPartitio
 from ottla.sdk.drivers.blocking_producer import BlockingProducer
 from ottla.sdk.produce.columns import ColumnRecords
 from ottla.sdk.produce.partitioners import KEYED, Keyed
+from ottla.spark.kept import Kept
 from ottla.spark.write_options import ProducerConfig, WriteOptions
 
 MAX_BYTES = 4 * 2**20
@@ -41,8 +39,13 @@ STICKY = -1
 
 _KEYED_IN_C = {function: name for name, function in PARTITIONERS.items()}
 
-_producers: dict[tuple[int, ProducerConfig], BlockingProducer] = {}
-"""By process id, because a fork copies this dictionary."""
+
+def _connect(config: ProducerConfig) -> BlockingProducer:
+    return BlockingProducer(config.client.bootstrap, config.options, **config.client.arguments)
+
+
+# After an exception there are records in it that nobody flushes.
+producers = Kept(_connect)
 
 
 @dataclass
@@ -77,7 +80,7 @@ class RowWriter:
         batch, rows = next(batches, None), 0
         if batch is None:  # which needs no broker
             return Written(0)
-        with _producer(self.options.producer) as producer:
+        with producers.use(self.options.producer) as producer:
             partitioner = dict(self.options.producer.arguments).get("partitioner", "murmur2")
             rows_of = _Sender(producer, KEYED.get(partitioner), self.options.topic)
             while batch is not None:
@@ -97,19 +100,6 @@ class BatchWriter(RowWriter, DataSourceArrowWriter):
 
 class StreamWriter(RowWriter, DataSourceStreamArrowWriter):
     """``df.writeStream.format("ottla")``: each micro-batch is written as a batch query would."""
-
-
-@contextmanager
-def _producer(config: ProducerConfig) -> Iterator[BlockingProducer]:
-    """The producer of this process; one that failed is closed, so that the next task starts afresh."""
-    key = (os.getpid(), config)
-    if key not in _producers:
-        _producers[key] = BlockingProducer(config.client.bootstrap, config.options, **config.client.arguments)
-    try:
-        yield _producers[key]
-    except BaseException:  # whatever it is, also an end of the task: there are records that nobody flushes
-        _producers.pop(key).close()
-        raise
 
 
 def _parts(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:

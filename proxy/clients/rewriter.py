@@ -3,12 +3,16 @@
 Rules:
 - A batch has its place among the client's batches from the beginning: what comes behind one that is being opened in a
   thread waits.
+- A request may have batches for thousands of partitions, as may what has waited for a topic. What is more than a step
+  may do waits in one line, and so does what comes behind it.
 - A client is answered when every part of its batch is settled. Its offset is told where the batch stayed whole and in
   place, else it is -1, "unknown".
 - The work goes on when the client has gone: its retry, over whatever connection, finds it under way or done.
 """
 
 import logging
+from collections import deque
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from itertools import count
@@ -37,6 +41,7 @@ from ottla.proxy.clients.windows import Outcome, Window
 from ottla.proxy.contained import contained
 from ottla.proxy.journal.notes import NotedBatch
 from ottla.proxy.routing import Routes
+from ottla.proxy.threads import Threads
 from ottla.proxy.upstream.batches import Part, Result
 from ottla.proxy.upstream.delivery import Delivery
 from ottla.proxy.upstream.producer import Producer
@@ -59,14 +64,27 @@ class Rewriter:
         topics: Topics,
         admission: Admission,
         delivery: Delivery,
+        threads: Threads,
         opener: Opener,
         tallies: Tallies,
         buffered: Buffered,
         journal: "Journal | None",
     ) -> None:
-        self._topics, self._admission, self._delivery, self._opener = topics, admission, delivery, opener
+        self._topics, self._admission, self._delivery = topics, admission, delivery
+        self._threads, self._opener = threads, opener
         self._tallies, self._buffered, self._journal = tallies, buffered, journal
         self._numbers = count(1)
+        self._line: deque[Callable[[float], None]] = deque()
+        """Record sets that wait for their turn."""
+
+    @property
+    def deadline(self) -> float | None:
+        return 0.0 if self._line else None
+
+    def pump(self, now: float) -> None:
+        """Take on what waits for its turn."""
+        while self._line and not self._threads.step_is_full:
+            self._line.popleft()(now)
 
     def allocated(self, producer_id: int, now: float) -> KnownProducer[ClientBatch]:
         """Upstream gave a client this producer id, which nobody had before."""
@@ -95,19 +113,25 @@ class Rewriter:
                 self._tallies[offer.topic].refused += 1
             offer.refuse(error, now)
             return
-        if self._topics.is_described(offer.topic):
+        if self._topics.is_described(offer.topic) and not self._line and not self._threads.step_is_full:
             self._accept(offer, batch, now)
         else:
             self._park(offer, batch, now)
 
     def _park(self, offer: Offer, batch: RecordBatch, now: float) -> None:
-        """Have it wait until its topic is described."""
+        """Have it wait until its topic is described, and then for its turn."""
         found = self._admission.transaction(batch)
         self._buffered.count(offer.client, len(offer.data))
         if found is not None:
             found[1].parked += 1
 
+        def wait_for_turn(now: float) -> None:
+            self._line.append(go_on)
+
         def go_on(now: float) -> None:
+            if not self._topics.is_described(offer.topic):  # it has gone since
+                self._topics.when_described(offer.topic, wait_for_turn, give_up, now)
+                return
             self._buffered.count(offer.client, -len(offer.data))
             try:
                 self._accept(offer, batch, now)
@@ -127,7 +151,7 @@ class Rewriter:
                 found[1].parked -= 1
                 self._go_on_ending(found[0], now)
 
-        self._topics.when_described(offer.topic, go_on, give_up, now)
+        self._topics.when_described(offer.topic, wait_for_turn, give_up, now)
 
     def _accept(self, offer: Offer, batch: RecordBatch, now: float) -> None:
         try:

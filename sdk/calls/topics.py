@@ -205,7 +205,9 @@ def topic_ids(core: ClientCore, names: Sequence[str] | None, now: float) -> Outc
             answer = yield from task.ask_cluster(names)
             known = [each for each in answer.topics if each.error_code != UnknownTopicOrPartition.code]
             failed = [broker_error(each.error_code, each.name or "") for each in known if each.error_code]
-            if names is None or not failed:
+            if names is None:  # others' topics are none of the caller's trouble, but those that may be its own
+                failed = [error for error in failed if error.retriable]
+            if not failed:
                 break
             yield from task.pause(failed[0])
         return {

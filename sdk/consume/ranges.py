@@ -95,11 +95,12 @@ class RangeReader:
         self._to_tell: deque[Lost] = deque()
         self._topics: dict[str, Outcome[Topic]] = {}
         """Look-ups of topics that are under way."""
-        self._asked_anew: set[str] = set()
-        """Topics that turned out to be others, and were asked about once more."""
+        self._asked_again: set[str] = set()
+        """Topics that turned out to be others, and were looked up once more."""
         self._ends: dict[TopicPartition, tuple[int, Outcome[dict[TopicPartition, int]]]] = {}
         """Look-ups of the ends of logs, each with the high watermark that made it necessary."""
-        self._waiting_since: float | None = None
+        self._waiting: tuple[float, int] | None = None
+        """Since when nothing came, and the sum of all positions then: a reader may go on over what it does not see."""
         for each in ranges:
             if each.start < each.end:
                 self._ranges.setdefault(each.place, deque()).append(each)
@@ -115,7 +116,7 @@ class RangeReader:
         """What has come, or is lost; ``None``: `wait`.
 
         Raises:
-            TimeoutExpired: nothing came for `api_timeout`.
+            TimeoutExpired: reading did not go on for `api_timeout`.
             OttlaError: reading goes no further, for another reason than loss.
         """
         self._learn()
@@ -132,7 +133,7 @@ class RangeReader:
             if not (self._to_tell or self.done):
                 self._wait_no_longer_than_allowed()
             return self._to_tell.popleft() if self._to_tell else None
-        self._waiting_since = None
+        self._waiting = None
         place = fetched.topic, fetched.partition
         taken = self._ranges[place][0]
         if fetched.next_offset >= taken.end:
@@ -215,8 +216,8 @@ class RangeReader:
         for place in self._places_of(topic.name):
             wanted = self._ranges[place][0]
             if NO_UUID not in (wanted.topic_id, topic.topic_id) and wanted.topic_id != topic.topic_id:
-                if topic.name not in self._asked_anew:  # what is known may be older than the range
-                    self._asked_anew.add(topic.name)
+                if topic.name not in self._asked_again:  # what is known may be older than the range
+                    self._asked_again.add(topic.name)
                     self._look_up(topic.name, fresh=True)
                     return
                 self._lose(place, DataLoss(f"topic {topic.name} was deleted and recreated"))
@@ -259,9 +260,10 @@ class RangeReader:
 
     def _wait_no_longer_than_allowed(self) -> None:
         now, timeout = self._core.now, self._core.options.api_timeout
-        if self._waiting_since is None:
-            self._waiting_since = now
-        if now - self._waiting_since <= timeout:
+        reached = sum(self._fetcher.position(place) or 0 for place in self._fetcher.assignment)
+        if self._waiting is None or self._waiting[1] != reached:
+            self._waiting = now, reached
+        if now - self._waiting[0] <= timeout:
             return
         places = [(place, self._fetcher.position(place)) for place in islice(self._fetcher.assignment, 3)]
         where = ", ".join(f"{t}-{p} at offset {at}, wanted up to {self._ranges[t, p][0].end}" for (t, p), at in places)

@@ -3,15 +3,11 @@
 Private for now: Spark's writer uses it. As with `BlockingClient`, nothing happens between calls.
 
 Theory of operation: records are accepted until the buffer is full, and `breathe` lets sockets take and give what they
-can in between. Where the caller itself waits for something else, such as its next records, answers lie unread, and so
-no deadline may pass meanwhile: `paused` stops the clock that all deadlines go by. Without that, a caller that is kept
-waiting for two minutes would be told that its records were not acknowledged, by a client that has not looked.
+can in between.
 """
 
 import random
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 from ottla.sdk.drivers.blocking import BlockingClient
@@ -40,29 +36,14 @@ class BlockingProducer(BlockingClient):
 
     def __init__(self, bootstrap: str, producer: ProducerOptions, **options: Any) -> None:
         super().__init__(bootstrap, **options)
-        self._away = 0.0
-        """Seconds that were spent in `paused`."""
-        self.now = self._time
         try:
             self._producer = self.do(lambda: ProducerCore(self.core, producer, random.Random()))
         except BaseException:  # an interrupt included
             self.close()
             raise
 
-    def _time(self) -> float:
-        return time.monotonic() - self._away
-
     def __enter__(self) -> "BlockingProducer":
         return self
-
-    @contextmanager
-    def paused(self) -> Iterator[None]:
-        """While the caller waits for something else, no deadline passes."""
-        began = time.monotonic()
-        try:
-            yield
-        finally:
-            self._away += time.monotonic() - began
 
     def partition_count(self, topic: str, *, fresh: bool = False) -> int:
         """How many partitions a topic has; brokers that create topics by themselves are asked to.

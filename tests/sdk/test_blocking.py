@@ -11,6 +11,7 @@ from uuid import UUID
 
 import pytest
 import trio
+from confluent_kafka import Producer
 
 import ottla
 from ottla.codec.apis.list_offsets import EARLIEST, LATEST
@@ -24,6 +25,7 @@ from ottla.errors import (
 )
 from ottla.sdk import mdns
 from ottla.sdk.consume.ranges import Lost, OffsetRange
+from ottla.sdk.consume.record_sets import READ_COMMITTED
 from ottla.sdk.drivers.blocking import BlockingClient
 from ottla.sdk.drivers.selecting import SelectorLink
 from ottla.sdk.events import Event, Send, Written
@@ -134,6 +136,38 @@ def test_a_topic_that_is_deleted_meanwhile_is_named(ottla_broker: Broker) -> Non
         with pytest.raises(UnknownTopicOrPartition, match="'t'"):
             list(client.fetch([OffsetRange("t", 0, 0, 10)]))
         assert time.monotonic() - began < 3
+
+
+def test_no_deadline_passes_while_the_caller_is_busy_with_what_was_read(ottla_broker: Broker) -> None:
+    fill(ottla_broker, 1000)
+    with BlockingClient(ottla_broker.bootstrap) as client:
+        fetched = client.fetch([OffsetRange("t", 0, 0, 1000)])
+        next(fetched)
+        began = client.now()
+        time.sleep(0.5)
+        next(fetched)
+        assert client.now() < began + 0.4
+        fetched.close()
+
+
+def test_going_on_over_aborted_records_is_no_standstill(ottla_broker: Broker) -> None:
+    ottla_broker.create_topic("t", partitions=1)
+    producer = Producer(
+        {"bootstrap.servers": ottla_broker.bootstrap, "transactional.id": "t", "batch.num.messages": 1, "linger.ms": 0}
+    )
+    producer.init_transactions()
+    producer.begin_transaction()
+    for _ in range(1500):
+        producer.produce("t", b"aborted")
+    producer.flush(60)
+    producer.abort_transaction()
+    began, timeout = time.monotonic(), 0.25
+    with BlockingClient(
+        ottla_broker.bootstrap, api_timeout=timeout, partition_max_bytes=200, fetch_max_bytes=200
+    ) as it:
+        end = it.offsets({("t", 0): LATEST})["t", 0]
+        assert list(it.fetch([OffsetRange("t", 0, 0, end)], isolation=READ_COMMITTED)) == []
+    assert time.monotonic() > began + timeout, "there are too few records"
 
 
 def test_nobody_there_is_an_error_in_time() -> None:

@@ -48,8 +48,7 @@ def topic(request: pytest.FixtureRequest) -> str:
 def no_client_left() -> Iterator[None]:
     """Close the clients that queries of this process left for the next."""
     yield
-    while spark_reader._clients:
-        spark_reader._clients.popitem()[1].close()
+    spark_reader.clients.close()
 
 
 def produce(bootstrap: str, messages: Iterable[Message], **config: str) -> None:
@@ -222,13 +221,13 @@ def test_a_query_that_has_enough_leaves_a_client_that_reads_on(
 
     reader = batch(bootstrap, subscribe=topic)
     [task] = reader.partitions()
-    [client] = spark_reader._clients.values()
+    [client] = spark_reader.clients
     for _ in range(3):
         rows = reader.read(task)
         assert next(rows).num_rows > 0
         rows.close()  # type: ignore[attr-defined]  # Spark wants an Iterator; it is a generator
     assert offsets(reader, [task]) == [(0, n) for n in range(30_000)]
-    assert list(spark_reader._clients.values()) == [client]
+    assert list(spark_reader.clients) == [client]
 
 
 def test_the_client_of_a_worker_outlives_its_broker(ottla_broker: Broker, topic: str) -> None:
@@ -251,7 +250,7 @@ def test_a_worker_that_was_forked_gets_a_client_of_its_own(
     tasks = reader.partitions()
     monkeypatch.setattr("os.getpid", lambda: 1)
     assert len(offsets(reader, tasks)) == 10
-    assert len(set(map(id, spark_reader._clients.values()))) == 2
+    assert len(set(map(id, spark_reader.clients))) == 2
 
 
 def test_brokers_are_found_by_zeroconf_on_the_driver_alone(bootstrap: str, topic: str) -> None:
@@ -275,7 +274,7 @@ def test_what_was_deleted_is_an_error_or_passed_over(spark: "SparkSession", kafk
         deleted.result(30)
 
     # Planned before, read after.
-    with pytest.raises(DataLoss, match=f"offsets 0 to 100 of {topic}-0 .*failOnDataLoss=false"):
+    with pytest.raises(DataLoss, match=f"offsets 0 to 99 of {topic}-0 .*failOnDataLoss=false"):
         offsets(strict, tasks)
     assert offsets(lenient, tasks) == [(0, n) for n in range(40, 100)]
 
@@ -300,11 +299,11 @@ def test_a_topic_that_was_deleted_or_recreated_is_lost_at_once(
     create_topic(bootstrap, topic)
     produce(bootstrap, numbered(topic, 0, left))
     began = time.monotonic()
-    with pytest.raises(DataLoss, match=f"offsets 0 to 100 of {topic}-0 .* topic {topic} was deleted and recreated;"):
+    with pytest.raises(DataLoss, match=f"offsets 0 to 99 of {topic}-0 .* topic {topic} was deleted and recreated;"):
         offsets(strict, tasks)
     assert offsets(lenient, tasks) == []
     assert time.monotonic() - began < 3
-    assert f"offsets 0 to 100 of {topic}-0 are gone, and are skipped: topic {topic} was deleted" in caplog.text
+    assert f"offsets 0 to 99 of {topic}-0 are gone, and are skipped: topic {topic} was deleted" in caplog.text
 
 
 def test_a_log_that_has_become_shorter_is_lost_at_once(ottla_broker: Broker, topic: str) -> None:
@@ -318,7 +317,7 @@ def test_a_log_that_has_become_shorter_is_lost_at_once(ottla_broker: Broker, top
     [whole] = task.ranges
     longer = replace(task, ranges=(replace(whole, end=100, topic_id=NO_UUID),))
     began = time.monotonic()
-    with pytest.raises(DataLoss, match=f"offsets 10 to 100 of {topic}-0 .*the log of {topic}-0 ends at offset 10"):
+    with pytest.raises(DataLoss, match=f"offsets 10 to 99 of {topic}-0 .*the log of {topic}-0 ends at offset 10"):
         offsets(strict, [longer])
     assert offsets(lenient, [longer]) == [(0, n) for n in range(10)]
     assert time.monotonic() - began < 5

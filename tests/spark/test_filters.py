@@ -128,9 +128,7 @@ def test_no_record_is_lost_to_a_bound_of_time_though_times_do_not_only_rise(boot
         fetched[since] = len(offsets)
     assert fetched[1_700_000_000_200] == 0
     assert fetched[1_700_000_000_040] <= len(TIMES) - 39
-    for _, client in list(spark_reader._clients.items()):
-        client.close()
-    spark_reader._clients.clear()
+    spark_reader.clients.close()
 
 
 @pytest.fixture

@@ -41,11 +41,11 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 
 def test_lag_and_rate_are_told_by_partition(clock: list[float]) -> None:
     query = Progress("q")
-    query.told({("t", 0): 10}, {("t", 0): 15, ("t", 1): 3}, 1000.0)
+    query.reached({("t", 0): 10}, {("t", 0): 15, ("t", 1): 3}, 1000.0)
     assert values(query.metrics())["records-lag", "t-0"] == 5
     assert values(query.metrics())["records-lag", "t-1"] == 3
     clock[0] += 10
-    query.told({("t", 0): 15, ("t", 1): 2}, {("t", 0): 15, ("t", 1): 3}, clock[0])
+    query.reached({("t", 0): 15, ("t", 1): 2}, {("t", 0): 15, ("t", 1): 3}, clock[0])
     told = values(query.metrics())
     assert told["records-lag", "t-0"] == 0
     assert told["records-consumed-total", "t-0"] == 5
@@ -58,8 +58,8 @@ def test_a_partition_that_is_gone_is_told_no_more_and_one_that_began_again_takes
     clock: list[float],
 ) -> None:
     query = Progress("q")
-    query.told({("t", 0): 10, ("t", 1): 7}, {("t", 0): 15, ("t", 1): 9}, clock[0])
-    query.told({("t", 0): 0}, {("t", 0): 4}, clock[0])
+    query.reached({("t", 0): 10, ("t", 1): 7}, {("t", 0): 15, ("t", 1): 9}, clock[0])
+    query.reached({("t", 0): 0}, {("t", 0): 4}, clock[0])
     told = values(query.metrics())
     assert {place for _, place in told} == {"t-0"}
     assert (told["records-lag", "t-0"], told["records-consumed-total", "t-0"]) == (4, 0)
@@ -69,11 +69,11 @@ def test_the_log_names_those_that_are_furthest_behind(caplog: pytest.LogCaptureF
     query = Progress("q")
     starts, ends = {("t", n): 0 for n in range(12)}, {("t", n): 10 + n for n in range(12)}
     with caplog.at_level(logging.INFO, "ottla.spark"):
-        query.told(starts, ends, 0.0)
-        query.told(starts, ends, 1.0)
+        query.reached(starts, ends, 0.0)
+        query.reached(starts, ends, 1.0)
         assert not caplog.messages
-        query.told(ends | {("t", 3): 10}, ends, progress.REPORT_SECONDS)
-        query.told(starts, ends, progress.REPORT_SECONDS + 1)
+        query.reached(ends | {("t", 3): 10}, ends, progress.REPORT_SECONDS)
+        query.reached(starts, ends, progress.REPORT_SECONDS + 1)
     [line] = caplog.messages
     assert line.startswith("3 records behind, ")
     assert line.endswith("records/s; behind: t-3 3")
@@ -87,7 +87,7 @@ def test_metrics_are_served_when_the_port_is_free(caplog: pytest.LogCaptureFixtu
         taken.listen()
         port = taken.getsockname()[1]
         query = Progress("q")
-        query.told({("t", 0): 1}, {("t", 0): 3}, 0.0)
+        query.reached({("t", 0): 1}, {("t", 0): 3}, 0.0)
         served = Served((HERE, port), query)
         served.start(0.0)
         served.start(1.0)

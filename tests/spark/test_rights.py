@@ -100,8 +100,7 @@ def guarded(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
     LIBRDKAFKA.produce(kafka.bootstrap, [Message("source", b"%d" % n, b"%d" % n) for n in range(100)])
     yield Guarded(kafka)
     kafka.stop()
-    while spark_reader._clients:
-        spark_reader._clients.popitem()[1].close()
+    spark_reader.clients.close()
 
 
 def read(spark: "SparkSession", guarded: Guarded, **source: str) -> int:

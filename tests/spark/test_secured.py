@@ -41,8 +41,7 @@ def kafka(tmp_path_factory: pytest.TempPathFactory, ca: trustme.CA) -> Iterator[
         yield running
     finally:
         running.stop()
-        while spark_reader._clients:
-            spark_reader._clients.popitem()[1].close()
+        spark_reader.clients.close()
 
 
 def test_a_query_uses_kafkas_names_for_tls_and_sasl_and_shows_no_password(

@@ -13,6 +13,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows, Read
 from ottla.errors import ConfigurationError, DataLoss
 from ottla.spark import stream
 from ottla.spark.options import StreamOptions
+from ottla.spark.reader import Task, clients
 from ottla.spark.stream import StreamReader
 from ottla.testing import Broker
 from tests.interop.peers import create_topic
@@ -140,7 +141,7 @@ def test_topics_that_come_are_read_and_those_that_go_are_loss(query: Query, ottl
 
 
 @pytest.mark.slow
-def test_a_topic_that_is_created_again_is_loss_or_read_anew(query: Query, ottla_broker: Broker) -> None:
+def test_a_topic_that_is_created_again_is_loss_or_read_from_its_beginning(query: Query, ottla_broker: Broker) -> None:
     write(ottla_broker, "a", "b", "c")
     query.run()
     delete(ottla_broker, "t")
@@ -153,7 +154,7 @@ def test_a_topic_that_is_created_again_is_loss_or_read_anew(query: Query, ottla_
 
 
 @pytest.mark.slow
-def test_a_checkpoint_of_the_jvm_connector_is_gone_on_with(query: Query, ottla_broker: Broker) -> None:
+def test_a_checkpoint_of_the_jvm_connector_is_continued(query: Query, ottla_broker: Broker) -> None:
     write(ottla_broker, *"abcd")
     query.run()
     for file in (query.folder / "offsets").iterdir():
@@ -205,20 +206,143 @@ Asked = Callable[..., StreamReader]
 EVERYTHING = ReadAllAvailable()
 
 
-def test_where_a_query_begins_is_asked_for_twice_and_answered_once(asked: Asked, ottla_broker: Broker) -> None:
+def begun(reader: StreamReader) -> dict[str, Any]:
+    """The end of the first batch."""
+    return reader.latestOffset(reader.initialOffset(), EVERYTHING)
+
+
+def read(reader: StreamReader, start: dict[str, Any], end: dict[str, Any]) -> list[tuple[str, int, int, int]]:
+    """What a batch reads."""
+    tasks = [task for task in reader.partitions(start, end) if isinstance(task, Task)]
+    return sorted((each.topic, each.partition, each.start, each.end) for task in tasks for each in task.ranges)
+
+
+def test_where_a_query_begins_stands_in_its_first_end(asked: Asked, ottla_broker: Broker) -> None:
+    write(ottla_broker, "a", "b")
+    end = begun(asked())
+    write(ottla_broker, "c", "d")
+    other = asked()
+    assert read(other, other.initialOffset(), end) == []
+    assert read(other, end, other.latestOffset(end, EVERYTHING)) == [("t", 0, 2, 4)]
+
+
+def test_a_first_batch_is_planned_again_though_the_options_do_not_fit_any_more(
+    asked: Asked, ottla_broker: Broker
+) -> None:
+    write(ottla_broker, "a", "b")
+    options = {"startingOffsets": json.dumps({"t": {"0": 1, "1": 0}})}
+    end = begun(asked(**options))
+    grow(ottla_broker, "t", 3)
+    again = asked(**options)
+    assert read(again, again.initialOffset(), end) == [("t", 0, 1, 2)]
+    with pytest.raises(ConfigurationError, match="startingOffsets must name every partition, and misses t-2"):
+        begun(again)
+
+
+def test_records_written_while_available_now_begins_are_no_loss(asked: Asked, ottla_broker: Broker) -> None:
     reader = asked()
-    first = reader.initialOffset()
+    reader.prepareForTriggerAvailableNow()
     write(ottla_broker, "a")
-    assert reader.initialOffset() == first
+    end = begun(reader)
+    assert read(reader, reader.initialOffset(), end) == []
+    assert end["t"]["0"] == 1
 
 
-def test_without_new_records_the_offset_is_the_same_text(asked: Asked, ottla_broker: Broker) -> None:
+def test_a_pattern_may_match_nothing_yet(asked: Asked, ottla_broker: Broker) -> None:
+    reader = StreamReader(
+        StreamOptions.parse({"kafka.bootstrap.servers": ottla_broker.bootstrap, "subscribePattern": "new-.*"})
+    )
+    end = begun(reader)
+    ottla_broker.create_topic("new-1", partitions=1)
+    write(ottla_broker, "a", topic="new-1")
+    assert read(reader, end, reader.latestOffset(end, EVERYTHING)) == [("new-1", 0, 0, 1)]
+
+
+def test_without_new_records_the_offset_is_the_same_text(
+    asked: Asked, ottla_broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
     write(ottla_broker, "a")
     reader = asked(startingOffsets="earliest")
-    start = reader.initialOffset()
-    end = reader.latestOffset(start, EVERYTHING)
-    assert end != start
+    end = begun(reader)
+    assert end != reader.initialOffset()
     assert json.dumps(reader.latestOffset(end, EVERYTHING)) == json.dumps(end)
+    monkeypatch.setattr(reader, "_begins", None)
+    assert json.dumps(reader.latestOffset(end, EVERYTHING)) == json.dumps(end), "and nothing is computed again"
+
+
+def test_a_topic_created_again_before_the_first_records_is_read_from_its_beginning(
+    asked: Asked, ottla_broker: Broker
+) -> None:
+    write(ottla_broker, *"abcde")
+    reader = asked(failOnDataLoss="false")
+    end = begun(reader)
+    delete(ottla_broker, "t")
+    create_topic(ottla_broker.bootstrap, "t", 2)
+    write(ottla_broker, "A", "B")
+    following = reader.latestOffset(end, EVERYTHING)
+    assert read(reader, end, following) == [("t", 0, 0, 2)]
+    write(ottla_broker, "C")
+    assert read(reader, following, reader.latestOffset(following, EVERYTHING)) == [("t", 0, 2, 3)]
+
+
+def test_a_topic_that_brokers_hide_for_a_while_is_read_on(
+    asked: Asked, ottla_broker: Broker, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    write(ottla_broker, "a", "b")
+    reader = asked(startingOffsets="earliest", failOnDataLoss="false")
+    end = begun(reader)
+    with monkeypatch.context() as patch:
+        patch.setattr(stream, "topics_of", lambda *_, **__: {})
+        hidden = reader.latestOffset(end, EVERYTHING)
+        assert read(reader, end, hidden) == []
+        assert reader.latestOffset(hidden, EVERYTHING) == hidden
+    assert caplog.text.count("t-0 is gone") == 1
+    write(ottla_broker, "c")
+    assert read(reader, hidden, reader.latestOffset(hidden, EVERYTHING)) == [("t", 0, 2, 3)]
+
+
+def test_a_new_topic_is_read_from_where_its_log_begins(ottla_broker: Broker, asked: Asked) -> None:
+    reader = StreamReader(
+        StreamOptions.parse(
+            {
+                "kafka.bootstrap.servers": ottla_broker.bootstrap,
+                "subscribePattern": "t.*",
+                "maxOffsetsPerTrigger": "2",
+            }
+        )
+    )
+    limit, end = reader.getDefaultReadLimit(), begun(reader)
+    ottla_broker.create_topic("trimmed", partitions=1)
+    write(ottla_broker, *map(str, range(50)), topic="trimmed")
+    trim(ottla_broker, "trimmed", 45)
+    following = reader.latestOffset(end, limit)
+    assert read(reader, end, following) == [("trimmed", 0, 45, 47)]
+    assert read(reader, following, reader.latestOffset(following, limit)) == [("trimmed", 0, 47, 49)]
+
+
+def test_a_start_behind_the_end_is_loss_and_was_not_read(asked: Asked) -> None:
+    reader = asked(startingOffsets=json.dumps({"t": {"0": 7, "1": 0}}))
+    with pytest.raises(DataLoss, match="t-0 is to be read from 7, and ends at 0: failOnDataLoss=false"):
+        begun(reader)
+
+
+def test_a_group_that_takes_no_offsets_is_warned_of_once(
+    asked: Asked, ottla_broker: Broker, caplog: pytest.LogCaptureFixture
+) -> None:
+    from confluent_kafka import Consumer
+
+    member = Consumer({"bootstrap.servers": ottla_broker.bootstrap, "group.id": "app"})
+    member.subscribe(["t"])
+    while not member.assignment():
+        member.poll(0.1)
+    reader = asked(groupIdPrefix="app")
+    end = begun(reader)
+    connected = list(clients)
+    for _ in range(3):
+        reader.commit(end)
+    assert caplog.text.count("offsets of group 'app' were not committed, and the query goes on") == 1
+    assert set(connected) < set(clients), "a client stays"
+    member.close()
 
 
 def test_a_limit_of_an_option_does_not_hold_where_spark_wants_everything(asked: Asked, ottla_broker: Broker) -> None:
@@ -249,7 +373,8 @@ def test_a_batch_waits_for_its_least_size_but_not_for_ever(
 
 def test_a_log_that_ends_before_what_was_read_is_loss(asked: Asked) -> None:
     reader = asked(startingOffsets="earliest")
-    before = reader.initialOffset() | {"t": {"0": 7, "1": 0}}
+    before = begun(reader) | {"t": {"0": 7, "1": 0}}
+    del before["$"]["start"]
     with pytest.raises(DataLoss, match="t-0 was read up to 7, and ends at 0: failOnDataLoss=false"):
         reader.latestOffset(before, EVERYTHING)
     reader = asked(startingOffsets="earliest", failOnDataLoss="false")
@@ -291,6 +416,16 @@ def grow(broker: Broker, topic: str, total: int) -> None:
 
     admin = AdminClient({"bootstrap.servers": broker.bootstrap})
     admin.create_partitions([NewPartitions(topic, total)])[topic].result(20)
+
+
+def trim(broker: Broker, topic: str, offset: int) -> None:
+    """Delete what lies before an offset."""
+    from confluent_kafka import TopicPartition
+    from confluent_kafka.admin import AdminClient
+
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap})
+    [deleted] = admin.delete_records([TopicPartition(topic, 0, offset)]).values()
+    deleted.result(20)
 
 
 def delete(broker: Broker, topic: str) -> None:

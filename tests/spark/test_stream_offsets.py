@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from ottla.errors import ConfigurationError
 from ottla.sdk.consume.ranges import OffsetRange
-from ottla.spark.stream_offsets import Positions, StreamOffset, limited
+from ottla.spark.stream_offsets import BEGINNING, Positions, StreamOffset, limited
 
 ONE, OTHER = str(UUID(int=1)), str(UUID(int=2))
 PLACES = st.tuples(st.sampled_from(["a", "b"]), st.integers(0, 11))
@@ -49,19 +49,36 @@ def test_a_batch_reads_from_one_end_to_the_other() -> None:
 
 
 def test_the_first_batch_begins_where_its_end_says_not_where_latest_is_by_now() -> None:
-    end = StreamOffset({("t", 0): 9}, start={("t", 0): 5})
-    again = StreamOffset({("t", 0): 12}, start={("t", 0): 12})
-    assert ranges(again, end) == [("t", 0, 5, 9)]
+    end = StreamOffset({("t", 0): 9}, begins={("t", 0): 5})
+    assert ranges(BEGINNING, end) == [("t", 0, 5, 9)]
+    assert ranges(end, end) == []
 
 
 def test_a_first_batch_of_which_only_the_jvm_connector_knows_the_start_is_refused() -> None:
-    begin = StreamOffset({("t", 0): 12}, start={("t", 0): 12})
     with pytest.raises(ConfigurationError, match=r"finish it with format\('kafka'\)"):
-        begin.until(StreamOffset.parse({"t": {"0": 9}}))
+        BEGINNING.until(StreamOffset.parse({"t": {"0": 9}}))
 
 
 def test_a_new_partition_is_read_from_its_beginning() -> None:
     assert ranges(StreamOffset({("t", 0): 5}), StreamOffset({("t", 0): 5, ("t", 1): 3})) == [("t", 1, 0, 3)]
+
+
+def test_a_batch_begins_where_its_end_says_in_partitions_that_are_new() -> None:
+    start, end = StreamOffset({("t", 0): 5}), StreamOffset({("t", 0): 7, ("t", 1): 30}, begins={("t", 1): 20})
+    assert ranges(start, end) == [("t", 0, 5, 7), ("t", 1, 20, 30)]
+
+
+def test_a_partition_that_comes_back_is_read_on_unless_its_topic_is_another() -> None:
+    start = StreamOffset({("t", 0): 5, ("u", 0): 1}, {"t": ONE})
+    without = start.next({("u", 0): 1}, {}, {("u", 0): 1}, first=False)
+    assert without is not None
+    assert without.gone == {("t", 0): 5}
+    assert StreamOffset.parse(json.loads(json.dumps(without.json()))) == without
+    assert without.position(("t", 0), ONE) == 5
+    assert without.position(("t", 0), OTHER) is None
+    other = without.next({("t", 0): 3, ("u", 0): 1}, {"t": OTHER}, {("t", 0): 0, ("u", 0): 1}, first=False)
+    assert other is not None
+    assert (other.gone, other.begins) == ({}, {("t", 0): 0})
 
 
 def test_a_topic_that_was_created_again_is_read_from_its_beginning() -> None:

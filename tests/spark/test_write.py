@@ -47,8 +47,7 @@ SCHEMA = StructType(
 def no_producer_left() -> Iterator[None]:
     """Close the producers that tasks of this process left for the next."""
     yield
-    while writer._producers:
-        writer._producers.popitem()[1].close()
+    writer.producers.close()
 
 
 def task(bootstrap: str, **options: str) -> BatchWriter:
@@ -178,7 +177,7 @@ def test_a_row_without_a_topic_is_an_error(ottla_broker: Broker) -> None:
     ottla_broker.create_topic("a")
     with pytest.raises(EncodeError, match="2 of 3 rows have no topic: filter them, or name one in option topic"):
         task(ottla_broker.bootstrap, topic="").write(iter([numbered(3, topic=["a", None, None])]))
-    assert not writer._producers
+    assert not list(writer.producers)
 
 
 def test_the_column_partition_decides_where_it_is_not_null(ottla_broker: Broker) -> None:
@@ -247,7 +246,7 @@ def test_the_buffer_bounds_what_is_accepted_ahead(ottla_broker: Broker) -> None:
         nonlocal lowest
         for _ in range(20):
             yield rows(value=[b"x" * 100] * 2000)
-            [producer] = writer._producers.values()
+            [producer] = writer.producers
             lowest = min(lowest, producer._producer.appends.free)
 
     assert write.write(batches()) == Written(40_000)
@@ -259,9 +258,9 @@ def test_tasks_of_one_process_share_a_producer_and_other_options_have_their_own(
     ottla_broker.create_topic("t", 3)
     for _ in range(3):
         task(ottla_broker.bootstrap).write(iter([numbered(100)]))
-    [first] = writer._producers.values()
+    [first] = writer.producers
     task(ottla_broker.bootstrap, topic="t", partitioner="crc32").write(iter([numbered(100)]))
-    assert len(writer._producers) == 2
+    assert len(list(writer.producers)) == 2
     assert first._producer.pending == 0
     assert first._producer.appends.free == 32 * 2**20
 
@@ -284,7 +283,7 @@ def test_a_task_that_fails_is_written_again_and_nothing_is_lost(ottla_broker: Br
 
     with pytest.raises(RuntimeError, match="the source is gone"):
         task(ottla_broker.bootstrap).write(broken())
-    assert not writer._producers  # nobody would flush what it holds
+    assert not list(writer.producers)  # nobody would flush what it holds
     task(ottla_broker.bootstrap).write(iter([numbered(1000), numbered(1000)]))
     counts = Counter(each.value for each in stored(ottla_broker))
     assert set(counts) == {b"%d" % n for n in range(1000)}
@@ -322,7 +321,7 @@ def test_a_broker_that_stays_away_fails_the_task_in_time(ottla_broker: Broker) -
     with pytest.raises(DeliveryFailed, match=r"10 record\(s\) were not delivered .*DeliveryTimeout: .*0\.5 s"):
         write.write(batches())
     assert time.monotonic() - began < 10
-    assert not writer._producers
+    assert not list(writer.producers)
 
 
 def test_no_deadline_passes_while_the_rows_are_waited_for(ottla_broker: Broker) -> None:
