@@ -10,8 +10,9 @@ PIP    := $(BIN)/python -m pip --disable-pip-version-check install --quiet
 .DEFAULT_GOAL := help
 .PHONY: help setup check test demo bench chaos extension clean lint types arrows quick clients programs proofs pure other fuzz sim kills reference faces
 
-# What stands on the codec: these tests run again with the codec in Python, and on other Pythons.
-ON_CODEC := $(addprefix tests/,codec sim sdk brokerlite proxy cli discovery)
+# These tests run again with the codec in Python, and on other Pythons: the codec's, and those of what stands on it and
+# differs most with the interpreter.
+AGAIN := $(addprefix tests/,codec sim sdk/test_client.py sdk/test_interrupts.py sdk/test_sync.py)
 # Slow tests run in three lanes at once: those that compute, those of clients and the proxy with their peers, and those
 # of whole programs and installations, which are all the others. Two lanes wait most of the time, so two cores do.
 COMPUTING := $(addprefix tests/,codec sim fuzz)
@@ -25,7 +26,7 @@ setup: $(VENV)/.dev ## make .venv with everything that developing ottla needs
 check: extension ## the quick gates, for every edit (under three minutes)
 	@$(BIN)/python tests/gates.py lint types arrows quick
 
-test: extension ## every gate and every test, with real peers, both engines, every Python here (under thirty minutes)
+test: extension ## every gate and every test, with real peers, both engines, every Python here (under forty minutes)
 	@$(BIN)/python tests/gates.py lint types arrows quick \
 	    -- clients python3.11 python3.12 python3.13 -- programs pure -- proofs fuzz
 
@@ -90,12 +91,12 @@ proofs:
 	PYTHONMALLOC=pymalloc $(BIN)/python -X dev -m pytest -m slow $(COMPUTING)
 
 pure:
-	OTTLA_ENGINE=python $(BIN)/python -X dev -m pytest -m "not slow" $(ON_CODEC)
+	OTTLA_ENGINE=python $(BIN)/python -X dev -m pytest -m "not slow" $(AGAIN)
 
 # Called by tests/gates.py with PYTHON and VENV of another version.
 other: $(VENV)/.test
 	@$(BIN)/python tests/packaging/extension.py
-	$(BIN)/python -X dev -m pytest -m "not slow" $(ON_CODEC)
+	$(BIN)/python -X dev -m pytest -m "not slow" $(AGAIN)
 
 # Stamps: a second run costs nothing, an edited pyproject.toml installs again.
 

@@ -13,7 +13,7 @@ pytestmark = pytest.mark.slow
 @pytest.mark.parametrize("load", LOADS)
 def test_what_clients_were_told_lives_through_kills_of_the_broker(tmp_path: Path, load: str) -> None:
     with LOADS[load](tmp_path, seed=1) as storm:
-        storm.run(kills=10, seconds=30)
+        storm.run(kills=5, seconds=30)
         assert storm.kills, "in thirty seconds"
         storm.check()
         storm.broker.stop()

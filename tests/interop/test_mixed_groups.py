@@ -120,7 +120,7 @@ def in_turn(clients: tuple[MemberClient, ...]) -> str:
     return "-".join(map(str, clients))
 
 
-@pytest.mark.parametrize("first", [OURS, JAVA, OTHER, MEMBERS["aiokafka"], MEMBERS["kafkajs"]], ids=str)
+@pytest.mark.parametrize("first", [OURS, JAVA, OTHER], ids=str)
 def test_clients_of_six_kinds_share_a_topic_and_nothing_is_lost_when_they_come_leave_and_die(
     kafka: ApacheKafka, first: MemberClient
 ) -> None:
@@ -145,7 +145,7 @@ def test_clients_of_six_kinds_share_a_topic_and_nothing_is_lost_when_they_come_l
         assert all(member.records for member in group.members), "everybody had a share"
 
 
-@pytest.mark.parametrize("clients", [(OURS, JAVA, OTHER), (JAVA, OURS, OTHER), (OTHER, JAVA, OURS)], ids=in_turn)
+@pytest.mark.parametrize("clients", [(OURS, JAVA, OTHER), (JAVA, OTHER, OURS)], ids=in_turn)
 def test_cooperative_members_keep_what_they_read_while_others_come_leave_and_die(
     kafka: ApacheKafka, clients: tuple[MemberClient, ...]
 ) -> None:

@@ -1,6 +1,8 @@
 """Large batches, which are opened and built in threads: what waits for them, and what does not."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from itertools import count
+from typing import Any
 
 import pytest
 from crc32c import crc32c
@@ -11,6 +13,7 @@ from ottla.codec.compression import Compression
 from ottla.codec.records import CRC_AT, HEADER_SIZE
 from ottla.errors import InvalidRecord, OutOfOrderSequenceNumber
 from ottla.proxy import threads
+from ottla.proxy.clients.rewriter import Rewriter
 from ottla.proxy.upstream import delivery
 from tests.proxy.simulated import Pair, World, batch
 from tests.proxy.test_rewriting import KEYS, SIX, key_at, make_known, world_of
@@ -204,6 +207,49 @@ def test_a_step_builds_so_much_and_leaves_the_rest_to_the_next(world: World) -> 
     world.produce(1, {("flights", place): batch([(key_at((place + 1) % SIX), b"v" * 600)]) for place in range(SIX)})
     assert [len(each.topic_data[0].partition_data) for _, each in world.upstream.produced] == [2, 2, 2]
     assert len(world.upstream.values("flights")) == SIX
+
+
+def test_a_step_takes_on_so_many_batches_however_small_and_the_rest_in_their_order(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world.busy = False
+    assert world.produce(1, {FLIGHTS: batch([(key_at(3), b"first")])}).code == 0
+    monkeypatch.setattr(threads, "BATCHES", 2)
+    accepted: list[int] = []
+    monkeypatch.setattr(Rewriter, "_accept", counted(Rewriter._accept, accepted, world))
+    with monkeypatch.context() as patch:
+        patch.setattr(world, "settle", lambda: None)
+        replies = [
+            world.produce(1, {("flights", place): batch([(key_at(3), b"%d" % turn)]) for place in range(SIX)})
+            for turn in range(3)
+        ]
+    assert len(accepted) == 2, "what a step may do"
+    assert world.core.deadline == 0
+    assert not world.core.idle
+    world.settle(1)
+    assert {accepted.count(polls) for polls in accepted} == {2}
+    assert {each.error_code for reply in replies for each in reply.produced.values()} == {0}
+    assert at(world, key_at(3)) == [b"first", *(b"%d" % turn for turn in range(3) for _ in range(SIX))]
+    assert world.core.idle
+
+
+def counted(accept: Callable[..., None], accepted: list[int], world: World) -> Callable[..., None]:
+    """``accept``, and in ``accepted`` the number of the poll in which it was called."""
+    polls = count()
+    core: Any = world.core
+    poll, now = core.poll, [next(polls)]
+
+    def polled(at: float) -> Any:
+        now[0] = next(polls)
+        return poll(at)
+
+    core.poll = polled
+
+    def call(*args: Any) -> None:
+        accepted.append(now[0])
+        accept(*args)
+
+    return call
 
 
 # -- transactions
