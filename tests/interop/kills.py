@@ -195,7 +195,7 @@ class Streams(Storm):
         return f"{self.kills} kills; records: {dict(self._steps.steps)}"
 
 
-LOADS: dict[str, type[Storm]] = {"transactions": Transactions, "streams": Streams}
+LOADS: dict[str, Callable[..., Storm]] = {"transactions": Transactions, "streams": Streams}
 
 
 def _await_ends(clients: Iterable[Teller | Passer | Streamer]) -> None:
