@@ -187,7 +187,7 @@ class ProxyCore:
             except Exception:
                 log.exception("a bug in the proxy, please report it: %s", part.__qualname__)
                 self._not_before = now + _PAUSE_AFTER_BUG
-        self._hold()
+        self._hold(now)
         self.threads.begin_step()  # for all that is handled until the next poll
         actions = self.actions.copy()
         self.actions.clear()
@@ -256,11 +256,13 @@ class ProxyCore:
         for then in waiting:
             then()
 
-    def _hold(self) -> None:
+    def _hold(self, now: float) -> None:
         """Keep what is buffered within its bound: those are not read for whom more than a fair share is held."""
         buffered, full = self.buffered, self.config.max_buffered
         if not self._held and buffered.total <= full:
             return
+        if buffered.total > full:
+            self.delivery.give_back_unawaited(now)
         share = full // max(len(buffered.of), 1)
         if buffered.total > full:
             greedy = frozenset(each for each, size in buffered.of.items() if size >= share and each in self._sessions)

@@ -45,7 +45,7 @@ from ottla.proxy.threads import Threads
 from ottla.proxy.upstream.batches import Part, Result
 from ottla.proxy.upstream.delivery import Delivery
 from ottla.proxy.upstream.producer import Producer
-from ottla.proxy.upstream.streams import ABORTED, LAST_EPOCH, OVERTAKEN, WITHDRAWN
+from ottla.proxy.upstream.streams import ABORTED, LAST_EPOCH, OVERTAKEN, UNAWAITED, WITHDRAWN
 
 if TYPE_CHECKING:
     from ottla.proxy.journal.journal import Journal
@@ -420,7 +420,7 @@ class Rewriter:
     def _tell(self, batch: ClientBatch, outcome: Outcome, now: float) -> None:
         with contained("records are over"):
             self._buffered.count(batch.client, -batch.size)
-            if batch.failure is not None:
+            if batch.failure is not None and batch.failure is not UNAWAITED:
                 self._log_refusal(batch, batch.failure)
         waiting, batch.waiting = batch.waiting, []
         for answered in waiting:

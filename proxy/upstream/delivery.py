@@ -45,7 +45,7 @@ from ottla.proxy.upstream.control import Control
 from ottla.proxy.upstream.lent import Lent
 from ottla.proxy.upstream.link import Link, Links
 from ottla.proxy.upstream.producer import Connection, Producer
-from ottla.proxy.upstream.streams import Settled, Stream, first_parts
+from ottla.proxy.upstream.streams import UNAWAITED, Settled, Stream, first_parts
 
 if TYPE_CHECKING:
     from uuid import UUID
@@ -160,6 +160,17 @@ class Delivery:
             if stream := producer.streams.get((topic, partition)):
                 self._settle(producer, stream, stream.withdraw(), now)
                 self._go_on(producer, stream, now)
+
+    def give_back_unawaited(self, now: float) -> None:
+        """Give back what was not sent yet of clients without producer ids that have gone: nobody waits for it.
+
+        They come again, and bring it again; while upstream is away that would fill the buffer for all others.
+        """
+        for producer in self.lent.of_the_gone:
+            for stream in list(producer.streams.values()):
+                if stream.waiting:
+                    self._settle(producer, stream, stream.give_back_unsent(UNAWAITED), now)
+                    self._go_on(producer, stream, now)
 
     def stop(self, producer: Producer, now: float) -> None:
         """Send nothing more of a transaction that is being aborted; what is in flight still gets its answer."""

@@ -5,7 +5,7 @@ Rules:
 - One that has no id yet is not kept for others: ids are asked for only while somebody waits for one.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 
 from ottla.proxy.upstream.control import Control, Identity
@@ -40,6 +40,11 @@ class Lent:
         if producer := self._of.pop(client, None):
             self._free.append(producer)
             self.sweep()
+
+    @property
+    def of_the_gone(self) -> Sequence[Producer]:
+        """Those whose clients have gone."""
+        return tuple(self._free)
 
     def use_up(self, producer: Producer) -> None:
         """A producer has had every epoch: the client that has it gets another."""

@@ -83,6 +83,7 @@ SURELY_NOT_STORED = frozenset(
 TOO_LARGE = frozenset(each.code for each in (MessageTooLarge, RecordListTooLarge))
 WITHDRAWN = Result(OutOfOrderSequenceNumber.code, message="a batch before it failed")
 ABORTED = Result(TransactionAbortable.code, message="the transaction is aborted")
+UNAWAITED = Result(NotEnoughReplicas.code, message="the proxy's buffer is full, and the client has gone")
 OVERTAKEN = Result(InvalidProducerEpoch.code, message="the producer has gone on in another epoch")
 
 Settled = list[tuple[Part, Result]]
@@ -378,6 +379,11 @@ class Stream:
             return []
         parts, self.waiting = self.waiting, deque(part for part in self.waiting if not part.sender.refused)
         return [(part, WITHDRAWN) for part in parts if part.sender.refused]
+
+    def give_back_unsent(self, result: Result) -> Settled:
+        """Take back what waits, and was not sent yet."""
+        parts, self.waiting = self.waiting, deque(part for part in self.waiting if part.building)
+        return [(part, result) for part in parts if not part.building]
 
     def _give_up(self, batch: Batch, result: Result) -> Settled:
         """A batch comes to no other end than ``result``, nor do others that may be stored; the rest go in the next

@@ -497,6 +497,22 @@ def test_a_full_buffer_takes_no_records_of_new_connections_either() -> None:
     assert [reply.code for reply in replies[:4]] == [0] * 4
 
 
+def test_clients_that_come_again_and_again_do_not_fill_the_buffer_for_others() -> None:
+    world = world_of(nodes=2, max_buffered=30_000)
+    assert world.produce(1, {("flights", 2): batch([(key_at(2), b"x")])}).code == 0
+    near, far = (next(p for p in range(SIX) if world.upstream.leaders["flights", p] == node) for node in (0, 1))
+    world.kill(1)
+    for client in range(2, 60):
+        world.produce(client, {("flights", far): batch([(key_at(far), bytes(6000))])})
+        world.leave(client)
+    reply = world.produce(100, {("flights", near): batch([(key_at(near), b"decent")])})
+    assert reply.code == 0
+    assert world.core.buffered.total < 60_000
+    world.settle(200)
+    assert world.core.buffered.total == 0
+    assert world.core.idle
+
+
 def test_a_request_without_partitions_is_answered(world: World) -> None:
     assert world.produce(1, {}).produced == {}
     empty = ProduceRequest(acks=-1, timeout_ms=1, topic_data=(TopicProduceData(name="flights", partition_data=()),))
