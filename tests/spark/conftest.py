@@ -9,6 +9,7 @@ import ottla.spark
 from ottla.brokerlite.config import BrokerConfig, Sync
 from ottla.testing import Broker
 from tests.kafka import OLD, ApacheKafka, start
+from tests.spark.both_formats import Formats, running
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -19,6 +20,13 @@ def spark() -> "Iterator[SparkSession]":
     session = ottla.spark.session(app_name="ottla's tests")
     yield session
     session.stop()
+
+
+@pytest.fixture(scope="session")
+def formats(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Formats]:
+    """Another one, which has the JVM connector too."""
+    with running(tmp_path_factory.mktemp("formats") / "log") as formats:
+        yield formats
 
 
 @pytest.fixture(params=["brokerlite", "apache", "apache-3.9"], scope="session")
