@@ -8,7 +8,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -89,7 +89,7 @@ def stream(
     return {"values": values, "ends": ends, "error": error}
 
 
-FUNCTIONS = {"batch": batch, "stream": stream}
+FUNCTIONS: dict[str, Callable[..., object]] = {"batch": batch, "stream": stream}
 
 if __name__ == "__main__":
     session = ottla.spark.session("both formats", **{"spark.jars": sys.argv[1]})
