@@ -31,6 +31,8 @@ from pyarrow.json import ReadOptions as BlockOptions
 
 _FEW = 128
 """So many values are parsed one by one, where Arrow refuses one of them: that takes as long as asking it some times."""
+_MOST_DIGITS = 38
+"""Of a decimal of Spark's; with as many behind the point, 76 are all that Arrow has room for."""
 _SPACE = " \t\r\n"
 """What JSON allows around a value."""
 
@@ -129,16 +131,19 @@ def _parse_options(kind: pa.StructType) -> ParseOptions:
 
 
 def _parsed_as(kind: pa.DataType) -> pa.DataType:
-    """``kind`` as Arrow parses it: it takes a date for a number, and passes over the zone of a time without zones."""
+    """``kind`` as Arrow parses it: it takes a date for a number, and passes over the zone of a time without zones.
+
+    Of a decimal it counts the digits that stand there, and not those that the scale adds: so there is room for both,
+    and the cast to ``kind`` counts again.
+    """
     if pa.types.is_struct(kind):
         return pa.struct([field.with_type(_parsed_as(field.type)) for field in kind])
     if pa.types.is_list(kind):
         return pa.list_(kind.value_field.with_type(_parsed_as(kind.value_type)))
-    return pa.string() if _is_cast(kind) else kind
-
-
-def _is_cast(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_date(kind) or (pa.types.is_timestamp(kind) and kind.tz is None))
+    if pa.types.is_decimal(kind):
+        return pa.decimal256(_MOST_DIGITS, kind.scale)
+    is_text = pa.types.is_date(kind) or (pa.types.is_timestamp(kind) and kind.tz is None)
+    return pa.string() if is_text else kind
 
 
 def _converted(column: pa.Array, kind: pa.DataType) -> pa.Array:
@@ -376,7 +381,7 @@ def _decimal(value: Any, text: str, kind: pa.Decimal128Type) -> Decimal:
     if not _NUMBER(text):
         raise ValueError
     found = Decimal(text).quantize(Decimal(1).scaleb(-kind.scale), ROUND_HALF_UP, _EXACT)
-    if abs(found) >= 10 ** (kind.precision - kind.scale):
+    if found.copy_abs() >= 10 ** (kind.precision - kind.scale):  # abs() would round to 28 digits
         raise ValueError
     return found
 

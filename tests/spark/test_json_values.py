@@ -117,6 +117,48 @@ def test_few_bad_values_do_not_make_the_others_slow(monkeypatch: pytest.MonkeyPa
     assert counted <= 2 * json_values._FEW
 
 
+DECIMALS = [(5, 2), (5, 0), (5, 5), (20, 2), (38, 0), (38, 6), (38, 10), (38, 18), (38, 37), (38, 38)]
+MANY_DIGITS = [
+    *("1000", "999.99", "999.994", "999.995", "99999", "100000", "1e2", "1e3", "1e5", "1e37", "1e38", "1e76", "123e-2"),
+    *("0.99999", "1.00000", "1.000000000000000000000000", "0e50", "1e-50", "-1e4", "-99999.5", "1e99999999999"),
+    *(digit * length + rest for digit in "19" for length in (20, 28, 29, 30, 37, 38, 39) for rest in ("", ".5", ".00")),
+    *("123456789012345678901234567890", "-123456789012345678901234567890123.456789", "1" * 20 + "." + "1" * 18),
+]
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [*(field.type for field in KIND), *(pa.decimal128(*each) for each in DECIMALS)],
+    ids=str,
+)
+def test_of_each_type_what_arrow_accepts_python_accepts_with_the_same_result(kind: pa.DataType) -> None:
+    """By itself, in an array and in a struct; and nothing comes of it but what the type can hold."""
+    whole = pa.struct([("v", kind), ("l", pa.list_(pa.field("element", kind))), ("s", pa.struct([("v", kind)]))])
+    accepted = set()
+    for token in [*TOKENS, *(MANY_DIGITS if pa.types.is_decimal(kind) else ())]:
+        text = f'{{"v": {token}, "l": [null, {token}], "s": {{"v": {token}}}}}'
+        at_once = json_values._at_once(pa.array([text]), whole)
+        if at_once is None:
+            continue
+        at_once.validate(full=True)
+        accepted.add(token)
+        try:
+            one_by_one, wrong = json_values._one_by_one(pa.array([text]), whole)
+        except json_values._ArrowDecides:
+            continue
+        assert at_once.equals(one_by_one) or token == "NaN", text
+        assert wrong.to_pylist() == [False], text
+    assert len(accepted) > 1 and "null" in accepted
+
+
+@pytest.mark.parametrize("neighbour", [b'{"d":12.5}', b'{"d":}'])
+def test_a_decimal_of_more_digits_than_its_type_has_is_bad_whatever_its_neighbours_are(neighbour: bytes) -> None:
+    for precision, scale, digits in ((5, 2, b"1000"), (38, 18, b"123456789012345678901234567890"), (38, 38, b"1")):
+        value = b'{"d":%s}' % digits
+        found = parsed(value, neighbour, kind=pa.struct([("d", pa.decimal128(precision, scale))]))
+        assert found[0] == ({"d": None}, value)
+
+
 @pytest.mark.parametrize("seed", range(4))
 def test_what_arrow_accepts_python_accepts_with_the_same_result(seed: int) -> None:
     rng = random.Random(seed)
