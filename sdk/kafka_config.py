@@ -82,13 +82,23 @@ def from_kafka_config(config: Mapping[str, Any], *, lenient: bool = False, ignor
         ConfigurationError: names that are unknown or mean nothing here, values that are not possible or contradict each
             other; all of them.
     """
+    made = understood(config, lenient=lenient, ignore=ignore)
+    if made.left_out:
+        log.warning("names that mean nothing here are left out of the configuration", extra={"names": made.left_out})
+    made.left_out |= {name: "ignore= names it" for name in config if name in ignore}
+    return made
+
+
+def understood(config: Mapping[str, Any], *, lenient: bool = False, ignore: Collection[str] = ()) -> KafkaConfig:
+    """As `from_kafka_config`, which logs what is left out, and names there what was to be ignored."""
     if not isinstance(config, Mapping):
         raise ConfigurationError(f"config must be a mapping of names to values, not {config!r}")
     ignore = strings("ignore", ignore)
-    made, wrong = KafkaConfig(), []
+    made = KafkaConfig()
+    wrong: list[str] = []
     read = {string("a name", name): value for name, value in config.items() if name not in ignore}
     security = read_security({name: read.pop(name) for name in list(read) if is_security(name)}, lenient=lenient)
-    wrong += security.wrong
+    wrong += map(str, security.wrong)
     made |= security.arguments
     made.left_out |= security.left_out
     for name, value in read.items():
@@ -99,9 +109,6 @@ def from_kafka_config(config: Mapping[str, Any], *, lenient: bool = False, ignor
     wrong += _contradictions(read) + _combine(made, read) + _refusals(made, read)
     if wrong:
         raise ConfigurationError("; ".join(wrong))
-    if made.left_out:
-        log.warning("names that mean nothing here are left out of the configuration", extra={"names": made.left_out})
-    made.left_out |= {name: "ignore= names it" for name in config if name in ignore}
     return made
 
 
@@ -524,6 +531,15 @@ def meaning(name: str) -> Meaning | None:
     if name.startswith("ssl_"):
         return No(_SECURITY)
     return MEANINGS.get(SAME.get(name, name))
+
+
+def side(name: str) -> Part | None:
+    """Whose name it is alone, the producer's or the consumer's; ``None`` where it is both's, or is not known."""
+    name = SAME.get(name, name)
+    if name in PRODUCER or name in CONSUMER:
+        return "producer" if name in PRODUCER else "consumer"
+    what = MEANINGS.get(name)
+    return what.part if isinstance(what, To) and what.part != "client" else None
 
 
 def is_about_connections(name: str) -> bool | None:

@@ -10,6 +10,7 @@ Rules:
 Source: SslConfigs.java, SaslConfigs.java, JaasConfig.java; librdkafka's CONFIGURATION.md.
 """
 
+import difflib
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -68,6 +69,7 @@ _OAUTH_ENTRIES = {"clientId": "client_id", "clientSecret": "client_secret", "sco
 _OAUTH_METHODS = ("oidc", "default")
 _HANDLERS = "org.apache.kafka.common.security.oauthbearer"
 
+_BY_HAND = "say sasl=OAuthBearer(function) to connect"
 _CONVERT = "stores are PEM here: convert it with keytool and openssl (docs/security.md)"
 _ALWAYS = "the chain of certificates is always verified"
 _CHECKED = {
@@ -80,6 +82,49 @@ _REFUSED = {
     "ssl.truststore.password": _CONVERT,
     "ssl.keystore.password": _CONVERT,
 }
+TUNING = {
+    "sasl.kerberos.kinit.cmd",
+    "sasl.kerberos.min.time.before.relogin",
+    "sasl.kerberos.service.name",
+    "sasl.kerberos.ticket.renew.jitter",
+    "sasl.kerberos.ticket.renew.window.factor",
+    "sasl.login.connect.timeout.ms",
+    "sasl.login.read.timeout.ms",
+    "sasl.login.refresh.buffer.seconds",
+    "sasl.login.refresh.min.period.seconds",
+    "sasl.login.refresh.window.factor",
+    "sasl.login.refresh.window.jitter",
+    "sasl.login.retry.backoff.max.ms",
+    "sasl.login.retry.backoff.ms",
+    "sasl.oauthbearer.clock.skew.seconds",
+    "sasl.oauthbearer.expected.audience",
+    "sasl.oauthbearer.expected.issuer",
+    "sasl.oauthbearer.jwks.endpoint.refresh.ms",
+    "sasl.oauthbearer.jwks.endpoint.retry.backoff.max.ms",
+    "sasl.oauthbearer.jwks.endpoint.retry.backoff.ms",
+    "sasl.oauthbearer.jwks.endpoint.url",
+    "sasl.oauthbearer.scope.claim.name",
+    "sasl.oauthbearer.sub.claim.name",
+    "ssl.cipher.suites",
+    "ssl.curves.list",
+    "ssl.enabled.protocols",
+    "ssl.keymanager.algorithm",
+    "ssl.protocol",
+    "ssl.provider",
+    "ssl.secure.random.implementation",
+    "ssl.sigalgs.list",
+    "ssl.trustmanager.algorithm",
+}
+"""What Python and OpenSSL decide here, or what only brokers look at: whether it is there changes no record."""
+_METHOD, _HANDLER, _EXTENSIONS = (
+    "sasl.oauthbearer.method",
+    "sasl.login.callback.handler.class",
+    "sasl.oauthbearer.extensions",
+)
+SECURITY_NAMES = frozenset(
+    {PROTOCOL, *TLS_NAMES, *SASL_NAMES, *OAUTH_NAMES, *_CHECKED, *_REFUSED, *TUNING, _METHOD, _HANDLER, _EXTENSIONS}
+)
+"""All names for TLS and SASL that something is known of."""
 _LOGIN_MODULES = {
     "PlainLoginModule": ("PLAIN",),
     "ScramLoginModule": ("SCRAM-SHA-256", "SCRAM-SHA-512"),
@@ -90,6 +135,18 @@ _PASSWORD_ENTRIES = {"username", "password", _TOKEN}
 _EXTENSION = "extension_"
 
 
+@dataclass(frozen=True, slots=True)
+class Wrong:
+    """What is wrong, for everybody who knows Kafka's names."""
+
+    what: str
+    in_python: str = ""
+    """What a program can say instead."""
+
+    def __str__(self) -> str:
+        return f"{self.what}: {self.in_python}" if self.in_python else self.what
+
+
 @dataclass(slots=True)
 class Security:
     """What was made of the names."""
@@ -98,7 +155,11 @@ class Security:
     """Of `ottla.connect`."""
     left_out: dict[str, str] = field(default_factory=dict)
     """Names that others make idle, or that `lenient` leaves out, each with the reason."""
-    wrong: list[str] = field(default_factory=list)
+    wrong: list[Wrong] = field(default_factory=list)
+
+    def refuse(self, what: str, in_python: str = "") -> None:
+        """Say that something is wrong."""
+        self.wrong.append(Wrong(what, in_python))
 
 
 def is_security(name: str) -> bool:
@@ -111,7 +172,7 @@ def read_security(config: Mapping[str, Any], *, lenient: bool = False) -> Securi
     made = Security()
     protocol = str(config.get(PROTOCOL, "PLAINTEXT")).strip().upper()
     if protocol not in PROTOCOLS:
-        made.wrong.append(f"'security.protocol': {protocol!r} is not one of {', '.join(PROTOCOLS)}")
+        made.refuse(f"'security.protocol': {protocol!r} is not one of {', '.join(PROTOCOLS)}")
         return made
     for wanted, names, read in (
         ("SSL" in protocol, ("ssl.", "enable.ssl."), _read_tls),
@@ -132,9 +193,9 @@ def _read_tls(made: Security, given: Mapping[str, Any], lenient: bool) -> None:
             option = TLS_NAMES[name]
             if option in options:
                 names = " and ".join(repr(each) for each in given if TLS_NAMES.get(each) == option)
-                made.wrong.append(f"{names} are one thing here: give one of them")
+                made.refuse(f"{names} are one thing here: give one of them")
             if name in _TEXTS and "-----BEGIN" not in str(value):  # which would be taken for a file, and shown
-                made.wrong.append(f"{name!r} is not PEM, which has -----BEGIN … in it")
+                made.refuse(f"{name!r} is not PEM, which has -----BEGIN … in it")
             elif option == "check_hostname":
                 options[option] = _checks_hostname(value)
             else:
@@ -142,9 +203,9 @@ def _read_tls(made: Security, given: Mapping[str, Any], lenient: bool) -> None:
         elif name in _CHECKED:
             only, why = _CHECKED[name]
             if str(value).strip().lower() != only.lower():
-                made.wrong.append(f"{name!r} can only be {only} here, not {value!r}: {why}")
+                made.refuse(f"{name!r} can only be {only} here, not {value!r}: {why}")
         elif name in _REFUSED:
-            made.wrong.append(f"{name!r} has no meaning here: {_REFUSED[name]}")
+            made.refuse(f"{name!r} has no meaning here: {_REFUSED[name]}")
         else:
             _not_understood(made, name, lenient)
     if not made.wrong:
@@ -152,7 +213,7 @@ def _read_tls(made: Security, given: Mapping[str, Any], lenient: bool) -> None:
             made.arguments["tls"] = TLS(**options)
         except ConfigurationError as error:
             names = " and ".join(repr(each) for each in given if each in TLS_NAMES)
-            made.wrong.append(f"{names}: {error}")
+            made.refuse(f"{names}: {error}")
 
 
 _UNBROKEN = re.compile(r"(-----BEGIN [^-]+-----)([ \t\fA-Za-z0-9+/=]*)(-----END [^-]+-----)")
@@ -174,14 +235,14 @@ def _read_sasl(made: Security, given: Mapping[str, Any], lenient: bool) -> None:
     names = [each for each in ("sasl.mechanism", "sasl.mechanisms") if each in login]
     mechanism = str(login.pop("sasl.mechanisms", login.pop("sasl.mechanism", "GSSAPI"))).strip()
     if len(names) == 2 and len({str(given[each]) for each in names}) == 2:
-        made.wrong.append("'sasl.mechanism' and 'sasl.mechanisms' are one thing here, and cannot differ")
+        made.refuse("'sasl.mechanism' and 'sasl.mechanisms' are one thing here, and cannot differ")
     login.pop("sasl.mechanism", None)
     jaas: dict[str, str] = {}
     if (text := login.pop("sasl.jaas.config", None)) is not None:
         try:
             jaas = _read_jaas(str(text), mechanism)
         except ConfigurationError as error:
-            made.wrong.append(f"'sasl.jaas.config': {error}")
+            made.refuse(f"'sasl.jaas.config': {error}")
         bearer = mechanism == OAuthBearer.mechanism
         for entry in jaas:
             if entry not in (_OAUTH_ENTRIES if bearer else _PASSWORD_ENTRIES) and not (
@@ -194,7 +255,7 @@ def _read_sasl(made: Security, given: Mapping[str, Any], lenient: bool) -> None:
         make = _read_password(made, login, jaas, text is not None, mechanism)
     else:
         default = "" if names else ", as it is by default"
-        made.wrong.append(f"'sasl.mechanism' is {mechanism}{default}: here it can be {', '.join(MECHANISMS)}")
+        made.refuse(f"'sasl.mechanism' is {mechanism}{default}: here it can be {', '.join(MECHANISMS)}")
         return
     for name in login:
         _not_understood(made, name, lenient)
@@ -202,7 +263,7 @@ def _read_sasl(made: Security, given: Mapping[str, Any], lenient: bool) -> None:
         try:
             made.arguments["sasl"] = make()
         except ConfigurationError as error:
-            made.wrong.append(str(error))
+            made.refuse(str(error))
 
 
 def _read_password(
@@ -212,7 +273,7 @@ def _read_password(
     user, password = login.pop("sasl.username", None), login.pop("sasl.password", None)
     if has_jaas:
         if user is not None or password is not None:
-            made.wrong.append("'sasl.jaas.config' and 'sasl.username' are one thing here: give one of them")
+            made.refuse("'sasl.jaas.config' and 'sasl.username' are one thing here: give one of them")
         user, password = jaas.get("username"), jaas.get("password")
 
     def make() -> Mechanism:
@@ -226,35 +287,34 @@ def _read_password(
 
 def _read_oauth(made: Security, login: dict[str, Any], jaas: Mapping[str, str]) -> Callable[[], Mechanism]:
     """Take out of ``login`` what OIDC's client credentials need."""
-    method = str(login.pop("sasl.oauthbearer.method", "oidc")).strip().lower()
-    handler = str(login.pop("sasl.login.callback.handler.class", "")).strip()
+    method = str(login.pop(_METHOD, "oidc")).strip().lower()
+    handler = str(login.pop(_HANDLER, "")).strip()
     if method not in _OAUTH_METHODS or handler.rpartition(".")[2] not in ("", "OAuthBearerLoginCallbackHandler"):
-        made.wrong.append(
-            "'sasl.oauthbearer.method' and 'sasl.login.callback.handler.class' can only be oidc and "
-            f"{_HANDLERS}.OAuthBearerLoginCallbackHandler here: say sasl=OAuthBearer(function) to connect"
+        made.refuse(
+            f"{_METHOD!r} and {_HANDLER!r} can only be oidc and {_HANDLERS}.OAuthBearerLoginCallbackHandler here",
+            _BY_HAND,
         )
     options = {argument: jaas[entry] for entry, argument in _OAUTH_ENTRIES.items() if entry in jaas}
     extensions = {name.removeprefix(_EXTENSION): value for name, value in jaas.items() if name.startswith(_EXTENSION)}
     for name in [each for each in login if each in OAUTH_NAMES]:
         option = OAUTH_NAMES[name]
         if option in options:
-            made.wrong.append(f"{name!r} and another name for it, or 'sasl.jaas.config', are one thing: give one")
+            made.refuse(f"{name!r} and another name for it, or 'sasl.jaas.config', are one thing: give one")
         options[option] = str(login.pop(name))
     encode = options.pop("urlencode_header", "false").strip().lower()
     if encode not in ("true", "false"):
-        made.wrong.append(f"{_URLENCODE!r} is true or false, not {encode!r}")
-    for pair in str(login.pop("sasl.oauthbearer.extensions", "")).split(","):
+        made.refuse(f"{_URLENCODE!r} is true or false, not {encode!r}")
+    for pair in str(login.pop(_EXTENSIONS, "")).split(","):
         if pair.strip():
             name, _, value = pair.partition("=")
             extensions[name.strip()] = value.strip()
 
+    missing = [each for each in ("endpoint", "client_id", "client_secret") if each not in options]
+    if missing and not made.wrong:
+        names = [next(name for name, each in OAUTH_NAMES.items() if each == option) for option in missing]
+        made.refuse(f"OAUTHBEARER needs {', '.join(map(repr, names))}", f"or {_BY_HAND}")
+
     def make() -> Mechanism:
-        missing = [each for each in ("endpoint", "client_id", "client_secret") if each not in options]
-        if missing:
-            names = [next(name for name, each in OAUTH_NAMES.items() if each == option) for option in missing]
-            raise ConfigurationError(
-                f"OAUTHBEARER needs {', '.join(map(repr, names))}: or say sasl=OAuthBearer(function) to connect"
-            )
         ca = options.pop("ca", None)
         credentials: Any = options
         fetch = ClientCredentials(**credentials, tls=TLS(ca=ca) if ca else None, urlencode_header=encode == "true")
@@ -285,5 +345,28 @@ def _read_jaas(text: str, mechanism: str) -> dict[str, str]:
 def _not_understood(made: Security, name: str, lenient: bool) -> None:
     if lenient:
         made.left_out[name] = "it tunes what Python and OpenSSL decide, or is not there yet"
-    else:
-        made.wrong.append(f"{name!r} has no meaning here: say tls= or sasl= to connect (lenient=True leaves it out)")
+        return
+    near = difflib.get_close_matches(name, sorted(SECURITY_NAMES), 1, 0.9) if name not in SECURITY_NAMES else ()
+    hint = f": did you mean {near[0]!r}?" if near else ""
+    made.refuse(f"{name!r} has no meaning here{hint}", "say tls= or sasl= to connect (lenient=True leaves it out)")
+
+
+_IN_KAFKAS_NAMES = {
+    r"as tls=TLS\(ca=…\)": "as ssl.ca.location",
+    r"TLS\(check_hostname=False\)": "ssl.endpoint.identification.algorithm=none",
+    r"TLS\(certificate=…(, key=…)?\)": "ssl.certificate.location and ssl.key.location",
+    r"\bkey_password\b": "ssl.key.password",
+    r"the key as key=…": "the key as ssl.key.location",
+    r"give certificate=… as well": "give ssl.certificate.location as well",
+    r"leave out sasl=": "say security.protocol=PLAINTEXT or SSL",
+    r"a token endpoint wants client_id and client_secret": (
+        "a token endpoint wants sasl.oauthbearer.client.id and sasl.oauthbearer.client.secret"
+    ),
+}
+
+
+def in_kafkas_names(message: str) -> str:
+    """What an error says, where it advises a program what to give as ``tls=`` and ``sasl=``."""
+    for python, name in _IN_KAFKAS_NAMES.items():
+        message = re.sub(python, name, message)
+    return message

@@ -1,35 +1,28 @@
-"""What ``.option(…)`` takes: the names and meanings of Spark's own Kafka connector, and `maxTasks`.
+"""What ``.option(…)`` takes when topics are read: the names and meanings of Spark's own Kafka connector, and ours.
 
 Rules:
-- A job of the other connector changes the format's name and nothing else. What it refuses is refused; what
-  changes no row here (a trigger's limits, consumer groups, tuning of its consumer) is passed over with a warning.
-- An option that nobody knows is an error, with the name that was probably meant: a misspelt `startingOffsets` must not
-  read a whole topic.
-- Names are case-insensitive, as Spark hands them over.
+- A job of the other connector changes the format's name and nothing else. What it refuses is refused; what changes no
+  row here (a trigger's limits in a batch, a consumer group) is passed over with a warning.
+- Those of Kafka's names, `kafka.…`, that have an effect are those of `ottla.connect`, and the isolation level.
+- The rest is in `ottla.spark.kafka_options`.
 
 Source: KafkaSourceProvider.scala, validateGeneralOptions and validateBatchOptions.
 """
 
-import difflib
-import logging
 import re
-import time
+import warnings
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 from ottla.codec.apis.list_offsets import EARLIEST, LATEST
 from ottla.errors import ConfigurationError
-from ottla.sdk import mdns
 from ottla.sdk.cluster.cluster import TopicPartition
 from ottla.sdk.consume.record_sets import READ_COMMITTED, READ_UNCOMMITTED
-from ottla.sdk.kafka_security import Security, is_security, read_security
-from ottla.sdk.options import Options, announced_name
 from ottla.spark.columns import JsonFormat, Layout, spark_schema
+from ottla.spark.kafka_options import ClientConfig, Names, check_names, read_client, warn_without_effect
 from ottla.spark.offsets import Limit, parse_assign, parse_places
 from ottla.spark.value_schema import parse_value_schema
-
-log = logging.getLogger("ottla.spark")
 
 Source = tuple[str, ...] | frozenset[TopicPartition] | str
 """Topics, partitions, or a pattern for the names of topics."""
@@ -50,140 +43,46 @@ _OTHERS = (
     "maxTasks",
 )
 _OF_STREAMS = ("groupIdPrefix", "maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay", "prometheus")
-_GROUP = "kafka.group.id"
 _WITHOUT_EFFECT = ("kafkaConsumer.pollTimeoutMs", "fetchOffset.numRetries", "fetchOffset.retryIntervalMs")
 """They tune a consumer that is not there."""
 
 _SECONDS = {"": 0.001, "us": 1e-6, "ms": 0.001, "s": 1, "m": 60, "min": 60, "h": 3600, "d": 86_400}
 
-_CLIENT_SECONDS = {
-    "kafka.socket.connection.setup.timeout.ms": "connect_timeout",
-    "kafka.request.timeout.ms": "request_timeout",
-    "kafka.default.api.timeout.ms": "api_timeout",
-    "kafka.fetch.max.wait.ms": "fetch_max_wait",
-}
-_CLIENT_BYTES = {
-    "kafka.fetch.max.bytes": "fetch_max_bytes",
-    "kafka.max.partition.fetch.bytes": "partition_max_bytes",
-}
-_PARTITION_BYTES = 8 * 2**20
-"""Of a partition in one answer, unless the user says otherwise: a task reads in bulk, and few answers cost the broker a
-quarter of what those of Kafka's default of 1 MiB do. What is read ahead is bounded besides, all partitions together.
-"""
-_CLIENT_WITHOUT_EFFECT = tuple(
-    f"kafka.{name}"
-    for name in (
-        "group.instance.id",
-        "check.crcs",
-        "client.dns.lookup",
-        "client.rack",
-        "connections.max.idle.ms",
-        "fetch.min.bytes",
-        "heartbeat.interval.ms",
-        "max.poll.interval.ms",
-        "max.poll.records",
-        "metadata.max.age.ms",
-        "metric.reporters",
-        "metrics.recording.level",
-        "partition.assignment.strategy",
-        "receive.buffer.bytes",
-        "reconnect.backoff.max.ms",
-        "reconnect.backoff.ms",
-        "retry.backoff.max.ms",
-        "retry.backoff.ms",
-        "send.buffer.bytes",
-        "session.timeout.ms",
-        "socket.connection.setup.timeout.max.ms",
-    )
-)
-_PREFIX = "kafka."
-_BOOTSTRAP = "kafka.bootstrap.servers"
-_ISOLATION = "kafka.isolation.level"
-_CLIENT = (_BOOTSTRAP, "kafka.client.id", _ISOLATION, *_CLIENT_SECONDS, *_CLIENT_BYTES)
+_GROUP, _ISOLATION = "group.id", "isolation.level"
+_MOST = 2**63 - 1
+"""What a log has room for, of offsets and of times."""
 
-_REFUSED = {
-    "path": "topics are no paths: name them in option subscribe",
-    "topic": "it is an option for writing: name topics to read in option subscribe",
-    "kafka.auto.offset.reset": "say where to start in option startingOffsets",
-    "kafka.enable.auto.commit": "a batch query reads what its options say and commits nothing",
-    "kafka.interceptor.classes": "interceptors are Java classes, and would change what is read",
-    "kafka.key.deserializer": "keys are bytes: decode the column key, as in key.cast('string')",
-    "kafka.value.deserializer": "values are bytes: decode the column value, as in value.cast('string')",
-}
-
-_KNOWN = (
-    *_SOURCES,
-    *_STARTS,
-    *_ENDS,
-    *_OTHERS,
-    *_OF_STREAMS,
-    _GROUP,
-    *_WITHOUT_EFFECT,
-    *_CLIENT,
-    *_CLIENT_WITHOUT_EFFECT,
+_NAMES = Names(
+    use="reading",
+    known=(*_SOURCES, *_STARTS, *_ENDS, *_OTHERS, *_OF_STREAMS, *_WITHOUT_EFFECT),
+    refused={
+        "path": "topics are no paths: name them in option subscribe",
+        "topic": "it is an option for writing: name topics to read in option subscribe",
+        "kafka.auto.offset.reset": "say where to start in option startingOffsets",
+        "kafka.enable.auto.commit": "a query reads what its options say and commits nothing by itself",
+        "kafka.interceptor.classes": "interceptors are Java classes, and would change what is read",
+        "kafka.key.deserializer": "keys are bytes: decode the column key, as in key.cast('string')",
+        "kafka.value.deserializer": "values are bytes: decode the column value, as in value.cast('string')",
+    },
 )
 READING = frozenset(name.lower() for name in (*_SOURCES, *_STARTS, *_ENDS, *_OTHERS, *_OF_STREAMS))
 """Options that are for reading alone, in lower case."""
-_SPELLING = {name.lower(): name for name in _KNOWN}
 
 
-@dataclass(frozen=True, slots=True)
-class ClientConfig:
-    """How to reach the brokers; equal ones share a client.
+def read_layout(given: Mapping[str, str]) -> Layout:
+    """The columns of a row (`includeHeaders`, `valueFormat`), where it is not known yet whether the query is a batch.
 
-    Attributes:
-        bootstrap: ``host:port``, several separated by commas, or ``zeroconf://name``.
-        options: names and values as `ottla.connect` takes them.
-        security: Kafka's names for TLS and SASL, with their values; files are those of the machine that connects.
+    Raises:
+        ConfigurationError: an option is unknown, or one of these has a value that cannot be.
     """
-
-    bootstrap: str
-    options: tuple[tuple[str, Any], ...] = ()
-    security: tuple[tuple[str, str], ...] = field(default=(), repr=False)
-
-    @property
-    def arguments(self) -> dict[str, Any]:
-        """What a client is made with. Raises as `secured`."""
-        return {"partition_max_bytes": _PARTITION_BYTES, **dict(self.options), **self.secured().arguments}
-
-    def secured(self) -> Security:
-        """What is made of the names for TLS and SASL.
-
-        Raises:
-            ConfigurationError: they make no sense; says which, and shows no secret.
-        """
-        made = read_security(dict(self.security))
-        if made.wrong:
-            raise ConfigurationError(f"options {_PREFIX}…: {'; '.join(made.wrong)}")
-        return made
-
-    def found(self) -> "ClientConfig":
-        """With the addresses that ``zeroconf://`` stands for: asked for on the driver, because executors may be in
-        another network, where nobody answers, and need not find the brokers again.
-
-        Raises:
-            BrokerUnreachable: nobody answered.
-        """
-        announced, name = announced_name(self.bootstrap)
-        if not announced:
-            return self
-        at, config = _found.get(self, (0.0, self))
-        if config is self or time.monotonic() > at + FOUND_SECONDS:
-            addresses = mdns.find(name, Options(**dict(self.options)).connect_timeout)
-            config = replace(self, bootstrap=",".join(sorted(addresses)))
-            _found[self] = time.monotonic(), config
-        return config
-
-
-FOUND_SECONDS = 60.0
-"""How long addresses count that were found by zeroconf: a stream has its writer made again for each micro-batch."""
-_found: dict[ClientConfig, tuple[float, ClientConfig]] = {}
-"""When they were found."""
+    options, kafkas = _NAMES.split(given)
+    check_names(kafkas)
+    return _layout(options)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ReadOptions:
-    """The options of one batch query, checked as far as that is possible without a broker.
+class SourceOptions:
+    """What batch and streaming queries have in common, checked as far as that is possible without a broker.
 
     Attributes:
         source: topics (`subscribe`), partitions (`assign`), or a pattern for the names of topics (`subscribePattern`).
@@ -195,7 +94,6 @@ class ReadOptions:
     client: ClientConfig
     source: Source
     starting: Limit
-    ending: Limit
     latest_if_no_record: bool = False
     layout: Layout = field(default_factory=Layout)
     fail_on_data_loss: bool = True
@@ -204,6 +102,13 @@ class ReadOptions:
     max_records: int | None = None
     max_tasks: int | None = None
 
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadOptions(SourceOptions):
+    """The options of a batch query."""
+
+    ending: Limit
+
     @classmethod
     def parse(cls, given: Mapping[str, str]) -> "ReadOptions":
         """The options that a user gave, by names in any case.
@@ -211,13 +116,15 @@ class ReadOptions:
         Raises:
             ConfigurationError: one is unknown, missing, contradicts another, or has a value that cannot be.
         """
-        options = _spelt(given, "batch query", (*_OF_STREAMS, _GROUP))
-        return _read(options, EARLIEST, "latest")
-
-    @classmethod
-    def parse_any(cls, given: Mapping[str, str]) -> "ReadOptions":
-        """As `parse`, where it is not known yet whether the query is a batch or a stream."""
-        return _read(_spelt(given, "query", ()), EARLIEST, None)
+        where = "on a batch query of format ottla"
+        options, kafkas = _NAMES.split(given)
+        for name in _OF_STREAMS:
+            if name in options:
+                warn_without_effect(name, where)
+        starting = _limit(options, _STARTS, EARLIEST, impossible="latest")
+        ending = _limit(options, _ENDS, LATEST, impossible="earliest")
+        client, consumer = read_client(kafkas, "consumer", where, wanted=(_ISOLATION,))
+        return cls(starting=starting, ending=ending, **_common(options, client, consumer, where))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -225,14 +132,14 @@ class StreamOptions:
     """The options of a streaming query.
 
     Attributes:
-        read: those that it has in common with a batch query; its ``ending`` means nothing.
+        read: those that it has in common with a batch query.
         most, least: offsets of a micro-batch (`maxOffsetsPerTrigger`, `minOffsetsPerTrigger`).
         longest_wait: seconds after which fewer than ``least`` are enough (`maxTriggerDelay`).
         group: the consumer group that is told how far the query is.
         prometheus: where the driver serves lag and rate.
     """
 
-    read: ReadOptions
+    read: SourceOptions
     most: int | None = None
     least: int | None = None
     longest_wait: float = 900.0
@@ -242,37 +149,48 @@ class StreamOptions:
     @classmethod
     def parse(cls, given: Mapping[str, str]) -> "StreamOptions":
         """As `ReadOptions.parse`."""
-        options = _spelt(given, "streaming query", ())
+        where = "on a streaming query of format ottla"
+        options, kafkas = _NAMES.split(given)
         if (ending := next((name for name in _ENDS if name in options), None)) is not None:
             raise ConfigurationError(f"{ending} is for batch queries: a stream has no end, stop it or use availableNow")
         most, least = _positive(options, "maxOffsetsPerTrigger"), _positive(options, "minOffsetsPerTrigger")
         if most is not None and least is not None and least > most:
             raise ConfigurationError(f"minOffsetsPerTrigger ({least}) is more than maxOffsetsPerTrigger ({most})")
+        starting = _limit(options, _STARTS, LATEST)
+        client, consumer = read_client(kafkas, "consumer", where, wanted=(_ISOLATION, _GROUP))
         return cls(
-            read=_read(options, LATEST, None),
+            read=SourceOptions(starting=starting, **_common(options, client, consumer, where)),
             most=most,
             least=least,
             longest_wait=_duration(options, "maxTriggerDelay", 900.0),
-            group=options.get(_GROUP) or options.get("groupIdPrefix"),
+            group=consumer.get("group") or options.get("groupIdPrefix"),
             prometheus=_address(options, "prometheus"),
         )
 
 
-def _read(options: Mapping[str, str], start: int, impossible: str | None) -> ReadOptions:
-    """What batch and streaming queries have in common; ``impossible`` is no start."""
-    return ReadOptions(
-        client=_client(options),
-        source=_source(options),
-        starting=_limit(options, _STARTS, start, impossible),
-        ending=_limit(options, _ENDS, LATEST, "earliest"),
-        latest_if_no_record=_choice(options, "startingOffsetsByTimestampStrategy", "error", "latest") == "latest",
-        layout=_layout(options),
-        fail_on_data_loss=_choice(options, "failOnDataLoss", "true", "false") == "true",
-        isolation=_isolation(options),
-        min_tasks=_positive(options, "minPartitions"),
-        max_records=_positive(options, "maxRecordsPerPartition"),
-        max_tasks=_positive(options, "maxTasks"),
-    )
+def _common(
+    options: Mapping[str, str], client: ClientConfig, consumer: Mapping[str, Any], where: str
+) -> dict[str, Any]:
+    """What `SourceOptions` have beside the start; ``where`` an option has no effect."""
+    for name in _WITHOUT_EFFECT:
+        if name in options:
+            warn_without_effect(name, where)
+    min_tasks, max_tasks = _positive(options, "minPartitions"), _positive(options, "maxTasks")
+    if min_tasks is not None and max_tasks is not None and max_tasks < min_tasks:
+        raise ConfigurationError(
+            f"maxTasks ({max_tasks}) is less than minPartitions ({min_tasks}): leave out one of them"
+        )
+    return {
+        "client": client,
+        "source": _source(options),
+        "latest_if_no_record": _choice(options, "startingOffsetsByTimestampStrategy", "error", "latest") == "latest",
+        "layout": _layout(options),
+        "fail_on_data_loss": _choice(options, "failOnDataLoss", "true", "false") == "true",
+        "isolation": READ_COMMITTED if consumer.get("isolation") == "read_committed" else READ_UNCOMMITTED,
+        "min_tasks": min_tasks,
+        "max_records": _positive(options, "maxRecordsPerPartition"),
+        "max_tasks": max_tasks,
+    }
 
 
 def _address(options: Mapping[str, str], name: str) -> tuple[str, int] | None:
@@ -328,49 +246,6 @@ def _duration(options: Mapping[str, str], name: str, default: float) -> float:
     return int(found[1]) * _SECONDS[found[2]]
 
 
-def _spelt(given: Mapping[str, str], query: str, without_effect: tuple[str, ...]) -> dict[str, str]:
-    """The options by the names of this file; unknown and refused ones raise, those without effect are dropped."""
-    options = {}
-    for name, value in given.items():
-        lower = name.lower()
-        if lower in _REFUSED:
-            raise ConfigurationError(f"option {name} cannot be used with format ottla: {_REFUSED[lower]}")
-        if lower.startswith(_PREFIX) and is_security(lower.removeprefix(_PREFIX)):
-            options[lower] = value.strip()
-            continue
-        if lower not in _SPELLING:
-            close = difflib.get_close_matches(lower, _SPELLING, n=1)
-            hint = f"did you mean {_SPELLING[close[0]]}?" if close else f"there are {', '.join(_KNOWN)}"
-            raise ConfigurationError(f"format ottla knows no option {name}: {hint}")
-        name = _SPELLING[lower]
-        if name in _WITHOUT_EFFECT or name in _CLIENT_WITHOUT_EFFECT or name in without_effect:
-            log.warning(f"option {name} has no effect on a {query} of format ottla", extra={"option": name})
-        else:
-            options[name] = value.strip()
-    return options
-
-
-def _client(options: Mapping[str, str]) -> ClientConfig:
-    bootstrap = options.get(_BOOTSTRAP)
-    if not bootstrap:
-        raise ConfigurationError(f"option {_BOOTSTRAP} is missing: host:port of a broker, or zeroconf://name")
-    chosen: dict[str, Any] = {}
-    if "kafka.client.id" in options:
-        chosen["client_id"] = options["kafka.client.id"]
-    for name, ours in _CLIENT_SECONDS.items():
-        if (milliseconds := _positive(options, name)) is not None:
-            chosen[ours] = milliseconds / 1000
-    for name, ours in _CLIENT_BYTES.items():
-        if (size := _positive(options, name)) is not None:
-            chosen[ours] = size
-    names = {name.removeprefix(_PREFIX): value for name, value in options.items() if name.startswith(_PREFIX)}
-    secured = tuple(sorted((name, value) for name, value in names.items() if is_security(name)))
-    config = ClientConfig(bootstrap, tuple(sorted(chosen.items())), secured)
-    for name, why in config.secured().left_out.items():
-        log.warning(f"option {_PREFIX}{name} has no effect: {why}", extra={"option": f"{_PREFIX}{name}"})
-    return config
-
-
 def _source(options: Mapping[str, str]) -> Source:
     found = [name for name in _SOURCES if name in options]
     if len(found) > 1:
@@ -386,16 +261,37 @@ def _source(options: Mapping[str, str]) -> Source:
         if not topics:
             raise ConfigurationError("subscribe names no topic; it is one or several, separated by commas")
         return topics
-    try:
-        re.compile(value)
-    except re.error as error:
-        raise ConfigurationError(f"subscribePattern {value!r} is no regular expression of Python's: {error}") from error
     if not value:
         raise ConfigurationError("subscribePattern is empty; it is a regular expression for whole names of topics")
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", FutureWarning)  # Python is not sure what it will mean one day
+            re.compile(value)
+        differs = _has_sets_within_sets(value)
+    except FutureWarning:
+        differs = True
+    except re.error as error:
+        raise ConfigurationError(f"subscribePattern {value!r} is no regular expression of Python's: {error}") from error
+    if differs:
+        raise ConfigurationError(
+            f"subscribePattern {value!r} means something else in Java than in Python, where [ and && in brackets stand "
+            "for themselves: write [a-z&&[^t]] as (?!t)[a-z], and [a[bc]] as [abc]"
+        )
     return value
 
 
-def _limit(options: Mapping[str, str], names: tuple[str, str, str], default: int, impossible: str | None) -> Limit:
+_IN_BRACKETS = re.compile(r"\\.|\[\^?\]?((?:\\.|[^\]\\])*)", re.DOTALL)
+
+
+def _has_sets_within_sets(pattern: str) -> bool:
+    """Whether Java would see the union or intersection of sets of characters where Python sees characters."""
+    insides = (re.sub(r"\\.", "", found[1] or "") for found in _IN_BRACKETS.finditer(pattern))
+    return any("[" in inside or "&&" in inside for inside in insides)
+
+
+def _limit(
+    options: Mapping[str, str], names: tuple[str, str, str], default: int, impossible: str | None = None
+) -> Limit:
     """The start or the end; ``impossible`` is the word that makes no sense for it."""
     timestamp, by_timestamp, offsets = names
     words = {"earliest": EARLIEST, "latest": LATEST}
@@ -404,19 +300,21 @@ def _limit(options: Mapping[str, str], names: tuple[str, str, str], default: int
         return Limit(offsets, default)
     name, *passed_over = given
     for each in passed_over:
-        log.warning(f"option {each} has no effect beside {name}", extra={"option": each})
+        warn_without_effect(each, f"beside {name}")
     value = options[name]
     if name == timestamp:
-        if not (value.isascii() and value.isdigit()):
+        if not (value.isascii() and value.isdigit()) or int(value) > _MOST:
             raise ConfigurationError(f"{timestamp} must be milliseconds since 1970, not {value!r}")
         return Limit(timestamp, int(value), by_time=True)
     if name == by_timestamp:
-        return Limit(by_timestamp, parse_places(value, by_timestamp, lowest=0), by_time=True)
+        return Limit(
+            by_timestamp, _within_bounds(parse_places(value, by_timestamp, lowest=0), by_timestamp), by_time=True
+        )
     if (word := value.lower()) in words:
         if word == impossible:
             raise ConfigurationError(f"{offsets} cannot be {impossible} in a batch query")
         return Limit(offsets, words[word])
-    places = parse_places(value, offsets)
+    places = _within_bounds(parse_places(value, offsets), offsets)
     for (topic, partition), place in places.items():
         if impossible is not None and place == words[impossible]:
             raise ConfigurationError(
@@ -425,16 +323,18 @@ def _limit(options: Mapping[str, str], names: tuple[str, str, str], default: int
     return Limit(offsets, places)
 
 
+def _within_bounds(places: dict[TopicPartition, int], option: str) -> dict[TopicPartition, int]:
+    for (topic, partition), place in places.items():
+        if place > _MOST:
+            raise ConfigurationError(f"{option}: {place} for {topic}-{partition} must be a number up to {_MOST}")
+    return places
+
+
 def _choice(options: Mapping[str, str], name: str, default: str, other: str) -> str:
     value = options.get(name, default).lower()
     if value not in (default, other):
         raise ConfigurationError(f"{name} must be {default} or {other}, not {options[name]!r}")
     return value
-
-
-def _isolation(options: Mapping[str, str]) -> int:
-    committed = _choice(options, _ISOLATION, "read_uncommitted", "read_committed") == "read_committed"
-    return READ_COMMITTED if committed else READ_UNCOMMITTED
 
 
 def _positive(options: Mapping[str, str], name: str) -> int | None:

@@ -26,9 +26,10 @@ from ottla.sdk.drivers.blocking import BlockingClient
 from ottla.spark.arrow import arrow_batches
 from ottla.spark.failures import one_sentence
 from ottla.spark.filters import earliest_time, narrowed
+from ottla.spark.kafka_options import ClientConfig
 from ottla.spark.kept import Kept
 from ottla.spark.offsets import Client, plan, resolve
-from ottla.spark.options import ClientConfig, ReadOptions, Source
+from ottla.spark.options import ReadOptions, Source, SourceOptions
 
 log = logging.getLogger("ottla.spark")
 
@@ -124,7 +125,7 @@ class FilteredBatchReader(BatchReader):
         return filters
 
 
-def read_task(task: Task, options: ReadOptions) -> Iterator[pa.RecordBatch]:
+def read_task(task: Task, options: SourceOptions) -> Iterator[pa.RecordBatch]:
     """The rows of a task.
 
     Raises:

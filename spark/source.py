@@ -32,16 +32,16 @@ class DefaultSource(DataSource):
 
     def schema(self) -> "StructType":
         """The columns, which the options decide (`includeHeaders`, `valueFormat`); called by ``load()``, so that
-        mistakes show there.
+        misspelt names show there.
 
         Raises:
-            ConfigurationError: see `ReadOptions.parse`.
+            ConfigurationError: see `read_layout`.
         """
         from ottla.spark.columns import spark_schema
-        from ottla.spark.options import ReadOptions
+        from ottla.spark.options import read_layout
 
         with one_sentence():
-            return spark_schema(ReadOptions.parse_any(self.options).layout)
+            return spark_schema(read_layout(self.options))
 
     def reader(self, schema: "StructType") -> "BatchReader":
         """

@@ -29,6 +29,14 @@ def formats(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Formats]:
         yield formats
 
 
+@pytest.fixture(autouse=True)
+def _unsaid() -> None:
+    """Warnings are given once by a process: each test is one."""
+    from ottla.spark import kafka_options
+
+    kafka_options._said.clear()
+
+
 @pytest.fixture(params=["brokerlite", "apache", "apache-3.9"], scope="session")
 def bootstrap(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Any:
     """Where a broker listens: ours, or Apache Kafka, of today and of yesterday."""

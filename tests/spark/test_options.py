@@ -1,18 +1,27 @@
 """Options: the names and meanings of Spark's own connector, and what is said about those that cannot be."""
 
-import logging
+import re
+from collections.abc import Callable
+from itertools import product
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from ottla.codec.apis.list_offsets import EARLIEST, LATEST
 from ottla.errors import ConfigurationError
 from ottla.sdk.consume.record_sets import READ_COMMITTED, READ_UNCOMMITTED
+from ottla.sdk.kafka_config import CLIENT, CONSUMER, MEANINGS, SAME, To
+from ottla.sdk.kafka_security import SECURITY_NAMES
 from ottla.sdk.options import Options
 from ottla.spark.columns import JsonFormat, Layout
+from ottla.spark.kafka_options import ClientConfig
 from ottla.spark.offsets import Limit
-from ottla.spark.options import ClientConfig, ReadOptions
+from ottla.spark.options import ReadOptions
 from ottla.spark.value_schema import parse_value_schema
+from ottla.spark.write_options import WriteOptions
 
+ROOT = Path(__file__).parents[2]
 LEAST = {"kafka.bootstrap.servers": "localhost:9092", "subscribe": "t"}
 
 
@@ -97,12 +106,137 @@ def test_settings_of_the_client_are_passed_on_in_its_own_units() -> None:
     Options(**parse(**{"kafka.fetch.max.bytes": "1000"}).client.arguments)
 
 
-@pytest.mark.parametrize("name", ["kafka.group.id", "groupIdPrefix", "maxOffsetsPerTrigger", "kafka.max.poll.records"])
-def test_what_changes_no_row_is_passed_over_with_a_warning(name: str, caplog: pytest.LogCaptureFixture) -> None:
-    with caplog.at_level(logging.WARNING, "ottla.spark"):
-        assert ReadOptions.parse(LEAST | {name: "7"}) == ReadOptions.parse(LEAST)
-    said = f"option {name} has no effect on a batch query of format ottla"
-    assert [record.getMessage() for record in caplog.records] == [said]
+def test_the_table_of_options_has_what_is_taken() -> None:
+    table = (ROOT / "docs" / "spark.md").read_text().partition("## Options for reading")[2].partition("\n### ")[0]
+    missing = [
+        name
+        for name, what in (CLIENT | CONSUMER).items()
+        if isinstance(what, To) and what.part == "client" and f"`kafka.{name}`" not in table
+    ]
+    assert not missing
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "option", "chosen"),
+    [
+        ("client.rack", "b", "rack", "b"),
+        ("connections.max.idle.ms", "60000", "connections_max_idle", 60.0),
+        ("fetch.max.wait.ms", "0", "fetch_max_wait", 0.0),
+        ("fetch.wait.max.ms", "5", "fetch_max_wait", 0.005),
+        ("metadata.max.age.ms", "60000", "metadata_max_age", 60.0),
+        ("queued.max.messages.kbytes", "1", "fetch_buffer_bytes", 1024),
+        ("reconnect.backoff.max.ms", "2000", "reconnect_backoff_max", 2.0),
+        ("reconnect.backoff.ms", "20", "reconnect_backoff", 0.02),
+        ("retry.backoff.max.ms", "2000", "retry_backoff_max", 2.0),
+        ("retry.backoff.ms", "20", "retry_backoff", 0.02),
+    ],
+)
+def test_what_the_client_has_it_is_given(
+    name: str, value: str, option: str, chosen: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    assert dict(parse(**{f"kafka.{name}": value}).client.options) == {option: chosen}
+    assert not caplog.records
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("kafka.group.id", "7"),
+        ("groupIdPrefix", "7"),
+        ("maxOffsetsPerTrigger", "7"),
+        ("kafkaConsumer.pollTimeoutMs", "7"),
+        ("kafka.max.poll.records", "7"),
+        ("kafka.session.timeout.ms", "1"),
+        ("kafka.metrics.num.samples", "2"),
+        ("kafka.enable.metrics.push", "true"),
+        ("kafka.allow.auto.create.topics", "true"),
+        ("kafka.group.protocol", "consumer"),
+        ("kafka.socket.connection.setup.timeout.max.ms", "30000"),
+        ("kafka.acks", "0"),
+        ("kafka.delivery.timeout.ms", "7"),
+        ("kafka.message.max.bytes", "7"),
+        ("kafka.max.block.ms", "60000"),
+    ],
+)
+def test_what_changes_no_row_is_passed_over_with_a_warning(
+    name: str, value: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    assert ReadOptions.parse(LEAST | {name: value}) == ReadOptions.parse(LEAST)
+    assert caplog.messages == [f"option {name} has no effect on a batch query of format ottla"]
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("enable.metrics.push", "false"),
+        ("exclude.internal.topics", "true"),
+        ("allow.auto.create.topics", "false"),
+        ("check.crcs", "true"),
+    ],
+)
+def test_what_is_so_anyway_is_taken_in_silence(name: str, value: str, caplog: pytest.LogCaptureFixture) -> None:
+    assert parse(**{f"kafka.{name}": value}) == parse()
+    assert not caplog.records
+
+
+SASL = {
+    "kafka.security.protocol": "SASL_SSL",
+    "kafka.sasl.mechanism": "PLAIN",
+    "kafka.sasl.username": "u",
+    "kafka.sasl.password": "p",
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("ssl.protocol", "TLSv1.2"),
+        ("ssl.enabled.protocols", "TLSv1.2,TLSv1.3"),
+        ("ssl.trustmanager.algorithm", "PKIX"),
+        ("sasl.login.refresh.window.factor", "0.8"),
+        ("sasl.kerberos.service.name", "kafka"),
+    ],
+)
+def test_what_tunes_javas_tls_and_sasl_is_passed_over_with_a_warning(
+    name: str, value: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    assert parse(**SASL, **{f"kafka.{name}": value}).client == parse(**SASL).client
+    assert caplog.messages == [f"option kafka.{name} has no effect on a batch query of format ottla"]
+
+
+def test_a_warning_is_said_once(caplog: pytest.LogCaptureFixture) -> None:
+    for _ in range(3):
+        parse(**{"kafka.metrics.num.samples": "2"}, startingTimestamp="5", startingOffsets="earliest")
+    assert len(caplog.messages) == 2
+    parse(**{"kafka.metrics.num.samples": "2"}, endingTimestamp="5", endingOffsets="latest")
+    assert len(caplog.messages) == 3
+
+
+OF_PYTHON = re.compile(
+    r"=…|lenient|ignore=|to connect\b|client\.\w+\(|(TLS|OAuthBearer|getLogger)\(|trio|await|tls=|sasl=|key_password"
+)
+"""What advises to write a program."""
+
+
+@pytest.mark.parametrize("name", sorted({*MEANINGS, *SAME, *SECURITY_NAMES, "ssl_key", "sasl.mech", "zz"}))
+@pytest.mark.parametrize("parse_options", [ReadOptions.parse, WriteOptions.parse])
+def test_no_name_of_kafkas_is_answered_with_advice_for_programs(
+    name: str, parse_options: Callable[[dict[str, str]], object], caplog: pytest.LogCaptureFixture
+) -> None:
+    least = LEAST if parse_options == ReadOptions.parse else {"kafka.bootstrap.servers": "b:1", "topic": "t"}
+    logins = [{"kafka.security.protocol": "SSL"}] if name.startswith(("ssl.", "enable.ssl.")) else [{}]
+    if name.startswith(("sasl.", "https.")):
+        logins = [
+            SASL | {"kafka.security.protocol": "SASL_PLAINTEXT", "kafka.sasl.mechanism": mechanism}
+            for mechanism in ("PLAIN", "OAUTHBEARER")
+        ]
+    for login, value in product(logins, ("nonsense", "false", "0")):
+        try:
+            parse_options(least | login | {f"kafka.{name}": value})
+        except ConfigurationError as error:
+            assert not OF_PYTHON.search(str(error))
+    assert not [said for said in caplog.messages if OF_PYTHON.search(said)]
+    assert all(record.name == "ottla.spark" for record in caplog.records)
 
 
 @pytest.mark.parametrize(
@@ -110,7 +244,18 @@ def test_what_changes_no_row_is_passed_over_with_a_warning(name: str, caplog: py
     [
         ({"startingOfsets": "earliest"}, "did you mean startingOffsets"),
         ({"kafka.request.timeout": "5"}, "did you mean kafka.request.timeout.ms"),
-        ({"zzz": "1"}, "knows no option zzz: there are subscribe"),
+        ({"zzz": "1"}, "knows no option zzz for reading: there are subscribe"),
+        ({"bootstrap.servers": "b:1"}, "did you mean kafka.bootstrap.servers?"),
+        ({"kafka.group_id": "b"}, "did you mean kafka.group.id?"),
+        ({"kafka.security.protocl": "SSL"}, "did you mean kafka.security.protocol?"),
+        ({"kafka.foo.bar": "1"}, "Kafka's clients know no option kafka.foo.bar: leave it out"),
+        (
+            {"kafka.exclude.internal.topics": "false"},
+            "exclude.internal.topics can only be true: a pattern finds no",
+        ),
+        ({"kafka.topic.blacklist": "a"}, "subscribe, subscribePattern or assign"),
+        ({"kafka.security.protocol": "SSL", "kafka.ssl.ca.locaton": "x"}, "did you mean 'ssl.ca.location'?"),
+        ({"kafka.security.protocol": "SASL_SSL", "kafka.sasl.mechanism": "OAUTHBEARER"}, "token.endpoint.url"),
         ({"path": "t"}, "option subscribe"),
         ({"topic": "t"}, "option subscribe"),
         ({"kafka.auto.offset.reset": "earliest"}, "startingOffsets"),
@@ -122,7 +267,7 @@ def test_what_changes_no_row_is_passed_over_with_a_warning(name: str, caplog: py
         ({"kafka.security.protocol": "SSL", "kafka.ssl.ca.location": "no.pem"}, "'ssl.ca.location': tls: ca 'no.pem'"),
         ({"kafka.security.protocol": "SASL_SSL", "kafka.sasl.mechanism": "GSSAPI"}, "'sasl.mechanism' is GSSAPI"),
         ({"kafka.security.protocol": "SSL", "kafka.ssl.truststore.type": "JKS"}, "stores are PEM here"),
-        ({"kafka.isolation.level": "committed"}, "must be read_uncommitted or read_committed, not 'committed'"),
+        ({"kafka.isolation.level": "committed"}, "'committed' is not one of read_uncommitted, read_committed"),
         ({"kafka.bootstrap.servers": ""}, "host:port of a broker"),
         ({"subscribe": " , "}, "names no topic"),
         ({"assign": '{"t": [0]}'}, "subscribe and assign contradict each other"),
@@ -145,7 +290,18 @@ def test_what_changes_no_row_is_passed_over_with_a_warning(name: str, caplog: py
         ({"includeHeaders": "yes"}, "includeHeaders must be false or true, not 'yes'"),
         ({"minPartitions": "0"}, "minPartitions must be a positive whole number"),
         ({"maxTasks": "2.5"}, "maxTasks must be a positive whole number"),
-        ({"kafka.request.timeout.ms": "-5"}, "must be a positive whole number"),
+        ({"minPartitions": "8", "maxTasks": "2"}, "maxTasks (2) is less than minPartitions (8)"),
+        (
+            {"kafka.request.timeout.ms": "-5"},
+            "request.timeout.ms must be a number of milliseconds from 1 to",
+        ),
+        ({"startingTimestamp": "9" * 20}, "startingTimestamp must be milliseconds since 1970"),
+        ({"endingTimestamp": "9" * 20}, "endingTimestamp must be milliseconds since 1970"),
+        ({"startingOffsets": '{"t": {"0": %s}}' % ("9" * 20)}, "startingOffsets: 99999999999999999999 for t-0 must be"),
+        (
+            {"startingOffsetsByTimestamp": '{"t": {"0": %s}}' % ("9" * 20)},
+            "startingOffsetsByTimestamp: 99999999999999999999 for t-0 must be",
+        ),
     ],
 )
 def test_what_cannot_be_is_refused_with_what_would_do(more: dict[str, str], says: str) -> None:
@@ -162,6 +318,12 @@ def test_something_must_be_read_from_somewhere() -> None:
     assert "kafka.bootstrap.servers is missing" in refusal({"subscribe": "t"})
     pattern = {"kafka.bootstrap.servers": "h:1", "subscribePattern": "flights("}
     assert "'flights(' is no regular expression of Python's" in refusal(pattern)
+    for java in ("[a-z&&[^t]]+", "[a[bc]]+", r"\\[[a-z&&t]", "[[a]b]", r"[a\]&&b]"):
+        for _ in range(2):  # Python warns of it once
+            pattern = {"kafka.bootstrap.servers": "h:1", "subscribePattern": java}
+            assert f"subscribePattern {java!r} means something else in Java" in refusal(pattern)
+    for both in (r"\[[a-z]&&b", r"[a\[b]+", r"[a\\]\[b", "a|b&&c", "[^a-c]"):
+        assert ReadOptions.parse({"kafka.bootstrap.servers": "h:1", "subscribePattern": both}).source == both
     assert "subscribePattern is empty" in refusal({"kafka.bootstrap.servers": "h:1", "subscribePattern": " "})
 
 

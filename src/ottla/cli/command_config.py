@@ -27,13 +27,6 @@ _ESCAPE = re.compile(r"\\(u[0-9a-fA-F]{4}|.)", re.DOTALL)
 _CONTROLS = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
 _IN_KAFKAS_TERMS = {
     r"; if it is another program's, ignore=\('[^']*',\)": "",
-    r"as tls=TLS\(ca=…\)": "as ssl.ca.location",
-    r"TLS\(check_hostname=False\)": "ssl.endpoint.identification.algorithm=none",
-    r"TLS\(certificate=…(, key=…)?\)": "ssl.certificate.location and ssl.key.location",
-    r"\bkey_password\b": "ssl.key.password",
-    r"the key as key=…": "the key as ssl.key.location",
-    r"give certificate=… as well": "give ssl.certificate.location as well",
-    r"leave out sasl=": "say security.protocol=PLAINTEXT or SSL",
     r"`force`": "`--force`",
 }
 """What errors advise a program to write, and what it is in a file for ``--command-config``, or as an option."""
@@ -58,6 +51,9 @@ def read(file: Path | None, settings: Iterable[str] = (), *, option: str = "--co
 
 def in_kafkas_terms(message: str) -> str:
     """What an error says, with its advice for the command line."""
+    from ottla.sdk.kafka_security import in_kafkas_names
+
+    message = in_kafkas_names(message)
     for python, name in _IN_KAFKAS_TERMS.items():
         message = re.sub(python, name, message)
     return message
