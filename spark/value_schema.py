@@ -108,7 +108,12 @@ def _checked(kind: DataType, path: str) -> DataType:
                 f"valueSchema, field {path}: keys in JSON are strings, so it is MAP<STRING, …>, "
                 f"not {kind.simpleString().upper()}"
             )
-        return MapType(StringType(), _checked(kind.valueType, f"{path}[]"))
+        return MapType(_checked(kind.keyType, path), _checked(kind.valueType, f"{path}[]"))
+    if type(kind) is StringType and not kind.isUTF8BinaryCollation():
+        raise ConfigurationError(
+            f"valueSchema, field {path}: strings are read without a collation, not as {kind.simpleString().upper()}: "
+            f"say STRING, and collate in the query, as in value.name COLLATE {kind.collation}"
+        )
     if type(kind) is DecimalType:
         if not 0 <= kind.scale <= kind.precision or not 1 <= kind.precision <= 38:
             raise ConfigurationError(f"valueSchema, field {path}: Spark has no {kind.simpleString().upper()}")

@@ -1,7 +1,7 @@
 """The option `valueSchema`; that it is read as Spark reads it is tested with a Spark, in test_json_queries."""
 
 import pytest
-from pyspark.sql.types import ArrayType, LongType, StringType, StructField, StructType
+from pyspark.sql.types import ArrayType, DataType, LongType, MapType, StringType, StructField, StructType
 
 from ottla.errors import ConfigurationError
 from ottla.spark.value_schema import parse_value_schema
@@ -65,3 +65,21 @@ def test_the_json_of_a_schema_is_the_same_schema(text: str) -> None:
 def test_a_mistake_is_named_with_its_place(text: str, said: str) -> None:
     with pytest.raises(ConfigurationError, match=said):
         parse_value_schema(text)
+
+
+@pytest.mark.parametrize(
+    ("kind", "field"),
+    [
+        (StringType("UTF8_LCASE"), "x"),
+        (ArrayType(StringType("UTF8_LCASE")), r"x\[\]"),
+        (MapType(StringType("UTF8_LCASE"), LongType()), "x"),
+        (MapType(StringType(), StringType("UTF8_LCASE")), r"x\[\]"),
+        (StructType([StructField("y", StringType("UTF8_LCASE"))]), "x.y"),
+    ],
+)
+def test_a_collation_is_refused(kind: DataType, field: str) -> None:
+    text = StructType([StructField("x", kind)]).json()
+    with pytest.raises(ConfigurationError, match=f"valueSchema, field {field}: .*UTF8_LCASE.*COLLATE UTF8_LCASE"):
+        parse_value_schema(text)
+    same = StructType([StructField("x", StringType("UTF8_BINARY"))])
+    assert parse_value_schema(same.json()) == parse_value_schema("x STRING")
