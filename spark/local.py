@@ -10,6 +10,10 @@ from ottla.spark.java import ensure_java
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+REDACTED = "(?i)secret|password|token|access[.]?key|credential|jaas|key[.]pem|keystore[.]key|private key"
+"""Of which options Spark shows no value, by a part of the name or of the value: its own default, and what it misses of
+Kafka's names. It shows the options of streams in their plans."""
+
 _SETTINGS = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
@@ -17,6 +21,7 @@ _SETTINGS = {
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.log.level": "ERROR",
+    "spark.redaction.regex": REDACTED,
 }
 
 
