@@ -328,6 +328,9 @@ CLIENT: dict[str, Meaning] = {
     "client.dns.lookup": Only(("use_all_dns_ips",), "all addresses of a name are tried", idle=True),
     "config.providers": No(_JVM),
     "enable.metrics.push": Only(("false",), f"pushing metrics to brokers (KIP-714) is {_LATER} possible", idle=True),
+    "interceptor.classes": No(
+        f"{_JVM}; give objects to client.producer(interceptors=…), client.consumer(interceptors=…)"
+    ),
     "metadata.recovery.strategy": Only(("rebootstrap",), "the bootstrap addresses always stay in turn", idle=True),
     "metadata.recovery.rebootstrap.trigger.ms": No("the bootstrap addresses always stay in turn", idle=True),
     "metric.reporters": No(f"{_METRICS}, or by ottla.sdk.prometheus", idle=True),
@@ -352,7 +355,6 @@ PRODUCER: dict[str, Meaning] = {
     "enable.idempotence": To("producer", "idempotent", _boolean),
     "linger.ms": To("producer", "linger", _seconds),
     "max.request.size": To("client", "max_request_size", _number),
-    "interceptor.classes": No(f"{_JVM}; say client.producer(interceptors=…) with objects"),
     "key.serializer": No(f"{_JVM}; {_WRITES}", idle=True),
     "value.serializer": No(f"{_JVM}; {_WRITES}", idle=True),
     "max.block.ms": No(

@@ -51,7 +51,6 @@ _IDLE = {
 }
 """What programs may rely on, and no query does."""
 _REFUSED = {
-    "interceptor.classes": "interceptors are Java classes, and would change what is read or written",
     "interceptors": "interceptors are objects of a program, and would change what is read or written",
     "partitioner.ignore.keys": "keys decide the partition, unless option partitioner says otherwise",
     "topic.blacklist": "say in subscribe, subscribePattern or assign what to read",
@@ -162,7 +161,7 @@ class Names:
         for name, value in given.items():
             lower = name.lower()
             if lower in self.refused:
-                raise ConfigurationError(f"option {name} cannot be used with format ottla: {self.refused[lower]}")
+                raise ConfigurationError(f"option {name} cannot be used for {self.use}: {self.refused[lower]}")
             if lower.startswith(PREFIX):
                 kafkas[lower.removeprefix(PREFIX)] = value.strip()
             elif lower in spelling:
@@ -254,7 +253,7 @@ def _is_taken(name: str, value: str, part: str, where: str, wanted: Collection[s
         case No() as what:
             if has_effect and not what.idle:
                 why = _FUNCTION if same.endswith("_cb") else _FOR_PROGRAMS if same.startswith("ssl_") else what.why
-                raise ConfigurationError(f"option {option} cannot be used with format ottla: {_REFUSED.get(same, why)}")
+                raise ConfigurationError(f"option {option} cannot be used: {_REFUSED.get(same, why)}")
             has_effect = False
     if not has_effect:
         warn_without_effect(option, where)

@@ -50,7 +50,7 @@ _SECONDS = {"": 0.001, "us": 1e-6, "ms": 0.001, "s": 1, "m": 60, "min": 60, "h":
 
 _GROUP, _ISOLATION = "group.id", "isolation.level"
 _MOST = 2**63 - 1
-"""What a log has room for, of offsets and of times."""
+"""What 64 bits have room for, those of the protocol and of Spark."""
 
 _NAMES = Names(
     use="reading",
@@ -341,6 +341,6 @@ def _positive(options: Mapping[str, str], name: str) -> int | None:
     value = options.get(name)
     if value is None:
         return None
-    if not (value.isascii() and value.isdigit()) or int(value) == 0:
+    if not (value.isascii() and value.isdigit()) or not 0 < int(value) <= _MOST:
         raise ConfigurationError(f"{name} must be a positive whole number, not {value!r}")
     return int(value)

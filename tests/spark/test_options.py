@@ -289,6 +289,7 @@ def test_no_name_of_kafkas_is_answered_with_advice_for_programs(
         ({"startingOffsetsByTimestampStrategy": "first"}, "must be error or latest"),
         ({"includeHeaders": "yes"}, "includeHeaders must be false or true, not 'yes'"),
         ({"minPartitions": "0"}, "minPartitions must be a positive whole number"),
+        ({"maxTasks": "9" * 20}, "maxTasks must be a positive whole number"),
         ({"maxTasks": "2.5"}, "maxTasks must be a positive whole number"),
         ({"minPartitions": "8", "maxTasks": "2"}, "maxTasks (2) is less than minPartitions (8)"),
         (

@@ -98,7 +98,7 @@ def test_options_of_the_query_are_none_of_ours() -> None:
             {"kafka_partitioner_ignore_keys": "true"},
             r"can only be false: keys decide the partition, unless",
         ),
-        ({"kafka_dr_cb": "f"}, r"option kafka.dr_cb cannot be used with format ottla: it takes a function"),
+        ({"kafka_dr_cb": "f"}, r"option kafka.dr_cb cannot be used: it takes a function"),
         ({"kafka_foo_bar": "1"}, r"Kafka's clients know no option kafka.foo.bar: leave it out"),
     ],
 )
