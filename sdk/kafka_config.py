@@ -32,14 +32,15 @@ from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any, Literal, get_args
+from typing import Any, Literal, cast, get_args
 
 from ottla.errors import Closed, ConfigurationError
 from ottla.sdk.arguments import string, strings
-from ottla.sdk.client import Client, connect
+from ottla.sdk.client import Client
+from ottla.sdk.drivers.driver import DriverType
 from ottla.sdk.kafka_security import PROTOCOL, is_security, read_security
 from ottla.sdk.logs import logger
-from ottla.sdk.options import MOST
+from ottla.sdk.options import MOST, ClientOptions
 
 log = logger("ottla.sdk")
 
@@ -623,11 +624,11 @@ def _refusals(made: KafkaConfig, config: Mapping[str, Any]) -> list[str]:
 
 def _refusal(part: Part, options: Mapping[str, Any]) -> str:
     """What a client that is never opened says of the arguments, which others of its user's may yet join."""
-    client = connect("localhost")
+    client = Client(ClientOptions(bootstrap="localhost"), cast("DriverType", None))
     try:
         match part:
             case "client":
-                connect(**{"bootstrap": "localhost"} | dict(options))
+                ClientOptions(**{"bootstrap": "localhost"} | dict(options))
             case "producer":
                 client.producer(**options)
             case "consumer":
@@ -669,7 +670,7 @@ def _in_milliseconds(seconds: float | str) -> str:
 def _defaults_in(text: str, config: Mapping[str, Any]) -> str:
     """What the names are by default that ``text`` speaks of, but not ``config``."""
     takers: dict[Part, Callable[..., Any]] = {
-        "client": connect,
+        "client": ClientOptions,
         "producer": Client.producer,
         "consumer": Client.consumer,
     }

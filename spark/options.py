@@ -48,7 +48,7 @@ _WITHOUT_EFFECT = ("kafkaConsumer.pollTimeoutMs", "fetchOffset.numRetries", "fet
 
 _SECONDS = {"": 0.001, "us": 1e-6, "ms": 0.001, "s": 1, "m": 60, "min": 60, "h": 3600, "d": 86_400}
 
-_GROUP, _ISOLATION = "group.id", "isolation.level"
+_ISOLATION = "isolation.level"
 _MOST = 2**63 - 1
 """What 64 bits have room for, those of the protocol and of Spark."""
 
@@ -157,13 +157,13 @@ class StreamOptions:
         if most is not None and least is not None and least > most:
             raise ConfigurationError(f"minOffsetsPerTrigger ({least}) is more than maxOffsetsPerTrigger ({most})")
         starting = _limit(options, _STARTS, LATEST)
-        client, consumer = read_client(kafkas, "consumer", where, wanted=(_ISOLATION, _GROUP))
+        client, consumer = read_client(kafkas, "consumer", where, wanted=(_ISOLATION,))
         return cls(
             read=SourceOptions(starting=starting, **_common(options, client, consumer, where)),
             most=most,
             least=least,
             longest_wait=_duration(options, "maxTriggerDelay", 900.0),
-            group=consumer.get("group") or options.get("groupIdPrefix"),
+            group=options.get("groupIdPrefix"),
             prometheus=_address(options, "prometheus"),
         )
 
