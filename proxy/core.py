@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 from ottla.codec.apis.metadata import MetadataResponse
 from ottla.codec.wire import Buffer
-from ottla.errors import AuthenticationFailed, BrokerUnreachable, RemoteProtocolError
+from ottla.errors import AuthenticationFailed, BrokerUnreachable, ConfigurationError, RemoteProtocolError
 from ottla.proxy.clients.admission import Admission
 from ottla.proxy.clients.buffered import Buffered
 from ottla.proxy.clients.observed import Observer, Tallies
@@ -97,6 +97,7 @@ class ProxyCore:
         self.buffered, self.tallies, opener = Buffered(config.max_buffered), Tallies(), Opener(self.threads)
         self.observer = Observer(self.tallies, self.topics, self.control, opener, self.buffered)
         self.admission = Admission(self.topics, self.control, self.delivery, config, journal)
+        self.delivery.lent.is_a_clients = self.admission.producers.__contains__
         self.rewriter = Rewriter(
             self.topics, self.admission, self.delivery, self.threads, opener, self.tallies, self.buffered, journal
         )
@@ -116,6 +117,9 @@ class ProxyCore:
             BrokerError, DecodeError: what is left contradicts itself; this machine is of no use.
         """
         assert self._journal is not None, "there is a journal to go on with"
+        self.control.cluster_id = found.cluster_id
+        if found.cluster_id is not None:
+            self._journal.of_cluster(found.cluster_id)
         self.admission.history = RuleHistory(self.config.topics, found.rules)
         restore(found, self.topics, self.admission.producers, self.rewriter, self.delivery, now)
         self._journal.watch(self.admission.producers, lambda: self.topics.pins, self.admission.history)
@@ -126,8 +130,8 @@ class ProxyCore:
         return self.control.answered and bool(self.cluster.ports) and not self._opening
 
     @property
-    def refused(self) -> AuthenticationFailed | None:
-        """Why upstream and the proxy do not trust each other; ``None`` while they do."""
+    def refused(self) -> AuthenticationFailed | ConfigurationError | None:
+        """Why upstream and the proxy do not trust each other, or it is another cluster; ``None`` if all is well."""
         return self.control.refused
 
     @property
@@ -247,6 +251,9 @@ class ProxyCore:
             link.end(as_ottla_error(bug), now)
 
     def _learned(self, metadata: MetadataResponse, now: float) -> None:
+        if self._journal is not None and metadata.cluster_id:
+            self.control.cluster_id = metadata.cluster_id
+            self._journal.of_cluster(metadata.cluster_id)
         self.topics.learned(metadata, now)
 
     def _open_waiters(self) -> None:

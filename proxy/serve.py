@@ -266,8 +266,7 @@ class _Driver:
                 self._pipes.pop(link).close()
             case CloseClient(client, why):
                 if connection := self.clients.get(client):
-                    log.warning("client disconnected: %s", why, extra={"peer": connection.peer})
-                    connection.close(why)
+                    connection.turn_out(why)
             case HoldClients(clients, held):
                 for client in clients:
                     self.hold(client, "records", held)

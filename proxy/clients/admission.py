@@ -60,6 +60,8 @@ class Admission:
         """Producers that the log has told of."""
         self._unknown: dict[tuple[int, int], None] = {}
         """Producer ids with an epoch that is not known, the records of which were refused."""
+        self._too_many_unknown = False
+        """Some were forgotten: then any may be of them."""
 
     def remember(self, producer_id: int) -> KnownProducer[ClientBatch]:
         """A client's producer id, which may be known already."""
@@ -68,6 +70,10 @@ class Admission:
         if self._journal is not None:
             self._journal.allocated(producer_id, producer.since)
         return producer
+
+    def knows(self, producer: Producer) -> bool:
+        """Whether it is remembered, and its id is not another's by now."""
+        return self.producers.has(producer)
 
     def _forget(self, producer: Producer) -> None:
         assert producer.producer_id is not None, "it is a client's"
@@ -94,7 +100,7 @@ class Admission:
 
     def may_commit(self, producer_id: int, epoch: int) -> bool:
         """Whether no records of a transaction were refused because the proxy does not know its epoch."""
-        return (producer_id, epoch) not in self._unknown
+        return not self._too_many_unknown and (producer_id, epoch) not in self._unknown
 
     # -- judged
 
@@ -151,6 +157,7 @@ class Admission:
             self._unknown[batch.producer_id, batch.producer_epoch] = None
             if len(self._unknown) > MOST_FENCED:
                 del self._unknown[next(iter(self._unknown))]
+                self._too_many_unknown = True
             raise OutOfOrderSequenceNumber(
                 f"the proxy does not know epoch {batch.producer_epoch} of producer id {batch.producer_id}, because it "
                 "was not given through this proxy, or its state is lost: abort, and if that does not help open a new "

@@ -21,6 +21,12 @@ class Tally:
     """Keys that the client put elsewhere than the partitioner would: moved, or in mode `observe` only counted."""
     refused: int = 0
     """Batches."""
+    unobserved: int = 0
+    """Batches, the keys of which were not counted, because too many others were being opened."""
+
+
+MOST = 4
+"""Batches that are opened at a time only to be counted: threads are there for those that are rewritten."""
 
 
 class Tallies(dict[str, Tally]):
@@ -36,6 +42,8 @@ class Observer:
     def __init__(self, tallies: Tallies, topics: Topics, control: Control, opener: Opener, buffered: Buffered) -> None:
         self._tallies, self._topics, self._control = tallies, topics, control
         self._opener, self._buffered = opener, buffered
+        self._under_way = 0
+        """Batches that are being opened in threads."""
 
     def observe(self, client: int, topic: str, partition: int, data: Buffer | None, now: float) -> None:
         """Count the keys of a record set that passes untouched; what cannot be read is for upstream to judge."""
@@ -49,10 +57,15 @@ class Observer:
             batch = parse_batch(data)
         except DecodeError:
             return
-        size = len(data)
+        size = most_of(batch)
+        if self._under_way >= MOST and not self._opener.opens_here(size, batch.compression):
+            self._tallies[topic].unobserved += 1
+            return
+        self._under_way += 1
         self._buffered.count(client, size)
 
         def opened(found: Opened | BrokerError, now: float) -> None:
+            self._under_way -= 1
             self._buffered.count(client, -size)
             if isinstance(found, Opened):
                 tally = self._tallies[topic]
@@ -60,4 +73,4 @@ class Observer:
                 tally.keyless += found.records.keyless
                 tally.misplaced += len(found.records) - len(found.parts.get(partition, ()))
 
-        self._opener.open(batch, most_of(batch), routes, partition, opened, now)
+        self._opener.open(batch, size, routes, partition, opened, now)

@@ -35,6 +35,8 @@ _MAGIC = 16
 """Where the format of a record set stands."""
 _FARTHEST = 2**63 - 1
 """Milliseconds between two timestamps of a batch at the most, whichever of them its records are counted from."""
+_LEAST_RECORD = 7
+"""Bytes of a record without key, value and headers: a batch may say that it has more than it can have."""
 _PER_RECORD = 64
 """Bytes that a record takes in memory beside its own, about."""
 
@@ -52,6 +54,10 @@ class Opener:
     def __init__(self, threads: Threads) -> None:
         self._threads = threads
 
+    def opens_here(self, most: int, compression: int) -> bool:
+        """Whether a batch is opened at once, and not in a thread."""
+        return self._threads.fits(most, compression)
+
     def open(
         self,
         batch: RecordBatch,
@@ -64,7 +70,7 @@ class Opener:
         """Open a batch, which takes up to ``most`` bytes; then call ``then``."""
         call = partial(opened, batch, routes, partition)
         compression = batch.compression
-        if not self._threads.fits(most, compression):
+        if not self.opens_here(most, compression):
             self._threads.run(call, then)
             return
         found = call()
@@ -126,7 +132,8 @@ def size_of(batch: RecordBatch, records: Records) -> int:
 
 def most_of(batch: RecordBatch) -> int:
     """The same before it is opened, at most."""
-    opened = _decompressed(batch) + _PER_RECORD * max(batch.count, 0)
+    content = _decompressed(batch)
+    opened = content + _PER_RECORD * min(max(batch.count, 0), content // _LEAST_RECORD)
     return len(batch.data) + 2 * min(opened, DECOMPRESSED_LIMIT)
 
 

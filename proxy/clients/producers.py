@@ -2,6 +2,7 @@
 
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
+from itertools import islice
 from typing import Generic
 
 from ottla.errors import ProducerFenced
@@ -9,7 +10,9 @@ from ottla.proxy.clients.windows import B, Window
 from ottla.proxy.upstream.producer import Producer, Transaction
 
 REMEMBERED_PRODUCERS = 100_000
-"""The longest unused of more are forgotten, and fenced if they come again."""
+"""The longest unused of more are forgotten, and fenced if they come again, unless something of them is under way."""
+_SEARCHED = 1000
+"""Of the longest unused, so many are looked at."""
 
 
 class KnownProducer(Producer, Generic[B]):
@@ -38,6 +41,12 @@ class KnownProducer(Producer, Generic[B]):
         parked = self.transaction is not None and self.transaction.parked
         return not parked and not any(window.under_way for window in self.windows.values())
 
+    @property
+    def may_be_forgotten(self) -> bool:
+        """Its client loses nothing but its place: nothing is under way, and no transaction of it has to be aborted."""
+        transaction = self.transaction
+        return self.settled and (transaction is None or (transaction.failure is None and not transaction.waiting))
+
 
 class Producers(Generic[B]):
     """The producer ids that were allocated through this proxy.
@@ -57,12 +66,19 @@ class Producers(Generic[B]):
         """The longest unused first."""
         return iter(self._known.values())
 
+    def has(self, producer: Producer) -> bool:
+        """Whether this very one is known."""
+        return producer.producer_id is not None and self._known.get(producer.producer_id) is producer
+
     def allocated(self, producer_id: int) -> KnownProducer[B]:
         """Upstream gave a client this id, through this proxy."""
         producer = self._known.setdefault(producer_id, KnownProducer(producer_id))
         self._known.move_to_end(producer_id)
-        while len(self._known) > REMEMBERED_PRODUCERS:
-            self._forgotten(self._known.popitem(last=False)[1])
+        if len(self._known) > REMEMBERED_PRODUCERS:
+            oldest = next((each for each in islice(self, _SEARCHED) if each.may_be_forgotten), None)
+            if oldest is not None:
+                assert oldest.producer_id is not None, "it is a client's"
+                self._forgotten(self._known.pop(oldest.producer_id))
         return producer
 
     def pop(self, producer_id: int) -> KnownProducer[B]:

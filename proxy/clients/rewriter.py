@@ -24,6 +24,7 @@ from ottla.errors import (
     BrokerError,
     InvalidRecord,
     InvalidTxnState,
+    NotEnoughReplicas,
     ProducerFenced,
     TransactionAbortable,
     UnknownServerError,
@@ -52,6 +53,10 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("ottla.proxy")
 
+PARKED = 1000
+"""Bytes that a record set takes in memory while it waits, beside its own, about."""
+UNDER_WAY = 64
+"""Batches of a client for one partition that may be; clients that keep to the rules of idempotence have five."""
 _IN_PART = "a batch before it failed, and some of its records are stored"
 _NOT_ADDED = "its keys belong to partitions that were not added to the transaction: abort it"
 
@@ -93,6 +98,7 @@ class Rewriter:
             self._delivery.renew(earlier, 0, now)
             self.withdraw(earlier, now, before=LAST_EPOCH + 1)
             self._admission.forget(producer_id)
+        self._delivery.retire_lent(producer_id, now)
         return self._admission.remember(producer_id)
 
     # -- in
@@ -107,7 +113,7 @@ class Rewriter:
             if batch.transactional and batch.producer_id == NO_PRODUCER_ID:
                 raise InvalidRecord("a transactional batch without a producer id")
             if not self._topics.is_described(offer.topic):
-                self._buffered.check_room()
+                self._buffered.check_room(offer.client, len(offer.data) + PARKED)
         except BrokerError as error:
             if offer.topic in self._tallies or self._topics.is_described(offer.topic):  # else anyone could name any
                 self._tallies[offer.topic].refused += 1
@@ -120,8 +126,8 @@ class Rewriter:
 
     def _park(self, offer: Offer, batch: RecordBatch, now: float) -> None:
         """Have it wait until its topic is described, and then for its turn."""
-        found = self._admission.transaction(batch)
-        self._buffered.count(offer.client, len(offer.data))
+        found, size = self._admission.transaction(batch), len(offer.data) + PARKED
+        self._buffered.count(offer.client, size)
         if found is not None:
             found[1].parked += 1
 
@@ -132,7 +138,7 @@ class Rewriter:
             if not self._topics.is_described(offer.topic):  # it has gone since
                 self._topics.when_described(offer.topic, wait_for_turn, give_up, now)
                 return
-            self._buffered.count(offer.client, -len(offer.data))
+            self._buffered.count(offer.client, -size)
             try:
                 self._accept(offer, batch, now)
             except Exception:
@@ -142,7 +148,7 @@ class Rewriter:
                 over(now)
 
         def give_up(message: str, now: float) -> None:
-            self._buffered.count(offer.client, -len(offer.data))
+            self._buffered.count(offer.client, -size)
             offer.refuse(UnknownTopicOrPartition(message), now)
             over(now)
 
@@ -167,7 +173,9 @@ class Rewriter:
                     case Outcome() as outcome:
                         offer.answered(outcome, now)
                         return
-            self._buffered.check_room()
+                if len(window.under_way) >= UNDER_WAY:
+                    raise NotEnoughReplicas(f"{UNDER_WAY} batches for this partition are under way already")
+            self._buffered.check_room(offer.client, most_of(batch))
         except BrokerError as error:
             self._tallies[offer.topic].refused += 1
             if isinstance(error, ProducerFenced):
@@ -253,8 +261,8 @@ class Rewriter:
         )
 
     def _note(self, batch: ClientBatch) -> None:
-        """Something has changed in the window of a batch."""
-        if self._journal is not None and batch.window is not None:
+        """Something has changed in the window of a batch; its producer id may be another producer's by now."""
+        if self._journal is not None and batch.window is not None and self._admission.knows(batch.producer):
             self._journal.window(batch, batch.window)
 
     # -- what another process has left

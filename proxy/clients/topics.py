@@ -52,6 +52,10 @@ class Topics:
         """Nothing has to wait for upstream's description of a topic, nor is anything waiting."""
         return self._cluster.is_described(topic) and topic not in self._waiting
 
+    def request(self, *topics: str) -> None:
+        """Have those that are not described looked up soon, all at once."""
+        self._control.request_topics(*(topic for topic in topics if not self._cluster.is_described(topic)))
+
     def when_described(
         self, topic: str, go_on: Callable[[float], None], give_up: Callable[[str, float], None], now: float
     ) -> None:

@@ -153,6 +153,7 @@ class Transactions:
         def give_up(message: str, now: float) -> None:
             refuse(_refusal(request, unknown))
 
+        self._topics.request(*names)
         self._topics.when_described(unknown, partial(self.widen, request, go_on, refuse), give_up, now)
 
     def added(self, request: AddPartitionsToTxnRequest, answer: AddPartitionsToTxnResponse) -> None:

@@ -17,6 +17,7 @@ import fcntl
 import logging
 import os
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from crc32c import crc32c
@@ -28,7 +29,7 @@ from ottla.proxy.journal.restored import Noted
 
 log = logging.getLogger("ottla.proxy")
 
-FORMAT = "ottla proxy journal 1"
+FORMAT = "ottla proxy journal 2"
 _PARTS = min(1024, os.sysconf("SC_IOV_MAX"))
 """That the system writes in one call."""
 _LOCK = "ottla-proxy.lock"
@@ -145,6 +146,10 @@ class StateDirectory:
         """
         paths = segments(self.path)
         first = 1 + max((int(path.stem) for path in paths), default=0)
+        if os.pread(self._lock, 1, 0):
+            log.error("the journal was given up, so idempotent producers from before are fenced")
+            self._remove()
+            return Noted(), first
         try:
             found = read(self.path)
             if paths:
@@ -195,13 +200,18 @@ class StateDirectory:
             _sync(self.path)
 
     def _remove(self) -> None:
-        """Oldest last: what is left, if that fails, is no whole journal."""
-        for path in reversed(segments(self.path)):
-            try:
+        """What was given up must not be believed by the next process, also where only some of it can be removed."""
+        with suppress(OSError):
+            os.pwrite(self._lock, b"given up\n", 0)
+        for path in segments(self.path):
+            with suppress(OSError):
                 os.truncate(path, 0)  # also where the directory cannot be changed
+            try:
                 path.unlink()
             except OSError as error:
                 log.error("a segment of the journal cannot be removed: %s", error, extra={"state": str(path)})
+        if not segments(self.path):
+            os.ftruncate(self._lock, 0)
 
     def close(self) -> None:
         """Let go of the directory. What is written is forced to the disk: it outlives the machine's end, too."""

@@ -94,6 +94,8 @@ class Journal:
         self._known: Producers[Any] | None = None
         self._pins: Callable[[], dict[str, Routes]] = dict
         self._history = RuleHistory(())
+        self._cluster_id = ""
+        self._cluster_ids: list[str] = []
         self._given_up = False
         self._copying: Iterator[KnownProducer[Any]] | None = None
 
@@ -103,6 +105,12 @@ class Journal:
         self._begin_copying()
 
     # -- what has changed
+
+    def of_cluster(self, cluster_id: str) -> None:
+        """Upstream is this cluster: nothing of this journal is for another."""
+        if cluster_id != self._cluster_id:
+            self._cluster_id = cluster_id
+            self._cluster_ids.append(cluster_id)
 
     def allocated(self, producer_id: int, since: int) -> None:
         self._producers.append(NotedProducer(producer_id=producer_id, since=since))
@@ -149,6 +157,7 @@ class Journal:
 
     def _take(self) -> Store | None:
         changed = (
+            self._cluster_ids,
             self._rules,
             self._producers,
             self._forgotten,
@@ -162,6 +171,7 @@ class Journal:
             return None
         copied = self._copying is not None and self._copy()
         entry = Entry(
+            cluster_id=self._cluster_ids[-1] if self._cluster_ids else None,
             rules=tuple(NotedRules(rules=each) for each in self._rules),
             producers=tuple(self._producers),
             forgotten=tuple(self._forgotten),
@@ -187,6 +197,7 @@ class Journal:
     def _begin_copying(self) -> None:
         assert self._known is not None
         self._size = 0
+        self._cluster_ids = [self._cluster_id] if self._cluster_id else []
         self._rules = list(self._history.texts)
         self._topics |= self._pins()
         self._copying = iter(list(self._known))
@@ -249,9 +260,15 @@ def _batch(batch: ClientBatch) -> NotedBatch:
 
 def _part(part: "Part") -> NotedPart:
     noted: NotedPart | None = part.noted
-    if noted is None or noted.alone != part.alone:
+    if noted is None or noted.alone != part.alone or len(noted.maybe_in) != len(part.maybe_in):
         sender: Any = part.sender  # a `ClientBatch`: only those of clients with an id come here
-        noted = NotedPart(batch=sender.number, first=part.first, count=len(part.records), alone=part.alone)
+        noted = NotedPart(
+            batch=sender.number,
+            first=part.first,
+            count=len(part.records),
+            alone=part.alone,
+            maybe_in=tuple(sorted(part.maybe_in)),
+        )
         part.noted = noted
     return noted
 

@@ -68,6 +68,8 @@ class NotedPart:
     first: int = wire(Int32)
     count: int = wire(Int32)
     alone: bool = wire(Boolean)
+    maybe_in: tuple[UUID, ...] = wire(Array(Uuid), default=())
+    """Topics that may have them, which others have replaced."""
 
 
 @struct
@@ -177,11 +179,13 @@ class NotedTransaction:
 class Entry:
     """
     Attributes:
+        cluster_id: upstream's; ``None`` if nothing has changed.
         rules: all that are remembered, from the first on; none if nothing has changed.
         producers: ids that were allocated to clients.
         forgotten: those of which nothing is remembered any more, unless this entry names them again.
     """
 
+    cluster_id: str | None = wire(String, null="0+", default=None)
     rules: tuple[NotedRules, ...] = wire(Array(NotedRules), default=())
     producers: tuple[NotedProducer, ...] = wire(Array(NotedProducer), default=())
     forgotten: tuple[int, ...] = wire(Array(Int64), default=())

@@ -48,6 +48,7 @@ NOBODY = -1
 class Noted:
     """The newest of everything that stands in a journal."""
 
+    cluster_id: str | None = None
     rules: list[tuple[str, ...]] = field(default_factory=list)
     """Those that were in force one after the other."""
     producers: dict[int, int] = field(default_factory=dict)
@@ -67,6 +68,7 @@ class Noted:
         entry, end = parse(Entry, 0, data)
         if end != len(data):
             raise DecodeError(f"{len(data) - end} bytes too many in an entry of the journal")
+        self.cluster_id = entry.cluster_id or self.cluster_id
         if entry.rules:
             self.rules = [each.rules for each in entry.rules]
         for producer_id in entry.forgotten:
@@ -205,6 +207,7 @@ def _stream(noted: NotedStream, batches: "dict[int, ClientBatch]", transactional
             if each.batch not in batches:
                 raise DecodeError(f"the journal lacks batch {each.batch}")
             part = _part(batches[each.batch], noted.partition, each.first, each.count, each.alone, now)
+            part.maybe_in = frozenset(each.maybe_in)
             batches[each.batch].open_parts += 1
             found.append(part)
         return found

@@ -57,7 +57,7 @@ class Part:
         building: a thread does so.
         alone: it shares no batch: it is large, or one with others was refused.
         noted: what the journal has written of it, which is written again whenever its stream changes.
-        maybe_in: the id of a topic that may have it, which another has replaced.
+        maybe_in: the ids of topics that may have it, which others have replaced.
     """
 
     sender: Sender
@@ -71,7 +71,7 @@ class Part:
     alone: bool = False
     building: bool = False
     noted: Any = None
-    maybe_in: "UUID | None" = None
+    maybe_in: "frozenset[UUID]" = frozenset()
 
     def halves(self) -> tuple["Part", "Part"]:
         """The same in two, for what is too large together."""

@@ -11,7 +11,7 @@ from itertools import count
 
 from ottla.codec.apis.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from ottla.codec.apis.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
-from ottla.errors import AuthenticationFailed, BrokerUnreachable, OttlaError, broker_error
+from ottla.errors import AuthenticationFailed, BrokerUnreachable, ConfigurationError, OttlaError, broker_error
 from ottla.proxy.contained import as_ottla_error
 from ottla.proxy.events import Address
 from ottla.proxy.upstream.cluster import Cluster
@@ -66,6 +66,11 @@ class Control:
     ) -> None:
         self.answered = False
         """Upstream answered the last time it was asked."""
+        self.cluster_id: str | None = None
+        """Of the cluster that upstream has to be; ``None``: of any."""
+        self._elsewhere: ConfigurationError | None = None
+        self._silent = False
+        """It has answered, and does not now; the log says so."""
         self._refusals: dict[Address, AuthenticationFailed] = {}
         """Address -> why it and the proxy do not trust each other."""
         self._complaints: dict[Address, str] = {}
@@ -168,13 +173,33 @@ class Control:
 
     def _described(self, answer: MetadataResponse, now: float) -> None:
         self._metadata.under_way = False
+        if self._is_elsewhere(answer):
+            self._nodes_requested = True
+            return
         self.answered = True
         self._failures = 0
+        if self._silent:
+            self._silent = False
+            log.warning("upstream answers again")
         self._complaints.clear()
         self._refusals.clear()
         self._cluster.learn(answer, now, newest=True)
         self._nodes_requested = not self._cluster.nodes  # a node that has just started may know nobody
         self._learned(answer, now)
+
+    def _is_elsewhere(self, answer: MetadataResponse) -> bool:
+        """Whether upstream is another cluster than that of the state: records of one are not for the other."""
+        if self.cluster_id in (None, answer.cluster_id) or not answer.cluster_id:
+            self._elsewhere = None
+            return False
+        if self._elsewhere is None:
+            self._elsewhere = ConfigurationError(
+                f"the state is that of cluster {self.cluster_id}, and upstream is cluster {answer.cluster_id}: give "
+                "each cluster its own state directory"
+            )
+            log.error("%s", self._elsewhere)
+        self.answered = False
+        return True
 
     def _identified(self, answer: InitProducerIdResponse, now: float) -> None:
         self._identity.under_way = False
@@ -203,14 +228,19 @@ class Control:
         self._connect_not_before = now + min(AGAIN * 2**self._failures, LONGEST_BACKOFF)
         self._failures = min(self._failures + 1, 10)
         if self.answered:
+            self._silent = True
             log.warning("upstream does not answer: %s", error)
         self._metadata.under_way = self._identity.under_way = False
         self.answered = False
         self._nodes_requested = True
 
     @property
-    def refused(self) -> AuthenticationFailed | None:
-        """Why no address of upstream and the proxy trust each other; one alone may be wrong in that."""
+    def refused(self) -> AuthenticationFailed | ConfigurationError | None:
+        """Why no address of upstream and the proxy trust each other, one alone may be wrong in that; or why this is not
+        the upstream that the state is for.
+        """
+        if self._elsewhere is not None:
+            return self._elsewhere
         return self._refusals[self._bootstrap[0]] if self._refusals.keys() >= {*self._bootstrap} else None
 
     def unreachable(self, timeout: float) -> BrokerUnreachable:

@@ -70,6 +70,7 @@ MOST_CONNECTIONS = 500
 LONG_REST = 600.0
 """Seconds after which upstream may have forgotten a producer (`producer.id.expiration.ms` is a day, as it comes)."""
 _UNBUILT = Result(UnknownServerError.code, message="the proxy cannot make a batch of these records")
+_TRY_AGAIN = Result(NotEnoughReplicas.code, message="the proxy needs another producer id: send it again")
 _CALLS = 500
 """That are due, and made in one step; each takes some ten microseconds."""
 _LOOK = 1.0
@@ -160,6 +161,13 @@ class Delivery:
             if stream := producer.streams.get((topic, partition)):
                 self._settle(producer, stream, stream.withdraw(), now)
                 self._go_on(producer, stream, now)
+
+    def retire_lent(self, producer_id: int, now: float) -> None:
+        """Upstream gives a client this producer id: if it is lent already, upstream has lost its data."""
+        for producer in self.lent.of_id(producer_id):
+            self.lent.use_up(producer)
+            for stream in list(producer.streams.values()):
+                self._settle(producer, stream, stream.give_back_unsent(_TRY_AGAIN), now)
 
     def give_back_unawaited(self, now: float) -> None:
         """Give back what was not sent yet of clients without producer ids that have gone: nobody waits for it.
@@ -566,7 +574,7 @@ class Delivery:
         """The stream has had every epoch that there is."""
         if producer.own:
             self.lent.use_up(producer)
-            result = Result(NotEnoughReplicas.code, message="the proxy needs another producer id: send it again")
+            result = _TRY_AGAIN
         else:
             why = "the producer id has had every epoch that there is: open a new producer"
             result = Result(ProducerFenced.code, message=why)

@@ -17,10 +17,14 @@ class Lent:
 
     Args:
         identified: called with one that has got its producer id.
+
+    Attributes:
+        is_a_clients: whether a client has this producer id: upstream has lost its data, and gives it again.
     """
 
     def __init__(self, control: Control, identified: Callable[[Producer], None]) -> None:
         self._control, self._identified = control, identified
+        self.is_a_clients: Callable[[int], bool] = lambda _: False
         self._of: dict[int, Producer] = {}
         """Client -> the one that it has."""
         self._free: list[Producer] = []
@@ -65,7 +69,14 @@ class Lent:
             self._control.request_identity(producer, partial(self._identify, producer))
         return producer.producer_id is not None
 
+    def of_id(self, producer_id: int) -> list[Producer]:
+        """Those that have this producer id."""
+        return [each for each in (*self._of.values(), *self._free) if each.producer_id == producer_id]
+
     def _identify(self, producer: Producer, identity: Identity, now: float) -> None:
+        if self.is_a_clients(identity[0]):  # two of one id would take each other's sequences for their own
+            self.has_id(producer)
+            return
         producer.producer_id, producer.epoch = identity
         for stream in producer.streams.values():
             stream.renewed(producer.epoch)

@@ -434,12 +434,12 @@ class Stream:
         for batch in self.sent:
             if batch.maybe_stored and not batch.stored:
                 for part in batch.parts:
-                    part.maybe_in = old
+                    part.maybe_in |= {old}
         settled = self.start_over()
-        if any(part.maybe_in == topic_id for part in self.waiting):  # it had not been replaced: a node lagged behind
+        if any(topic_id in part.maybe_in for part in self.waiting):  # it had not been replaced: a node lagged behind
             unknown = Result(UnknownTopicOrPartition.code, message=_RETURNED, unknown=True)
-            settled += [(part, unknown) for part in self.waiting if part.maybe_in == topic_id]
-            self.waiting = deque(part for part in self.waiting if part.maybe_in != topic_id)
+            settled += [(part, unknown) for part in self.waiting if topic_id in part.maybe_in]
+            self.waiting = deque(part for part in self.waiting if topic_id not in part.maybe_in)
         return settled
 
     def resume(self, next_sequence: int, last_offset: int, sent: Iterable[Batch], waiting: Iterable[Part]) -> None:

@@ -93,6 +93,7 @@ class Upstream:
     def __init__(self, topics: dict[str, int], nodes: int = 1) -> None:
         self.nodes = {node: ("broker", PORT + node) for node in range(nodes)}
         self.leaders = {(t, p): p % nodes for t, count in topics.items() for p in range(count)}
+        self.cluster_id = "cluster"
         self.ids = {topic: UUID(int=number) for number, topic in enumerate(topics, 1)}
         self.logs: dict[tuple[str, int], list[Record]] = defaultdict(list)
         self.down: set[int] = set()
@@ -163,6 +164,7 @@ class Upstream:
     def _metadata(self, node: int, request: MetadataRequest) -> MetadataResponse:
         names = sorted(self.ids) if request.topics is None else [topic.name or "" for topic in request.topics]
         return MetadataResponse(
+            cluster_id=self.cluster_id,
             brokers=tuple(
                 MetadataResponseBroker(node_id=n, host=host, port=port) for n, (host, port) in self.nodes.items()
             ),

@@ -6,10 +6,12 @@ from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 import pytest
 from typer.testing import CliRunner
 
+from ottla.codec.compression import Compression
 from ottla.codec.messages import build
 from ottla.codec.wire import Buffer
 from ottla.errors import ConfigurationError, DecodeError, MessageTooLarge, OutOfOrderSequenceNumber, ProducerFenced
@@ -20,7 +22,7 @@ from ottla.proxy.journal.journal import Journal, framed
 from ottla.proxy.journal.notes import Entry, NotedProducer, NotedRules
 from tests.brokerlite.running import BrokerProcess
 from tests.proxy.kills import Kills
-from tests.proxy.simulated import CUT_AFTER, Upstream, World, batch
+from tests.proxy.simulated import ANSWERED, CUT_AFTER, CUT_BEFORE, Pair, Upstream, World, batch
 from tests.proxy.test_rewriting import key_at, make_known, world_of
 from tests.sim.proxy import transfers
 from tests.sim.proxy.world import play
@@ -173,6 +175,40 @@ def test_where_nothing_can_be_written_the_journal_is_given_up(
     state.close()
 
 
+def test_where_a_journal_that_is_given_up_cannot_be_removed_it_is_not_believed(
+    path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def refused(*_: object) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    state = StateDirectory(path)
+    with monkeypatch.context() as patch:
+        for where, name in ((os, "truncate"), (Path, "unlink"), (os, "writev")):
+            patch.setattr(where, name, refused)
+        state.store(Store(3, entry(10)))
+    assert segments(path)
+    os.close(state._lock)
+    state = StateDirectory(path)
+    found, _ = state.recover()
+    assert not found.producers
+    assert "the journal was given up" in caplog.text
+    assert not segments(path)
+    state.store(Store(4, entry(11)))
+    os.close(state._lock)
+    assert list(StateDirectory(path).recover()[0].producers) == [11]
+
+
+def test_a_segment_that_cannot_be_written_is_removed_all_the_same(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(*_: object) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    state = StateDirectory(path)
+    for name in ("truncate", "writev"):
+        monkeypatch.setattr(os, name, refused)
+    state.store(Store(3, entry(10)))
+    assert not segments(path)
+
+
 # -- the machine
 
 
@@ -298,6 +334,71 @@ def test_a_late_answer_to_the_earlier_holder_of_a_producer_id_is_not_noted_for_t
     make_known(world)
     assert world.produce(3, {("flights", 0): batch([(key, b"2")], own, 0, 1)}).code == 0
     assert world.upstream.values("flights") == [b"1", b"2"]
+
+
+def test_the_end_of_an_earlier_holders_batch_is_not_noted_in_the_windows_of_the_next() -> None:
+    world = world_of(journal=True)
+    own, key = world.producer_id(1), key_at(3)
+    for sequence in range(2):
+        world.produce(1, {("flights", 0): batch([(key, b"old")], own, 0, sequence)})
+    world.busy = True
+    large: list[Pair] = [(key, bytes(1000)) for _ in range(5000)]
+    world.produce(1, {("flights", 0): batch(large, own, 0, 2, Compression.GZIP)})
+    assert world.work, "it is opened in a thread"
+    world.upstream.lose_everything()
+    assert world.producer_id(2) == own
+    assert world.produce(2, {("flights", 0): batch([(key, b"1")], own, 0, 0)}).code == 0
+    world.busy = False
+    while world.work:
+        world.finish(world.work[0])
+    world.settle(1)
+    world.restart()
+    make_known(world)
+    assert world.produce(3, {("flights", 0): batch([(key, b"2")], own, 0, 1)}).code == 0
+    assert world.upstream.values("flights") == [b"1", b"2"]
+
+
+@pytest.mark.parametrize("restarts", [False, True])
+def test_records_that_several_topics_may_have_are_not_stored_twice(restarts: bool) -> None:
+    world = world_of(journal=True)
+    own, true = world.producer_id(1), world.upstream.ids["flights"]
+
+    def named(topic_id: UUID, seconds: float) -> None:
+        world.upstream.ids["flights"] = topic_id
+        world.core.control.request_topics("flights")
+        world.settle(seconds)
+
+    world.upstream.fate = lambda request: CUT_AFTER
+    world.produce(1, {("flights", 0): batch([(key_at(3), b"x")], own, 0, 0)})
+    world.upstream.fate = lambda request: CUT_BEFORE
+    for other in (500, 501):  # by nodes that lag behind
+        named(UUID(int=other), 40)
+    if restarts:
+        world.restart()
+    named(true, 40)
+    world.upstream.fate = lambda request: ANSWERED
+    named(true, 40)
+    world.produce(1, {("flights", 0): batch([(key_at(3), b"x")], own, 0, 0)})
+    world.settle(10)
+    assert world.upstream.values("flights") == [b"x"]
+
+
+def test_a_state_is_for_one_cluster(caplog: pytest.LogCaptureFixture) -> None:
+    world = world_of(journal=True)
+    own = world.producer_id(1)
+    world.slow = True
+    world.produce(1, {("flights", 0): batch([(key_at(0), b"for the first")], own, 0, 0)})
+    world.upstream = Upstream({"flights": 6, "plain": 2})
+    world.upstream.cluster_id = "other"
+    world.slow = False
+    world.restart()
+    world.settle(100)
+    assert not world.core.ready
+    assert str(world.core.refused) == (
+        "the state is that of cluster cluster, and upstream is cluster other: give each cluster its own state directory"
+    )
+    assert caplog.text.count("give each cluster its own") == 1
+    assert world.upstream.values("flights") == []
 
 
 def test_a_topic_that_is_gone_after_a_restart_harms_no_other() -> None:

@@ -4,6 +4,7 @@ from collections import Counter
 from typing import Any
 
 import pytest
+from crc32c import crc32c
 
 from ottla.codec.apis.init_producer_id import InitProducerIdRequest
 from ottla.codec.records import parse_batch
@@ -14,6 +15,7 @@ from ottla.errors import (
     TopicAuthorizationFailed,
     UnknownTopicOrPartition,
 )
+from ottla.proxy.clients.opening import checked, most_of
 from ottla.proxy.upstream import delivery
 from ottla.proxy.upstream.delivery import IDLE_CONNECTION
 from ottla.proxy.upstream.streams import LAST_EPOCH
@@ -163,6 +165,44 @@ def test_a_lent_producer_id_is_not_lent_again_before_its_records_are_settled() -
 
 
 # -- bounds
+
+
+@pytest.mark.parametrize("lent_first", [False, True])
+def test_a_producer_id_that_upstream_gives_again_is_not_used_by_two(lent_first: bool) -> None:
+    world = world_of()
+    if lent_first:
+        assert world.produce(1, {("flights", 0): batch([(key_at(0), b"old")])}).code == 0
+        world.upstream.lose_everything()
+        own = world.producer_id(2)
+    else:
+        own = world.producer_id(2)
+        world.upstream.lose_everything()
+    replies = [
+        world.produce(2, {("flights", 3): batch([(key_at(3), b"idempotent")], own, 0, 0)}),
+        world.produce(1, {("flights", 3): batch([(key_at(3), b"plain")])}),
+    ]
+    world.settle(5)
+    assert [reply.code for reply in replies] == [0, 0]
+    assert world.upstream.values("flights") == [b"idempotent", b"plain"]
+
+
+def test_clients_within_their_share_do_not_pay_for_what_others_hold() -> None:
+    world = world_of(max_buffered=60_000)
+    world.upstream.leaders["flights", 3] = -1
+    world.core.control.request_topics("flights")
+    world.settle(1)
+    for client in range(2, 20):
+        world.produce(client, {("flights", 3): batch([(key_at(3), bytes(6000))])})
+    assert world.core.buffered.total > 2 * 60_000
+    assert world.produce(1, {("flights", 0): batch([(key_at(0), b"x")])}).code == 0
+
+
+def test_a_batch_that_says_it_has_more_than_it_can_have_counts_for_what_it_can() -> None:
+    data = bytearray(batch([(key_at(0), b"x")]))
+    most = 2**31 - 1
+    data[57:61], data[23:27] = most.to_bytes(4, "big"), (most - 1).to_bytes(4, "big")
+    data[17:21] = crc32c(bytes(data[21:])).to_bytes(4, "big")
+    assert most_of(checked(bytes(data))) < 2000
 
 
 def test_only_those_are_held_for_whom_more_than_their_share_is_buffered() -> None:

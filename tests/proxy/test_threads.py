@@ -13,6 +13,7 @@ from ottla.codec.compression import Compression
 from ottla.codec.records import CRC_AT, HEADER_SIZE
 from ottla.errors import InvalidRecord, OutOfOrderSequenceNumber
 from ottla.proxy import threads
+from ottla.proxy.clients.observed import MOST
 from ottla.proxy.clients.rewriter import Rewriter
 from ottla.proxy.upstream import delivery
 from tests.proxy.simulated import Pair, World, batch
@@ -250,6 +251,18 @@ def counted(accept: Callable[..., None], accepted: list[int], world: World) -> C
         accept(*args)
 
     return call
+
+
+def test_threads_are_left_for_what_is_rewritten(world: World) -> None:
+    assert world.produce(1, {("plain", 0): batch(SMALL)}).code == 0
+    for _ in range(MOST + 3):
+        assert world.produce(1, {("plain", 0): batch(LARGE)}).code == 0, "it passes at once"
+    assert len(world.work) == MOST
+    tally = world.core.tallies["plain"]
+    assert tally.unobserved == 3
+    finish_all(world)
+    assert tally.records >= MOST * len(LARGE)
+    assert world.core.buffered.total == 0
 
 
 # -- transactions

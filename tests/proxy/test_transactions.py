@@ -20,6 +20,8 @@ from ottla.errors import (
     InvalidProducerIdMapping,
     InvalidRecord,
     InvalidTxnState,
+    NotEnoughReplicas,
+    NotLeaderOrFollower,
     OperationNotAttempted,
     OutOfOrderSequenceNumber,
     PolicyViolation,
@@ -28,10 +30,12 @@ from ottla.errors import (
     UnknownProducerId,
     UnknownTopicOrPartition,
 )
+from ottla.proxy.clients import admission, producers
+from ottla.proxy.clients.rewriter import UNDER_WAY
 from ottla.proxy.clients.topics import METADATA_WAIT
 from ottla.proxy.clients.transactions import MOST_WAITING
 from ottla.proxy.upstream.delivery import IMPLICIT, LONG_REST
-from tests.proxy.simulated import ANSWERED, CUT_AFTER, CUT_BEFORE, Pair, Reply, World, batch
+from tests.proxy.simulated import ANSWERED, CUT_AFTER, CUT_BEFORE, Pair, Reply, Upstream, World, batch
 from tests.proxy.test_producers_upstream import numbers
 from tests.proxy.test_rewriting import SIX, key_at, world_of
 
@@ -454,3 +458,62 @@ def test_behind_a_doubt_of_version_1_another_epoch_is_needed() -> None:
     assert code(end(world, producer, commit=False)) == 0
     assert produce(world, producer, 0, 4).code == OutOfOrderSequenceNumber.code
     assert produce(world, opened(world), 0, 4).code == 0
+
+
+def test_a_producer_of_which_something_is_under_way_is_not_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(producers, "REMEMBERED_PRODUCERS", 20)
+    world = world_of()
+    payer = opened(world)
+    world.upstream.errors["flights", 3] += [NotLeaderOrFollower.code] * 6
+    told = produce(world, payer, 0, 3)
+    for _ in range(40):
+        world.producer_id(9)
+    assert len(list(world.core.admission.producers)) == 20
+    end(world, payer, commit=True)
+    assert not ends(world), "its records are under way"
+    world.settle(20)
+    assert told.code == 0
+    assert len(ends(world)) == 1
+    assert world.upstream.values("flights") == [b"0"]
+
+
+def test_where_too_many_unknown_epochs_were_refused_none_is_committed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(admission, "MOST_FENCED", 10)
+    world = world_of()
+    payer = opened(world)
+    assert produce(world, payer, 0, 3).code == 0
+    world.restart()
+    world.settle(1)
+    assert produce(world, payer, 1, 3, adds=False).code == OutOfOrderSequenceNumber.code
+    for other in range(20):
+        data = batch([(key_at(3), b"x")], 5_000_000 + other, 0, 0, transactional=True)
+        world.produce(9, {("flights", 0): data}, transactional_id="other", version=12)
+    assert code(end(world, payer, commit=True)) != 0
+
+
+def test_all_topics_that_a_transaction_names_are_asked_for_at_once() -> None:
+    names = [f"t{number}" for number in range(50)]
+    world = World(Upstream({"flights": SIX, **dict.fromkeys(names, 3)}), "*=rewrite")
+    payer, began = opened(world), world.now
+    request = AddPartitionsToTxnRequest(
+        v3_and_below_transactional_id=NAME,
+        v3_and_below_producer_id=payer[0],
+        v3_and_below_producer_epoch=payer[1],
+        v3_and_below_topics=tuple(AddPartitionsToTxnTopic(name=name, partitions=(0,)) for name in names),
+    )
+    reply = world.request(1, request, 3)
+    while reply.frame is None:
+        world.settle(0.1)
+    assert world.now < began + 1
+
+
+def test_a_client_has_so_many_batches_under_way_in_a_partition_and_no_more() -> None:
+    world = world_of()
+    own = world.producer_id(1)
+    world.slow = True
+    replies = [
+        world.produce(1, {("flights", 0): batch([(key_at(3), b"x")], own, 0, sequence)})
+        for sequence in range(UNDER_WAY + 1)
+    ]
+    assert [reply.frame is None for reply in replies] == [True] * UNDER_WAY + [False]
+    assert replies[-1].code == NotEnoughReplicas.code

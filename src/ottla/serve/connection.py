@@ -136,6 +136,11 @@ class Connection:
         self._why = why
         self._cancel()
 
+    def turn_out(self, why: str) -> None:
+        """Close, and warn of it: once where many are closed for the same."""
+        self._shared.complain(f"client disconnected: {why}", self.session)
+        self.close(why)
+
     def _cancel(self) -> None:
         self._ends = True
         self._scope.cancel()
