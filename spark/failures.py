@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from ottla.errors import OttlaError
+from ottla.kafka_names import in_kafkas_names
 
 
 @contextmanager
@@ -25,10 +26,6 @@ def one_sentence() -> Iterator[None]:
         yield
     except OttlaError as error:
         if error.args == (str(error),):  # and not what the message is made of
-            from ottla.sdk.kafka_security import (
-                in_kafkas_names,
-            )  # only when it is needed: the source is light to import
-
             error.args = (in_kafkas_names(str(error), "kafka."),)
         if _in_a_worker():
             os.environ["SPARK_HIDE_TRACEBACK"] = "1"

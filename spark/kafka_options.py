@@ -20,8 +20,9 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from ottla.errors import ConfigurationError
+from ottla.kafka_names import in_kafkas_names
 from ottla.sdk import mdns
-from ottla.sdk.kafka_security import PROTOCOL, TUNING, Security, in_kafkas_names, is_security, read_security
+from ottla.sdk.kafka_security import PROTOCOL, TUNING, Security, is_security, read_security
 from ottla.sdk.options import Options, announced_name
 
 log = logging.getLogger("ottla.spark")
@@ -183,11 +184,7 @@ def check_names(kafkas: Collection[str]) -> None:
     Raises:
         ConfigurationError: one is no name of Kafka's.
     """
-    from ottla.sdk.kafka_config import (
-        MEANINGS,
-        SAME,
-        meaning,
-    )  # on the driver alone: it brings trio, no thing for workers
+    from ottla.sdk.kafka_config import MEANINGS, SAME, meaning  # on the driver alone: workers need nothing of it
 
     for name in kafkas:
         if not is_security(name) and meaning(name) is None:

@@ -19,6 +19,8 @@ from typing import Any
 
 import typer
 
+from ottla.kafka_names import in_kafkas_names
+
 log = logging.getLogger("ottla.cli")
 
 _SECRET = re.compile(r"password|secret|jaas|token|credential|key\.pem|keystore\.key")
@@ -51,8 +53,6 @@ def read(file: Path | None, settings: Iterable[str] = (), *, option: str = "--co
 
 def in_kafkas_terms(message: str) -> str:
     """What an error says, with its advice for the command line."""
-    from ottla.sdk.kafka_security import in_kafkas_names
-
     message = in_kafkas_names(message)
     for python, name in _IN_KAFKAS_TERMS.items():
         message = re.sub(python, name, message)

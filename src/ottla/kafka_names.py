@@ -1,0 +1,26 @@
+"""Advice for programs, as those read it who give Kafka's names in a file, on a command line, or as options of Spark."""
+
+import re
+
+_IN_KAFKAS_NAMES = {
+    r"as tls=TLS\(ca=…\)": "as {}ssl.ca.location",
+    r"as ClientCredentials\(tls=TLS\(ca=…\)\)": "as {}https.ca.location",
+    r"TLS\(check_hostname=False\)": "{}ssl.endpoint.identification.algorithm=none",
+    r"TLS\(certificate=…(, key=…)?\)": "{0}ssl.certificate.location and {0}ssl.key.location",
+    r"\bkey_password\b": "{}ssl.key.password",
+    r"the key as key=…": "the key as {}ssl.key.location",
+    r"give certificate=… as well": "give {}ssl.certificate.location as well",
+    r"leave out sasl=": "say {}security.protocol=PLAINTEXT or SSL",
+    r"wants client_id and client_secret": "wants {0}sasl.oauthbearer.client.id and {0}sasl.oauthbearer.client.secret",
+}
+
+
+def in_kafkas_names(message: str, prefix: str = "") -> str:
+    """What an error says, where it advises a program what to give as ``tls=`` and ``sasl=``.
+
+    Args:
+        prefix: of the names.
+    """
+    for python, name in _IN_KAFKAS_NAMES.items():
+        message = re.sub(python, name.format(prefix), message)
+    return message
