@@ -22,6 +22,8 @@ log = logging.getLogger("ottla.proxy")
 
 METADATA_WAIT = 15.0
 """Seconds that records wait for the number of their topic's partitions."""
+MOST_WAITED_FOR = 1000
+"""Topics; under a rule for all names a client may name any number of topics that do not exist."""
 
 
 @dataclass(slots=True)
@@ -62,6 +64,9 @@ class Topics:
         """Call one of the two: ``go_on`` behind whatever waits for this topic already."""
         if self.is_described(topic):
             go_on(now)
+            return
+        if topic not in self._waiting and len(self._waiting) >= MOST_WAITED_FOR:
+            give_up(f"{MOST_WAITED_FOR} other topics are being waited for", now)
             return
         self._control.request_topics(topic)
         self._waiting.setdefault(topic, deque()).append(_Waiting(now + METADATA_WAIT, go_on, give_up))

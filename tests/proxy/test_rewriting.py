@@ -13,7 +13,9 @@ from ottla.codec.apis.produce import ProduceRequest, TopicProduceData
 from ottla.codec.compression import Compression
 from ottla.codec.partitioners import murmur2_partition
 from ottla.codec.records import HEADER_SIZE
+from ottla.errors import UnknownTopicOrPartition
 from ottla.proxy import threads
+from ottla.proxy.clients.topics import METADATA_WAIT, MOST_WAITED_FOR
 from tests.proxy.simulated import ANSWERED, CUT_AFTER, CUT_BEFORE, Pair, Upstream, World, batch
 
 KEYS = [b"N%d" % n for n in range(40)]
@@ -251,6 +253,18 @@ def test_records_of_unknown_topics_are_bounded_too() -> None:
     replies = [world.produce(n, {("nowhere", 0): batch([(b"k", bytes(900))])}) for n in range(5)]
     assert [reply.frame is None for reply in replies] == [True, True, False, False, False]
     assert replies[4].code == 19
+
+
+def test_no_more_than_so_many_topics_are_waited_for() -> None:
+    world = World(Upstream({"flights": 1}), "*=rewrite")
+    world.produce(2, {("flights", 0): batch([(b"k", b"x")])})
+    world.settle(1)
+    reply = world.produce(1, {(f"t{number}", 0): batch([(b"k", b"x")]) for number in range(MOST_WAITED_FOR + 20)})
+    assert len(world.core.topics._waiting) == MOST_WAITED_FOR
+    assert world.produce(2, {("flights", 0): batch([(b"k", b"x")])}).code == 0
+    world.settle(METADATA_WAIT + 1)
+    assert {each.error_code for each in reply.produced.values()} == {UnknownTopicOrPartition.code}
+    assert not world.core.topics._waiting
 
 
 def test_records_wait_for_a_topic_that_is_just_being_made() -> None:
