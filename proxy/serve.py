@@ -216,7 +216,8 @@ class _Driver:
                 while not self.core.idle:
                     await trio.sleep(0.01)
         finally:
-            self._log_tallies()
+            for topic in self.core.tallies:
+                self._log_tally(topic)
 
     # -- events and actions
 
@@ -359,13 +360,15 @@ class _Driver:
     async def _log_statistics(self) -> None:
         while True:
             await trio.sleep(self.config.stats_interval)
-            self._log_tallies()
+            for topic in list(self.core.tallies):
+                self._log_tally(topic)
+                await trio.lowlevel.checkpoint()  # there may be thousands
 
-    def _log_tallies(self) -> None:
-        for topic, tally in self.core.tallies.items():
-            if self._logged.get(topic) != tally:
-                self._logged[topic] = replace(tally)
-                log.info("records so far", extra={"topic": topic, **asdict(tally)})
+    def _log_tally(self, topic: str) -> None:
+        tally = self.core.tallies[topic]
+        if self._logged.get(topic) != tally:
+            self._logged[topic] = replace(tally)
+            log.info("records so far", extra={"topic": topic, **asdict(tally)})
 
 
 class _Pipe:

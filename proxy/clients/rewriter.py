@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 
 from ottla.codec.compression import Compression
 from ottla.codec.records import NO_PRODUCER_ID, RecordBatch
+from ottla.complaints import Complaints
 from ottla.errors import (
     BrokerError,
     InvalidRecord,
@@ -81,13 +82,21 @@ class Rewriter:
         self._numbers = count(1)
         self._line: deque[Callable[[float], None]] = deque()
         """Record sets that wait for their turn."""
+        self._complaints = Complaints()
+
+    @property
+    def idle(self) -> bool:
+        """Nothing waits for its turn."""
+        return not self._line
 
     @property
     def deadline(self) -> float | None:
-        return 0.0 if self._line else None
+        return 0.0 if self._line else self._complaints.deadline
 
     def pump(self, now: float) -> None:
-        """Take on what waits for its turn."""
+        """Take on what waits for its turn; say how many refusals were not written one by one."""
+        for line in self._complaints.counted(now):
+            log.warning("%s", line)
         while self._line and not self._threads.step_is_full:
             self._line.popleft()(now)
 
@@ -429,7 +438,7 @@ class Rewriter:
         with contained("records are over"):
             self._buffered.count(batch.client, -batch.size)
             if batch.failure is not None and batch.failure is not UNAWAITED:
-                self._log_refusal(batch, batch.failure)
+                self._log_refusal(batch, batch.failure, now)
         waiting, batch.waiting = batch.waiting, []
         for answered in waiting:
             with contained("a client is told what became of its records"):
@@ -443,10 +452,10 @@ class Rewriter:
         if transaction is not None and transaction.waiting and producer.settled:
             transaction.go_on(now)
 
-    def _log_refusal(self, batch: ClientBatch, result: Result) -> None:
+    def _log_refusal(self, batch: ClientBatch, result: Result, now: float) -> None:
         self._tallies[batch.topic].refused += 1
-        place = f"{batch.topic}-{batch.partition}"
-        log.warning(
-            "nobody can know whether records were stored" if result.unknown else "records were refused",
-            extra={"partition": place, "records": batch.count, "error": broker_error(result.error_code).name},
-        )
+        what = "nobody can know whether records were stored" if result.unknown else "records were refused"
+        error = broker_error(result.error_code).name
+        if self._complaints.is_new(now, "", f"{what}: {error}, {batch.topic}"):
+            place = f"{batch.topic}-{batch.partition}"
+            log.warning(what, extra={"partition": place, "records": batch.count, "error": error})

@@ -50,13 +50,13 @@ class Complaints:
         """A line for each kind that has been counted for ``after`` seconds or longer since its last line."""
         lines = []
         for kind, known in list(self._kinds.items()):
-            if (seconds := now - known.since) < after:
+            if now < known.since + after:  # as `deadline` has it, to the last bit
                 continue
             if not known.more:
                 del self._kinds[kind]
                 continue
             host = f" from {kind[0]}" if kind[0] else ""
-            lines.append(f"{known.text}: {known.more} more{host} in {seconds:.0f} s")
+            lines.append(f"{known.text}: {known.more} more{host} in {now - known.since:.0f} s")
             known.since, known.more = now, 0
         return lines
 

@@ -255,6 +255,21 @@ def test_records_of_unknown_topics_are_bounded_too() -> None:
     assert replies[4].code == 19
 
 
+def test_refusals_that_are_alike_are_one_line_and_their_number(caplog: pytest.LogCaptureFixture) -> None:
+    world = world_of(delivery_timeout=5)
+    world.upstream.leaders["flights", 3] = -1
+    world.core.control.request_topics("flights")
+    world.settle(1)
+    for _ in range(30):
+        world.produce(1, {("flights", 3): batch([(key_at(3), b"x")])})
+    world.settle(10)
+    assert [each.message for each in caplog.records] == ["records were refused"]
+    world.settle(60)
+    assert caplog.records[-1].message.startswith("records were refused: LEADER_NOT_AVAILABLE, flights: 29 more in 6")
+    assert len(caplog.records) == 2
+    assert world.core.idle
+
+
 def test_no_more_than_so_many_topics_are_waited_for() -> None:
     world = World(Upstream({"flights": 1}), "*=rewrite")
     world.produce(2, {("flights", 0): batch([(b"k", b"x")])})
