@@ -71,8 +71,8 @@ def test_a_broker_that_ends_while_it_starts_is_told_with_what_it_said(tmp_path: 
 @pytest.mark.parametrize(
     ("broker", "case"),
     [
-        *(pytest.param(Brokerlite(), case, id=f"brokerlite, {case.name}") for case in CASES),
-        *(pytest.param(Apache(), CASES[index], id=f"Apache, {CASES[index].name}") for index in (0, -1)),
+        *(pytest.param(Brokerlite(), case, id=f"brokerlite, {case.name}") for case in (CASES[0], *CASES[3:])),
+        pytest.param(Apache(), CASES[0], id=f"Apache, {CASES[0].name}"),
     ],
 )
 def test_every_case_gives_its_figures(broker: Broker, case: Case, tmp_path: Path) -> None:

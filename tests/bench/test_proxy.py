@@ -12,7 +12,7 @@ with warnings.catch_warnings():
     warnings.simplefilter("ignore", DeprecationWarning)  # as kafka-python calls what is deprecated, when imported
     from tests.bench.__main__ import main
 
-KINDS = ("batches of 1 MB", "latency, one record", "confluent-kafka", "ottla's client", "memory")
+KINDS = ("latency, one record", "ottla's client", "memory")
 ONE_OF_EACH_KIND = [case for case in cases([1000], ["none"]) if any(kind in case.name for kind in KINDS)]
 LOAD = Load(port=0, topic="t", partitions=12, size=1000, batch=16_384)
 

@@ -27,6 +27,9 @@ ALL = [("brokerlite", each) for each in TRANSACTORS.values()]
 SOME = [("kafka", TRANSACTORS[name]) for name in ("java", "librdkafka")]
 """One of each version of transactions is enough to know that the tests themselves are right."""
 with_each_client = pytest.mark.parametrize(("bootstrap", "client"), ALL + SOME, indirect=["bootstrap"], ids=str)
+FEW = [("brokerlite", TRANSACTORS[name]) for name in ("java", "librdkafka", "franz-go", "aiokafka")]
+"""Where others would tell nothing new."""
+with_some_clients = pytest.mark.parametrize(("bootstrap", "client"), FEW + SOME[:1], indirect=["bootstrap"], ids=str)
 
 
 @pytest.fixture
@@ -141,7 +144,7 @@ def test_where_transactions_overlap_all_but_kafkajs_leave_out_what_is_aborted(bo
     assert shown == [b"first"], "once it leaves them out, say so in `peers.KAFKAJS`"
 
 
-@with_each_client
+@with_some_clients
 def test_what_comes_behind_an_open_transaction_waits_for_its_end(
     client: TransactorClient, bootstrap: str, topic: str
 ) -> None:
@@ -202,7 +205,7 @@ def pass_some(worker: Transactor, output: str, at_least: int) -> list[Record]:
     return records
 
 
-@with_each_client
+@with_some_clients
 def test_a_newer_producer_fences_the_one_before(client: TransactorClient, bootstrap: str, topic: str) -> None:
     with producing(client, bootstrap, topic) as first:
         transact(first, topic, b"1")
@@ -220,7 +223,7 @@ def test_a_newer_producer_fences_the_one_before(client: TransactorClient, bootst
     assert committed(bootstrap, topic) == [[b"1", b"2"]] * PARTITIONS
 
 
-@with_each_client
+@with_some_clients
 def test_a_transaction_that_takes_too_long_is_aborted(client: TransactorClient, bootstrap: str, topic: str) -> None:
     with producing(client, bootstrap, topic, transaction_timeout_ms="2000") as producer, RawReader(bootstrap) as reader:
         transact(producer, topic, b"1")
