@@ -14,9 +14,9 @@ OF_NODES = ("kill  ", "pause  ", "move leaders", "rolling restart")
 OF_TELLERS = ("kill coordinator", "kill teller", "pause teller", "usurp teller")
 OF_TRANSFORMERS = ("kill coordinator", "kill transformer", "pause transformer", "visit transformer")
 RUNS = (
-    ("streams", "3.9", 45, 2, OF_NODES),
-    ("transfers", "4.3", 60, 1, OF_NODES + OF_TELLERS),
-    ("transform", "4.3", 45, 1, OF_NODES[:3] + OF_TRANSFORMERS),
+    ("streams", "3.9", 60, 2, OF_NODES),
+    ("transfers", "4.3", 90, 1, OF_NODES + OF_TELLERS),
+    ("transform", "4.3", 60, 1, OF_NODES[:3] + OF_TRANSFORMERS),
 )
 
 
