@@ -13,7 +13,7 @@ from tests.sim.broker.world import play
 from tests.sim.run import Result, catches, play_many
 
 QUICK = 8
-SLOW = 400
+SLOW = 200
 FEATURES = {
     "a chore that the disk refuses",
     "a clean stop",
@@ -64,8 +64,8 @@ def test_the_broker_keeps_every_promise_in_hundreds_of_worlds() -> None:
     results = list(play_many(range(SLOW), play=play))
     assert not broken(results)
     often = sum((each.features for each in results), Counter())
-    assert often.keys() >= FEATURES and min(often[each] for each in FEATURES) >= 20, often
-    assert min(often[each] for each in RARE) >= 2, often
+    assert often.keys() >= FEATURES and min(often[each] for each in FEATURES) >= 8, often
+    assert min(often[each] for each in RARE) >= 1, often
 
 
 def test_a_seed_of_the_broker_replays_exactly_wherever_it_is_played() -> None:

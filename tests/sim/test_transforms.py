@@ -10,7 +10,7 @@ from tests.sim.transform_mutations import MUTATIONS, SEEDS
 from tests.sim.transforms import play
 
 QUICK = 40
-SLOW = 500
+SLOW = 300
 FEATURES = {
     "a block is cancelled",
     "a call for batches is cancelled",
@@ -69,7 +69,7 @@ def test_what_is_made_of_each_record_is_there_once_in_thousands_of_worlds() -> N
     results = list(play_many(range(SLOW), play=play))
     assert not broken(results)
     often = sum((each.features for each in results), Counter[str]())
-    assert min(often[each] for each in FEATURES) >= 10, often
+    assert min(often[each] for each in FEATURES) >= 5, often
 
 
 def test_a_seed_of_the_workmen_replays_exactly() -> None:
