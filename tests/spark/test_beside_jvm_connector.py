@@ -78,7 +78,6 @@ READ: dict[str, dict[str, Any]] = {
     },
     "more tasks": {"subscribe": "t", "minPartitions": "7"},
     "small tasks": {"subscribe": "t", "maxRecordsPerPartition": "3"},
-    "beyond the end": {"subscribe": "t", "endingOffsets": places(t=(500, 5)), "failOnDataLoss": "false"},
 }
 
 REFUSED: dict[str, dict[str, Any]] = {
