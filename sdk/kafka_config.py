@@ -624,7 +624,7 @@ def _refusals(made: KafkaConfig, config: Mapping[str, Any]) -> list[str]:
 
 def _refusal(part: Part, options: Mapping[str, Any]) -> str:
     """What a client that is never opened says of the arguments, which others of its user's may yet join."""
-    client = Client(ClientOptions(bootstrap="localhost"), cast("DriverType", None))
+    client = Client(ClientOptions(bootstrap="localhost"), cast("DriverType", None))  # never opened: needs no loop's
     try:
         match part:
             case "client":

@@ -166,8 +166,7 @@ class Delivery:
         """Upstream gives a client this producer id: if it is lent already, upstream has lost its data."""
         for producer in self.lent.of_id(producer_id):
             self.lent.use_up(producer)
-            for stream in list(producer.streams.values()):
-                self._settle(producer, stream, stream.give_back_unsent(_TRY_AGAIN), now)
+            self._give_back_unsent(producer, _TRY_AGAIN, now)
 
     def give_back_unawaited(self, now: float) -> None:
         """Give back what was not sent yet of clients without producer ids that have gone: nobody waits for it.
@@ -175,10 +174,13 @@ class Delivery:
         They come again, and bring it again; while upstream is away that would fill the buffer for all others.
         """
         for producer in self.lent.of_the_gone:
-            for stream in list(producer.streams.values()):
-                if stream.waiting:
-                    self._settle(producer, stream, stream.give_back_unsent(UNAWAITED), now)
-                    self._go_on(producer, stream, now)
+            self._give_back_unsent(producer, UNAWAITED, now)
+
+    def _give_back_unsent(self, producer: Producer, result: Result, now: float) -> None:
+        for stream in list(producer.streams.values()):
+            if stream.waiting:
+                self._settle(producer, stream, stream.give_back_unsent(result), now)
+                self._go_on(producer, stream, now)
 
     def stop(self, producer: Producer, now: float) -> None:
         """Send nothing more of a transaction that is being aborted; what is in flight still gets its answer."""
