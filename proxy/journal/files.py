@@ -211,7 +211,8 @@ class StateDirectory:
             except OSError as error:
                 log.error("a segment of the journal cannot be removed: %s", error, extra={"state": str(path)})
         if not segments(self.path):
-            os.ftruncate(self._lock, 0)
+            with suppress(OSError):  # then the next journal is not believed either
+                os.ftruncate(self._lock, 0)
 
     def close(self) -> None:
         """Let go of the directory. What is written is forced to the disk: it outlives the machine's end, too."""

@@ -186,6 +186,19 @@ def test_a_producer_id_that_upstream_gives_again_is_not_used_by_two(lent_first: 
     assert world.upstream.values("flights") == [b"idempotent", b"plain"]
 
 
+def test_what_waits_under_a_lent_id_that_is_a_clients_now_is_given_back() -> None:
+    world = world_of()
+    assert world.produce(1, {("flights", 0): batch([(key_at(0), b"old")])}).code == 0
+    world.upstream.leaders["flights", 3] = -1
+    world.core.control.request_topics("flights")
+    world.settle(1)
+    waiting = world.produce(1, {("flights", 3): batch([(key_at(3), b"waits")])})
+    world.upstream.lose_everything()
+    world.producer_id(2)
+    assert waiting.code == NotEnoughReplicas.code
+    assert world.core.idle
+
+
 def test_clients_within_their_share_do_not_pay_for_what_others_hold() -> None:
     world = world_of(max_buffered=60_000)
     world.upstream.leaders["flights", 3] = -1
