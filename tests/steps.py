@@ -77,4 +77,4 @@ def no_step_holds_the_loop(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(trio, "run", run)
     STEPS.slow.clear()
     yield
-    assert STEPS.slow == []
+    assert STEPS.slow == [], "; ".join(STEPS.slow)
