@@ -36,7 +36,7 @@ from libc.string cimport memcpy, memmove, memset
 import warnings
 
 from ottla.codec._loops import (
-    BEYOND, FARTHEST, HEADER_MEMORY, NO_TIMESTAMP, NOT_AWAITED, RECORD_OVERHEAD, WIDE, DamagedRecord,
+    BEYOND, FARTHEST, HEADER_MEMORY, NO_TIMESTAMP, NOT_AWAITED, ODD, ODD_TOO, RECORD_OVERHEAD, WIDE, DamagedRecord,
     Record as PythonRecord, TooMuchMemory, check_columns, check_offsets, encode_headers, make_record, no_partitioner,
     no_records, positive, refuse, refuse_pickling, refuse_record, too_large,
 )
@@ -144,6 +144,8 @@ cdef enum:
     LOG_APPEND_TIME = 0x08
     LEAST_RECORD = 7
 
+cdef uint64_t odd = ODD
+cdef uint64_t odd_too = ODD_TOO
 cdef int64_t farthest = FARTHEST
 cdef int64_t header_memory = HEADER_MEMORY
 cdef int64_t wide = WIDE
@@ -758,6 +760,14 @@ cdef class Records:
                     start = ends[slot]
         return parts
 
+    def fingerprints(self):
+        """See `ottla.codec._loops.Records.fingerprints`."""
+        cdef Py_ssize_t i
+        cdef list found = []
+        for i in range(self.count):
+            found.append(<int64_t>fingerprint(<const uint8_t*>self.body.view.buf, self.rows + i))
+        return found
+
     def __reduce__(self):
         refuse_pickling()
 
@@ -768,6 +778,40 @@ cdef class Records:
             records.rows = self.rows + start
             records.count = stop - start
         return records
+
+
+cdef inline uint64_t mix(uint64_t mixed, uint64_t number) noexcept nogil:
+    number *= odd
+    mixed = (mixed ^ number ^ (number >> 29)) * odd_too
+    return mixed ^ (mixed >> 32)
+
+
+cdef uint64_t mix_bytes(uint64_t mixed, const uint8_t* at, int32_t size) noexcept nogil:
+    mixed = mix(mixed, <uint64_t><int64_t>size)  # -1: null
+    while size >= 8:
+        mixed = mix(mixed, number(at, 8))
+        at += 8
+        size -= 8
+    return mix(mixed, number(at, size)) if size > 0 else mixed
+
+
+cdef uint64_t fingerprint(const uint8_t* body, const Row* row) noexcept nogil:
+    cdef Header pair
+    cdef Py_ssize_t i, count = 0
+    cdef const uint8_t* at = NULL
+    cdef uint64_t mixed = mix(0, <uint64_t>row.timestamp)
+    mixed = mix_bytes(mixed, body + row.key_at, row.key_size)
+    mixed = mix_bytes(mixed, body + row.value_at, row.value_size)
+    if row.headers_at:
+        at = header_count(body + row.headers_at, body + row.end, &count)
+    mixed = mix(mixed, count)
+    for i in range(count):
+        at = header(body, at, body + row.end, &pair)
+        if at == NULL:  # somebody has changed the bytes meanwhile
+            break
+        mixed = mix_bytes(mixed, body + pair.name_at, pair.name_size)
+        mixed = mix_bytes(mixed, body + pair.value_at, pair.value_size)
+    return mixed
 
 
 @cython.final

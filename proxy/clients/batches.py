@@ -7,7 +7,6 @@ from typing import Protocol
 from ottla.codec.records import RecordBatch, Records
 from ottla.codec.wire import Buffer
 from ottla.errors import BrokerError
-from ottla.proxy.clients.opening import fingerprints
 from ottla.proxy.clients.windows import Numbered, Outcome, Window
 from ottla.proxy.routing import Routes
 from ottla.proxy.upstream.batches import Part, Result, SomeRecords
@@ -103,5 +102,5 @@ class ClientBatch(Numbered):
         unstored: dict[int, bool | None] = {
             each.offset: None if unknown else False for part, unknown in self.unstored for each in part.records
         }
-        for index, fingerprint in enumerate(fingerprints(self.records)):
+        for index, fingerprint in enumerate(self.records.fingerprints()):
             yield fingerprint, unstored.get(index, self.begun)

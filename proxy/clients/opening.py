@@ -6,9 +6,8 @@ Rules:
 """
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
-from hashlib import blake2b
 from typing import NamedTuple
 
 from ottla.codec.compression import decompressed_bound
@@ -140,12 +139,3 @@ def most_of(batch: RecordBatch) -> int:
 def _decompressed(batch: RecordBatch) -> int:
     """Bytes that the records are decompressed, at most, by what the batch says of itself; more is not looked at."""
     return decompressed_bound(batch.compression, batch.data[HEADER_SIZE:])
-
-
-def fingerprints(records: Records) -> Iterator[int]:
-    """Of each record the hash of all that is in it, the same in every process."""
-    for each in records:
-        key, value = (None if part is None else bytes(part) for part in (each.key, each.value))
-        content = (each.timestamp, key, value, tuple(each.headers))
-        digest = blake2b(repr(content).encode(), digest_size=8).digest()
-        yield int.from_bytes(digest, "big", signed=True)

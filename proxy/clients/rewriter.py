@@ -4,7 +4,7 @@ Rules:
 - A batch has its place among the client's batches from the beginning: what comes behind one that is being opened in a
   thread waits.
 - A request may have batches for thousands of partitions, as may what has waited for a topic. What is more than a step
-  may do waits in one line, and so does what comes behind it.
+  may do waits in one line, unread, and so does what comes behind it: the end of a transaction, too.
 - A client is answered when every part of its batch is settled. Its offset is told where the batch stayed whole and in
   place, else it is -1, "unknown".
 - The work goes on when the client has gone: its retry, over whatever connection, finds it under way or done.
@@ -12,8 +12,7 @@ Rules:
 
 import logging
 from collections import deque
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Callable, Iterator
 from functools import partial
 from itertools import count
 from typing import TYPE_CHECKING
@@ -36,7 +35,7 @@ from ottla.proxy.clients.admission import Admission
 from ottla.proxy.clients.batches import ClientBatch, Offer
 from ottla.proxy.clients.buffered import Buffered
 from ottla.proxy.clients.observed import Tallies
-from ottla.proxy.clients.opening import BUG, Opened, Opener, checked, fingerprints, most_of, opened, own, size_of
+from ottla.proxy.clients.opening import BUG, Opened, Opener, checked, most_of, opened, size_of
 from ottla.proxy.clients.producers import KnownProducer
 from ottla.proxy.clients.topics import Topics
 from ottla.proxy.clients.windows import Outcome, Window
@@ -80,8 +79,8 @@ class Rewriter:
         self._threads, self._opener = threads, opener
         self._tallies, self._buffered, self._journal = tallies, buffered, journal
         self._numbers = count(1)
-        self._line: deque[Callable[[float], None]] = deque()
-        """Record sets that wait for their turn."""
+        self._line: deque[Iterator[Callable[[float], None]]] = deque()
+        """What waits for its turn, one by one: the record sets of a request, or one that has waited for its topic."""
         self._complaints = Complaints()
 
     @property
@@ -98,7 +97,17 @@ class Rewriter:
         for line in self._complaints.counted(now):
             log.warning("%s", line)
         while self._line and not self._threads.step_is_full:
-            self._line.popleft()(now)
+            if (turn := next(self._line[0], None)) is not None:
+                turn(now)
+            else:
+                self._line.popleft()
+
+    def in_turn(self, call: Callable[[float], None], now: float) -> None:
+        """Call it behind all that waits for its turn."""
+        if self._line:
+            self._line.append(iter([call]))
+        else:
+            call(now)
 
     def allocated(self, producer_id: int, now: float) -> KnownProducer[ClientBatch]:
         """Upstream gave a client this producer id, which nobody had before."""
@@ -112,36 +121,66 @@ class Rewriter:
 
     # -- in
 
-    def offer(self, offer: Offer, now: float) -> None:
-        """Deliver what a client has sent."""
+    def take_on(self, client: int, offers: Iterator[Offer], size: int, now: float) -> None:
+        """Deliver what a client has sent in one request, which takes so many bytes in memory while it waits."""
+        if not self._line:
+            for offer in offers:
+                self._judge(offer, now)
+                if self._threads.step_is_full:
+                    break
+            else:
+                return
         try:
-            offer = replace(offer, data=own(offer.data))
+            self._buffered.check_room(client, size)
+        except BrokerError as error:
+            for offer in offers:
+                self._refuse(offer, error, now)
+        else:
+            self._buffered.count(client, size)
+            self._line.append(self._turns(client, offers, size))
+
+    def _turns(self, client: int, offers: Iterator[Offer], size: int) -> Iterator[Callable[[float], None]]:
+        for offer in offers:
+            yield partial(self._judge, offer)
+        self._buffered.count(client, -size)
+
+    def _judge(self, offer: Offer, now: float) -> None:
+        """Take a record set on, park it, or refuse it."""
+        try:
             batch = checked(offer.data)
             if batch.transactional != (offer.transactional_id is not None):
                 raise InvalidTxnState("a batch is transactional if its request has a transactional id, and only then")
             if batch.transactional and batch.producer_id == NO_PRODUCER_ID:
                 raise InvalidRecord("a transactional batch without a producer id")
-            if not self._topics.is_described(offer.topic):
+            if self._topics.is_described(offer.topic):
+                self._accept(offer, batch, now)
+            else:
                 self._buffered.check_room(offer.client, len(offer.data) + PARKED)
+                self._park(offer, batch, now)
         except BrokerError as error:
-            if offer.topic in self._tallies or self._topics.is_described(offer.topic):  # else anyone could name any
-                self._tallies[offer.topic].refused += 1
-            offer.refuse(error, now)
-            return
-        if self._topics.is_described(offer.topic) and not self._line and not self._threads.step_is_full:
-            self._accept(offer, batch, now)
-        else:
-            self._park(offer, batch, now)
+            self._refuse(offer, error, now)
+        except Exception:
+            self._broken(offer, now)
+
+    def _refuse(self, offer: Offer, error: BrokerError, now: float) -> None:
+        if offer.topic in self._tallies or self._topics.is_described(offer.topic):  # else anyone could name any
+            self._tallies[offer.topic].refused += 1
+        offer.refuse(error, now)
+
+    def _broken(self, offer: Offer, now: float) -> None:
+        log.exception("a bug in the proxy, please report it: records for %s-%d", offer.topic, offer.partition)
+        offer.answered(Outcome(UnknownServerError.code, error_message=BUG), now)
 
     def _park(self, offer: Offer, batch: RecordBatch, now: float) -> None:
         """Have it wait until its topic is described, and then for its turn."""
+        self._threads.spend(0, Compression.NONE)  # as one that is opened at once
         found, size = self._admission.transaction(batch), len(offer.data) + PARKED
         self._buffered.count(offer.client, size)
         if found is not None:
             found[1].parked += 1
 
         def wait_for_turn(now: float) -> None:
-            self._line.append(go_on)
+            self._line.append(iter([go_on]))
 
         def go_on(now: float) -> None:
             if not self._topics.is_described(offer.topic):  # it has gone since
@@ -151,8 +190,7 @@ class Rewriter:
             try:
                 self._accept(offer, batch, now)
             except Exception:
-                log.exception("a bug in the proxy, please report it: records for %s-%d", offer.topic, offer.partition)
-                offer.answered(Outcome(UnknownServerError.code, error_message=BUG), now)
+                self._broken(offer, now)
             finally:
                 over(now)
 
@@ -186,10 +224,9 @@ class Rewriter:
                     raise NotEnoughReplicas(f"{UNDER_WAY} batches for this partition are under way already")
             self._buffered.check_room(offer.client, most_of(batch))
         except BrokerError as error:
-            self._tallies[offer.topic].refused += 1
             if isinstance(error, ProducerFenced):
                 self._admission.tell_of_fencing(batch.producer_id, offer.topic, error)
-            offer.refuse(error, now)
+            self._refuse(offer, error, now)
             return
         place = offer.topic, offer.partition
         taken = self._client_batch(batch, offer.client, producer, place, window, routes, next(self._numbers))
@@ -319,7 +356,7 @@ class Rewriter:
     def _sift(self, batch: ClientBatch) -> None:
         """Leave out those of its records that are stored since a batch with them was refused."""
         if batch.window is not None and batch.window.remembers:
-            batch.leave_out(batch.window.stored_already(fingerprints(batch.records)))
+            batch.leave_out(batch.window.stored_already(batch.records.fingerprints()))
         tally = self._tallies[batch.topic]
         tally.records += batch.count
         tally.keyless += batch.records.keyless

@@ -12,7 +12,7 @@ Rules:
 
 import logging
 import struct
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from typing import ParamSpec, Protocol
 
@@ -43,7 +43,7 @@ from ottla.errors import (
     UnsupportedVersion,
 )
 from ottla.proxy.clients.admission import Admission
-from ottla.proxy.clients.batches import Answered, Offer
+from ottla.proxy.clients.batches import Offer
 from ottla.proxy.clients.buffered import Buffered
 from ottla.proxy.clients.carried import (
     ADD_PARTITIONS_TO_TXN,
@@ -59,7 +59,8 @@ from ottla.proxy.clients.carried import (
     offers_feature,
 )
 from ottla.proxy.clients.observed import Observer
-from ottla.proxy.clients.rewriter import Rewriter
+from ottla.proxy.clients.opening import own
+from ottla.proxy.clients.rewriter import PARKED, Rewriter
 from ottla.proxy.clients.transactions import Transactions, narrowed
 from ottla.proxy.clients.windows import Outcome
 from ottla.proxy.events import Action, Answer, CloseClient
@@ -106,8 +107,6 @@ class Session:
 
     def __init__(self, shared: Shared, client: int, node: int) -> None:
         self.client = client
-        self.produces = False
-        """It has sent records to a rewritten topic."""
         self._shared, self._node = shared, node
         self._link: Link | None = None
         self._versions: Versions = {}
@@ -331,7 +330,10 @@ class Session:
                 code = UnknownProducerId.code  # has clients abort, and get another epoch
             self._answer(ticket, build_response(EndTxnResponse(error_code=code), version, correlation_id))
 
-        self._shared.transactions.end(request, self._contained(go_on), refuse, now)
+        def end(now: float) -> None:
+            self._shared.transactions.end(request, self._contained(go_on), refuse, now)
+
+        self._shared.rewriter.in_turn(self._contained(end), now)
 
     # -- Produce
 
@@ -343,6 +345,7 @@ class Session:
             self._refuse(message, gathering, now)
             return
         rules, observer = self._shared.rules, self._shared.observer
+        rewritten = tuple(topic for topic in message.topic_data if rules.rewrites(topic.name))
         passed = tuple(
             topic
             for topic in message.topic_data
@@ -352,9 +355,8 @@ class Session:
             if rules.of(topic.name) is not None:
                 for each in topic.partition_data:
                     observer.observe(self.client, topic.name, each.index, each.records, now)
-        if len(passed) < len(message.topic_data):
-            self.produces = True
-            self._rewrite(message, gathering, now)
+        if rewritten:
+            self._rewrite(rewritten, message, gathering, len(frame), now)
         if passed:
             gathering.pass_on(passed)
             if len(passed) < len(message.topic_data):
@@ -380,28 +382,38 @@ class Session:
                 self._unheard(refusal, now)
         return True
 
-    def _rewrite(self, message: ProduceRequest, gathering: "Gathering", now: float) -> None:
-        for topic in message.topic_data:
-            if not self._shared.rules.rewrites(topic.name):
-                continue
+    def _rewrite(
+        self,
+        topics: tuple[TopicProduceData, ...],
+        message: ProduceRequest,
+        gathering: "Gathering",
+        size: int,
+        now: float,
+    ) -> None:
+        offers = self._offers(topics, message, gathering)
+        if message.acks in (-1, 0, 1):
+            size += PARKED * sum(len(topic.partition_data) for topic in topics)
+            self._shared.rewriter.take_on(self.client, offers, size, now)
+        else:
+            for offer in offers:
+                offer.refuse(InvalidRequiredAcks(), now)
+
+    def _offers(
+        self, topics: Iterable[TopicProduceData], message: ProduceRequest, gathering: "Gathering"
+    ) -> Iterator[Offer]:
+        """The record sets of these topics, which are rewritten."""
+        for topic in topics:
             for each in topic.partition_data:
                 heard = partial(gathering.settle, topic.name, each.index)
-                answered: Answered = self._contained(heard) if message.acks else self._unheard
-                if message.acks in (-1, 0, 1):
-                    self._shared.rewriter.offer(
-                        Offer(
-                            topic=topic.name,
-                            partition=each.index,
-                            data=each.records or b"",
-                            transactional_id=message.transactional_id,
-                            version=gathering.version,
-                            client=self.client,
-                            answered=answered,
-                        ),
-                        now,
-                    )
-                else:
-                    answered(Outcome(InvalidRequiredAcks.code), now)
+                yield Offer(
+                    topic=topic.name,
+                    partition=each.index,
+                    data=own(each.records or b""),
+                    transactional_id=message.transactional_id,
+                    version=gathering.version,
+                    client=self.client,
+                    answered=self._contained(heard) if message.acks else self._unheard,
+                )
 
     def _refuse(self, message: ProduceRequest, gathering: "Gathering", now: float) -> None:
         """Of a request that names a partition twice nothing is stored: its answer could not tell the two apart."""

@@ -29,7 +29,7 @@ from ottla.proxy.journal.restored import Noted
 
 log = logging.getLogger("ottla.proxy")
 
-FORMAT = "ottla proxy journal 2"
+FORMAT = "ottla proxy journal 3"
 _PARTS = min(1024, os.sysconf("SC_IOV_MAX"))
 """That the system writes in one call."""
 _LOCK = "ottla-proxy.lock"

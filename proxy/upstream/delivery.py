@@ -13,6 +13,7 @@ Rules:
 
 import heapq
 import logging
+from collections import deque
 from collections.abc import Callable, Iterable
 from functools import partial
 from itertools import count
@@ -72,7 +73,7 @@ LONG_REST = 600.0
 _UNBUILT = Result(UnknownServerError.code, message="the proxy cannot make a batch of these records")
 _TRY_AGAIN = Result(NotEnoughReplicas.code, message="the proxy needs another producer id: send it again")
 _CALLS = 500
-"""That are due, and made in one step; each takes some ten microseconds."""
+"""That are due, and made in one step, and streams that are steered; each takes some ten microseconds."""
 _LOOK = 1.0
 """Seconds between two looks for what has waited too long."""
 
@@ -104,6 +105,8 @@ class Delivery:
         """When to look next for what has waited too long."""
         self._seen = 0
         """Of `Cluster.changes`."""
+        self._to_steer: deque[tuple[Stream, Producer]] = deque()
+        """Those to lead to a connection again, since leaders have changed."""
         self._silent: set[int] = set()
         """Nodes that did not answer, or could not be reached, when something was sent last."""
         self._numbers = count()
@@ -116,7 +119,7 @@ class Delivery:
 
     @property
     def deadline(self) -> float | None:
-        if self._pressing:
+        if self._pressing or self._to_steer:
             return 0.0
         later = self._later[0][0] if self._later else None
         if not self._connections and not self._busy:
@@ -210,7 +213,10 @@ class Delivery:
             self._seen = self._cluster.changes
             for connection in self._connections:
                 connection.ready.clear()
-            for stream, producer in list(self._busy.items()):
+            self._to_steer = deque(self._busy.items())
+        for _ in range(min(_CALLS, len(self._to_steer))):
+            stream, producer = self._to_steer.popleft()
+            if stream in self._busy:
                 self._steer(producer, stream, now)
         while self._pressing and not self._threads.step_is_full:  # the others go on in the next step
             connection = next(iter(self._pressing))

@@ -1,4 +1,4 @@
-"""Records by the partitions of their keys: both engines make the same of them, and each record is in one part."""
+"""Records by the partitions of their keys, and by fingerprints: both engines make the same of them."""
 
 import gc
 from typing import Any
@@ -80,3 +80,43 @@ def test_a_part_outlives_the_records_that_it_is_of(engine: str) -> None:
 
 def test_an_empty_batch_has_no_parts() -> None:
     assert batch_of(records, []).split("murmur2", 3, 1) == {}
+
+
+@given(record_lists, some_partitions)
+def test_fingerprints_are_the_same_in_both_engines_and_in_every_part(rows: list[Any], partitions: int) -> None:
+    def found(module: Any) -> list[Any]:
+        whole = batch_of(module, rows)
+        parts = whole.split("murmur2", partitions, 5).values()
+        in_parts: dict[int, int] = {}
+        for part in parts:
+            in_parts.update(zip((record[0] for record in values(part)), part.fingerprints(), strict=True))
+        fingerprints: list[int] = whole.fingerprints()
+        assert fingerprints == [in_parts[offset] for offset in range(len(rows))]
+        return fingerprints
+
+    same(found)
+
+
+@pytest.mark.parametrize("engine", RECORDS)
+def test_records_that_differ_in_anything_have_other_fingerprints(engine: str) -> None:
+    rows: list[Any] = [
+        (NOW, b"key", b"value", ()),
+        (NOW + 1, b"key", b"value", ()),
+        (NOW, b"kez", b"value", ()),
+        (NOW, b"keyv", b"alue", ()),
+        (NOW, None, b"keyvalue", ()),
+        (NOW, b"", b"keyvalue", ()),
+        (NOW, b"keyvalue", None, ()),
+        (NOW, b"key", b"value\0", ()),
+        (NOW, b"key", b"12345678value", ()),
+        (NOW, b"key", b"value12345678", ()),
+        (NOW, b"key", b"value", (("n", None),)),
+        (NOW, b"key", b"value", (("n", b""),)),
+        (NOW, b"key", b"value", (("n", b"x"),)),
+        (NOW, b"key", b"value", (("\u00e9", b"x"),)),
+        (NOW, b"key", b"value", (("n", b"x"), ("n", b"x"))),
+    ]
+    assert len(set(batch_of(RECORDS[engine], rows).fingerprints())) == len(rows)
+    many = batch_of(RECORDS[engine], [(NOW + at // 1000, None, b"%d" % (at % 1000), ()) for at in range(5_000)])
+    assert len(set(many.fingerprints())) == 5_000
+    assert len(set(batch_of(RECORDS[engine], rows[:1] * 2).fingerprints())) == 1, "the offset does not count"

@@ -356,15 +356,18 @@ class World:
     def settle(self, seconds: float = 0.0) -> None:
         """Do what is to be done now, and what becomes due in the next ``seconds``."""
         end = self.now + seconds
+        in_vain = 0
         while True:
             while actions := self.core.poll(self.now):
+                in_vain = 0
                 for action in actions:
                     self._act(action)
             due = self.core.deadline
             if due is None or due > end:
                 break
-            assert due > self.now, "the machine would be polled without end"
-            self.now = due
+            in_vain = 0 if due > self.now else in_vain + 1
+            assert in_vain < 100, "the machine would be polled without end"
+            self.now = max(due, self.now)
         self.now = end
 
     def _act(self, action: Any) -> None:

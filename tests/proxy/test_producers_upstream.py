@@ -17,7 +17,7 @@ from ottla.errors import (
 )
 from ottla.proxy.clients.opening import checked, most_of
 from ottla.proxy.upstream import delivery
-from ottla.proxy.upstream.delivery import IDLE_CONNECTION
+from ottla.proxy.upstream.delivery import IDLE_CONNECTION, Delivery
 from ottla.proxy.upstream.streams import LAST_EPOCH
 from tests.proxy.simulated import World, batch
 from tests.proxy.test_rewriting import SIX, key_at, pairs, world_of
@@ -197,6 +197,34 @@ def test_what_waits_under_a_lent_id_that_is_a_clients_now_is_given_back() -> Non
     world.producer_id(2)
     assert waiting.code == NotEnoughReplicas.code
     assert world.core.idle
+
+
+def test_streams_are_led_to_new_leaders_so_many_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = world_of(nodes=2)
+    world.kill(1)
+    places = {("flights", place): batch([(key_at(place), b"v")]) for place in (1, 3, 5)}
+    waiting = [world.produce(client, places) for client in range(1, 11)]
+    monkeypatch.setattr(delivery, "_CALLS", 4)
+    steered = [0]
+    """In each step."""
+    pump, steer = Delivery.pump, Delivery._steer
+
+    def pumped(*args: Any) -> None:
+        steered.append(0)
+        pump(*args)
+
+    def counted(*args: Any) -> None:
+        steered[-1] += 1
+        steer(*args)
+
+    monkeypatch.setattr(Delivery, "pump", pumped)
+    monkeypatch.setattr(Delivery, "_steer", counted)
+    for place in (1, 3, 5):
+        world.upstream.leaders["flights", place] = 0
+    world.core.control.request_topics("flights")
+    world.settle(5)
+    assert {each.error_code for reply in waiting for each in reply.produced.values()} == {0}
+    assert 4 <= max(steered) <= 8, "calls that are due steer, too"
 
 
 def test_clients_within_their_share_do_not_pay_for_what_others_hold() -> None:

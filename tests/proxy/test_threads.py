@@ -10,9 +10,11 @@ from crc32c import crc32c
 from ottla.codec.apis.end_txn import EndTxnRequest, EndTxnResponse
 from ottla.codec.apis.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from ottla.codec.compression import Compression
-from ottla.codec.records import CRC_AT, HEADER_SIZE
-from ottla.errors import InvalidRecord, OutOfOrderSequenceNumber
+from ottla.codec.records import CRC_AT, HEADER_SIZE, RecordBatch
+from ottla.codec.wire import Buffer
+from ottla.errors import InvalidRecord, NotEnoughReplicas, OutOfOrderSequenceNumber
 from ottla.proxy import threads
+from ottla.proxy.clients import opening, rewriter
 from ottla.proxy.clients.observed import MOST
 from ottla.proxy.clients.rewriter import Rewriter
 from ottla.proxy.upstream import delivery
@@ -253,6 +255,25 @@ def counted(accept: Callable[..., None], accepted: list[int], world: World) -> C
     return call
 
 
+def test_what_waits_for_its_turn_is_counted_and_refused_where_the_buffer_is_full(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world.busy = False
+    monkeypatch.setattr(threads, "BATCHES", 2)
+    monkeypatch.setattr(world.core.buffered, "most", 20_000)
+    one_each = {("flights", place): batch([(key_at(3), b"v")]) for place in range(SIX)}
+    with monkeypatch.context() as patch:
+        patch.setattr(world, "settle", lambda: None)
+        replies = [world.produce(1, one_each) for _ in range(20)]
+        assert world.core.buffered.total >= 20_000
+    world.settle(1)
+    codes = [[each.error_code for each in reply.produced.values()] for reply in replies]
+    assert codes[-1] == [NotEnoughReplicas.code] * SIX
+    assert len(world.upstream.values("flights")) == sum(each.count(0) for each in codes) > 0
+    assert world.core.idle
+    assert not world.core.buffered.of
+
+
 def test_threads_are_left_for_what_is_rewritten(world: World) -> None:
     assert world.produce(1, {("plain", 0): batch(SMALL)}).code == 0
     for _ in range(MOST + 3):
@@ -270,8 +291,8 @@ def test_threads_are_left_for_what_is_rewritten(world: World) -> None:
 
 @pytest.mark.parametrize("committed", [True, False])
 def test_the_end_of_a_transaction_waits_until_its_batches_are_opened(world: World, committed: bool) -> None:
-    opening = InitProducerIdRequest(transactional_id="t", transaction_timeout_ms=1000)
-    own = world.request(1, opening, 4).parsed(InitProducerIdResponse).producer_id
+    begin = InitProducerIdRequest(transactional_id="t", transaction_timeout_ms=1000)
+    own = world.request(1, begin, 4).parsed(InitProducerIdResponse).producer_id
     data = batch(LARGE, own, 0, 0, transactional=True)
     reply = world.produce(1, {FLIGHTS: data}, transactional_id="t", version=12)  # which adds the partitions
     ending = EndTxnRequest(transactional_id="t", producer_id=own, producer_epoch=0, committed=committed)
@@ -283,6 +304,38 @@ def test_the_end_of_a_transaction_waits_until_its_batches_are_opened(world: Worl
     assert end.parsed(EndTxnResponse).error_code == 0
     assert (reply.code == 0) == committed
     assert len(world.upstream.values("flights")) == (len(LARGE) if committed else 0)
+
+
+@pytest.mark.parametrize("committed", [True, False])
+def test_the_end_of_a_transaction_waits_for_its_turn_behind_records_that_are_not_read_yet(
+    world: World, monkeypatch: pytest.MonkeyPatch, committed: bool
+) -> None:
+    world.busy = False
+    begin = InitProducerIdRequest(transactional_id="t", transaction_timeout_ms=1000)
+    own = world.request(1, begin, 4).parsed(InitProducerIdResponse).producer_id
+    monkeypatch.setattr(threads, "BATCHES", 2)
+    read: list[Buffer] = []
+
+    def checked(data: Buffer) -> RecordBatch:
+        read.append(data)
+        return opening.checked(data)
+
+    monkeypatch.setattr(rewriter, "checked", checked)
+    data = batch(SMALL, own, 0, 0, transactional=True)
+    ending = EndTxnRequest(transactional_id="t", producer_id=own, producer_epoch=0, committed=committed)
+    with monkeypatch.context() as patch:
+        patch.setattr(world, "settle", lambda: None)
+        reply = world.produce(1, {("flights", place): data for place in range(SIX)}, transactional_id="t", version=12)
+        end = world.request(2, ending, 3)
+    assert len(read) == 2, "what a step may do"
+    assert (reply.frame, end.frame) == (None, None)
+    world.settle(1)
+    assert end.parsed(EndTxnResponse).error_code == 0
+    if committed:
+        assert {each.error_code for each in reply.produced.values()} == {0}
+        assert len(world.upstream.values("flights")) == SIX
+    assert world.core.idle
+    assert not world.core.buffered.of
 
 
 def test_all_that_comes_before_the_next_poll_shares_a_step(world: World, monkeypatch: pytest.MonkeyPatch) -> None:

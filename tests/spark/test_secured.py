@@ -1,4 +1,4 @@
-"""Batch queries of an Apache Kafka that wants TLS and a password."""
+"""Queries of an Apache Kafka that wants TLS and a password."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -44,35 +44,63 @@ def kafka(tmp_path_factory: pytest.TempPathFactory, ca: trustme.CA) -> Iterator[
         spark_reader.clients.close()
 
 
-def test_a_query_uses_kafkas_names_for_tls_and_sasl_and_shows_no_password(
-    spark: "SparkSession", kafka: ApacheKafka, ca: trustme.CA, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    caplog.set_level(0)
-    address, trust = kafka.listener("BOTH"), tmp_path / "ca.pem"
+@pytest.fixture
+def options(kafka: ApacheKafka, ca: trustme.CA, tmp_path: Path) -> dict[str, Any]:
+    """By Kafka's names."""
+    trust = tmp_path / "ca.pem"
     trust.write_text(text(ca.cert_pem))
-
-    async def write() -> None:
-        async with ottla.connect(address, tls=TLS(ca=trust), sasl=Plain("alice", SECRET)) as client:
-            await client.create_topic("orders", partitions=2)
-            async with client.producer() as producer:
-                for number in range(100):
-                    await producer.send("orders", b"%d" % number)
-
-    trio.run(write)
-    options: dict[str, Any] = {
-        "subscribe": "orders",
-        "kafka.bootstrap.servers": address,
+    return {
+        "kafka.bootstrap.servers": kafka.listener("BOTH"),
         "kafka.security.protocol": "SASL_SSL",
         "kafka.ssl.ca.location": str(trust),
         "kafka.sasl.mechanism": "PLAIN",
         "kafka.sasl.username": "alice",
         "kafka.sasl.password": SECRET,
     }
-    rows = spark.read.format("ottla").options(**options).load().collect()
+
+
+def create(options: dict[str, Any], topic: str) -> None:
+    tls = TLS(ca=Path(options["kafka.ssl.ca.location"]))
+
+    async def main() -> None:
+        address = options["kafka.bootstrap.servers"]
+        async with ottla.connect(address, tls=tls, sasl=Plain("alice", SECRET)) as client:
+            await client.create_topic(topic, partitions=2)
+
+    trio.run(main)
+
+
+def test_queries_use_kafkas_names_for_tls_and_sasl_and_show_no_password(
+    spark: "SparkSession", options: dict[str, Any], caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(0)
+    create(options, "orders")
+    frame = spark.range(100).selectExpr("CAST(CAST(id AS STRING) AS BINARY) AS value")
+    frame.write.format("ottla").mode("append").options(**options, topic="orders").save()
+    rows = spark.read.format("ottla").options(**options, subscribe="orders").load().collect()
     assert sorted(int(bytes(row.value)) for row in rows) == list(range(100))
     wrong = options | {"kafka.sasl.password": f"not-{SECRET}"}
-    with pytest.raises(PySparkException, match=r"user 'alice' by PLAIN is refused: Authentication failed") as raised:
-        spark.read.format("ottla").options(**wrong).load().collect()
+    refused = r"user 'alice' by PLAIN is refused: Authentication failed"
+    with pytest.raises(PySparkException, match=refused) as raised:
+        spark.read.format("ottla").options(**wrong, subscribe="orders").load().collect()
+    assert SECRET not in str(raised.value)
+    with pytest.raises(PySparkException, match=refused) as raised:
+        frame.write.format("ottla").mode("append").options(**wrong, topic="orders").save()
     assert SECRET not in str(raised.value)
     ours = [each.getMessage() for each in caplog.records if each.name.startswith("ottla")]  # Spark logs all it is told
     assert SECRET not in "".join(ours)
+
+
+def test_a_stream_reads_and_writes_with_tls_and_sasl(
+    spark: "SparkSession", options: dict[str, Any], tmp_path: Path
+) -> None:
+    for topic in ("source", "target"):
+        create(options, topic)
+    frame = spark.range(50).selectExpr("CAST(CAST(id AS STRING) AS BINARY) AS value")
+    frame.write.format("ottla").mode("append").options(**options, topic="source").save()
+    read = spark.readStream.format("ottla").options(**options, subscribe="source", startingOffsets="earliest").load()
+    written = read.select("value").writeStream.format("ottla").options(**options, topic="target")
+    query = written.option("checkpointLocation", str(tmp_path / "checkpoint")).trigger(availableNow=True).start()
+    assert query.awaitTermination(60)
+    rows = spark.read.format("ottla").options(**options, subscribe="target").load().collect()
+    assert sorted(int(bytes(row.value)) for row in rows) == list(range(50))

@@ -6,7 +6,6 @@ from uuid import UUID
 
 from ottla.codec.wire import NO_UUID
 from ottla.errors import BY_CODE, NotLeaderOrFollower
-from ottla.proxy.clients import batches, rewriter
 from ottla.proxy.clients.batches import ClientBatch
 from ottla.proxy.clients.rewriter import Rewriter
 from ottla.proxy.clients.topics import Topics
@@ -266,8 +265,25 @@ def _counted_from_the_half(halves: Any) -> Any:
     return broken
 
 
-def _by_key_and_value(fingerprints: Any) -> Any:
-    return lambda records: [hash((bytes(each.key or b""), bytes(each.value or b""))) for each in records]
+def _keys_and_values(batch: ClientBatch) -> list[int]:
+    return [hash((bytes(each.key or b""), bytes(each.value or b""))) for each in batch.records]
+
+
+def _known_by_key_and_value(fingerprints: Any) -> Any:
+    def broken(self: ClientBatch) -> Any:
+        return zip(_keys_and_values(self), [stored for _, stored in fingerprints(self)], strict=True)
+
+    return broken
+
+
+def _sifted_by_key_and_value(sift: Any) -> Any:
+    def broken(self: Rewriter, batch: ClientBatch) -> None:
+        if batch.window is not None and batch.window.remembers:
+            batch.leave_out(batch.window.stored_already(_keys_and_values(batch)))
+        else:
+            sift(self, batch)
+
+    return broken
 
 
 def _at_its_last_part(settled: Any) -> Any:
@@ -287,8 +303,8 @@ _mutation(
 _mutation("a restart forgets which topic it was", (journal, "_stream", _without_its_id), seed=37)
 _mutation(
     "records that differ in a header only are taken for one another",
-    (batches, "fingerprints", _by_key_and_value),
-    (rewriter, "fingerprints", _by_key_and_value),
+    (ClientBatch, "fingerprints", _known_by_key_and_value),
+    (Rewriter, "_sift", _sifted_by_key_and_value),
     seed=23,
 )
 _mutation(
