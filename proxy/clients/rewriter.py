@@ -123,13 +123,10 @@ class Rewriter:
 
     def take_on(self, client: int, offers: Iterator[Offer], size: int, now: float) -> None:
         """Deliver what a client has sent in one request, which takes so many bytes in memory while it waits."""
-        if not self._line:
-            for offer in offers:
-                self._judge(offer, now)
-                if self._threads.step_is_full:
-                    break
-            else:
+        while not self._line and not self._threads.step_is_full:
+            if (offer := next(offers, None)) is None:
                 return
+            self._judge(offer, now)
         try:
             self._buffered.check_room(client, size)
         except BrokerError as error:
