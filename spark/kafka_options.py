@@ -15,7 +15,9 @@ Source: KafkaSourceProvider.scala, kafkaParamsForDriver and kafkaParamsForProduc
 import difflib
 import logging
 import time
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
@@ -118,13 +120,24 @@ _found: dict[ClientConfig, tuple[float, ClientConfig]] = {}
 
 _said: set[str] = set()
 """The warnings that this process has given."""
+_silent = ContextVar("_silent", default=False)
 
 
 def warn(text: str, **facts: str) -> None:
     """Write a line, unless this process has written the same before."""
-    if text not in _said:
+    if text not in _said and not _silent.get():
         _said.add(text)
         log.warning(text, extra=facts)
+
+
+@contextmanager
+def silent() -> Iterator[None]:
+    """`warn` writes nothing: it is only looked whether something is right."""
+    token = _silent.set(True)
+    try:
+        yield
+    finally:
+        _silent.reset(token)
 
 
 def warn_without_effect(name: str, where: str) -> None:

@@ -20,7 +20,7 @@ from ottla.errors import ConfigurationError
 from ottla.sdk.cluster.cluster import TopicPartition
 from ottla.sdk.consume.record_sets import READ_COMMITTED, READ_UNCOMMITTED
 from ottla.spark.columns import JsonFormat, Layout, spark_schema
-from ottla.spark.kafka_options import ClientConfig, Names, check_names, read_client, warn_without_effect
+from ottla.spark.kafka_options import ClientConfig, Names, read_client, silent, warn_without_effect
 from ottla.spark.offsets import Limit, parse_assign, parse_places
 from ottla.spark.value_schema import parse_value_schema
 
@@ -73,11 +73,15 @@ def read_layout(given: Mapping[str, str]) -> Layout:
     """The columns of a row (`includeHeaders`, `valueFormat`), where it is not known yet whether the query is a batch.
 
     Raises:
-        ConfigurationError: an option is unknown, or one of these has a value that cannot be.
+        ConfigurationError: neither a batch nor a stream can have these options.
     """
-    options, kafkas = _NAMES.split(given)
-    check_names(kafkas)
-    return _layout(options)
+    with silent():
+        try:
+            return ReadOptions.parse(given).layout
+        except ConfigurationError:
+            if any(name in _NAMES.split(given)[0] for name in _ENDS):  # which streams have not
+                raise
+        return StreamOptions.parse(given).read.layout
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -31,8 +31,8 @@ class DefaultSource(DataSource):
         return "ottla"
 
     def schema(self) -> "StructType":
-        """The columns, which the options decide (`includeHeaders`, `valueFormat`); called by ``load()``, so that
-        misspelt names show there.
+        """The columns, which the options decide (`includeHeaders`, `valueFormat`); called by ``load()``, so that what
+        is wrong with options shows there.
 
         Raises:
             ConfigurationError: see `read_layout`.

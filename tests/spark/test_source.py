@@ -26,9 +26,34 @@ def test_the_columns_follow_from_the_options() -> None:
     assert source(includeHeaders="true").schema() == spark_schema(Layout(include_headers=True))
 
 
-def test_mistakes_in_options_show_when_the_columns_are_asked_for() -> None:
-    with pytest.raises(ConfigurationError, match="did you mean startingOffsets"):
-        source(startingOffset="earliest").schema()
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"startingOffset": "earliest"}, "did you mean startingOffsets"),
+        ({"startingOffsets": "soon"}, "startingOffsets"),
+        ({"startingOffsets": "latest", "failOnDataLoss": "perhaps"}, "failOnDataLoss must be true or false"),
+        ({"startingOffsets": "latest", "endingOffsets": "latest"}, "cannot be latest in a batch query"),
+        ({"subscribePattern": "t.*"}, "contradict each other"),
+        ({"kafka.security.protocol": "TLS"}, "'security.protocol': 'TLS' is not one of"),
+    ],
+)
+def test_mistakes_in_options_show_when_the_columns_are_asked_for(options: dict[str, str], message: str) -> None:
+    with pytest.raises(ConfigurationError, match=message):
+        source(**options).schema()
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"startingOffsets": "latest", "maxTriggerDelay": "1m"},
+        {"endingOffsets": "latest", "kafka.group.id": "g", "maxOffsetsPerTrigger": "5"},
+    ],
+)
+def test_what_only_one_kind_of_query_has_is_no_mistake_yet_nor_worth_a_warning(
+    options: dict[str, str], caplog: pytest.LogCaptureFixture
+) -> None:
+    assert source(**options).schema() == spark_schema(Layout())
+    assert not caplog.records
 
 
 def test_columns_of_ones_own_are_refused() -> None:
