@@ -9,8 +9,9 @@ Theory of operation: Arrow parses many values at once, joined by newlines, and s
 value that is joined begins with ``{`` and ends with ``}``, so each newline between two values stands between two
 documents: within an object JSON has no ``}`` that is followed by ``{``, and within a string a newline is an error. So
 every value is at least one document, and where there are as many rows as values, each is exactly one. Where Arrow
-refuses, the values are halved until few are left with the refused one, and these are parsed one by one in Python. That
-accepts what Arrow accepts, with the same result, and more: what `from_json` accepts beyond it.
+refuses a value and says which, that one is parsed in Python, and Arrow goes on behind it; where it does not say, the
+values are halved until few are left with the refused one, and these are parsed one by one. Python accepts what Arrow
+accepts, with the same result, and more: what `from_json` accepts beyond it.
 
 Source: JacksonParser.scala, SparkDateTimeUtils.scala.
 """
@@ -70,28 +71,59 @@ def _text(value: bytes) -> str | None:
         return None
 
 
-def _parts(texts: pa.StringArray, kind: pa.StructType, *, fast: bool) -> Iterator[tuple[pa.Array, pa.BooleanArray]]:
+Parts = Iterator[tuple[pa.Array, pa.BooleanArray]]
+
+
+def _parts(texts: pa.StringArray, kind: pa.StructType, *, fast: bool) -> Parts:
     """The structs that ``texts`` hold, and which of them are wrong, part by part.
 
     Args:
         fast: Arrow can parse the type.
     """
+    if not fast:
+        yield from _singly(texts, kind, fast=fast)
+        return
+    window = len(texts)
+    while texts:
+        some = texts[:window]
+        try:
+            structs = _at_once(some, kind)
+        except _Refused as refusal:
+            row = refusal.row
+        else:
+            yield structs, pa.repeat(pa.scalar(False), len(some))
+            texts, window = texts[window:], 2 * window
+            continue
+        if len(some) <= _FEW and row is None:
+            start, stop = 0, len(some)
+        elif row is None:
+            start = stop = len(some) // 2
+        elif row < _FEW // 8:
+            start, stop = 0, min(_FEW, len(some))
+        else:
+            start, stop = row, row + 1
+            window = max(_FEW, 2 * row)  # those behind it are joined again each time
+        yield from _parts(some[:start], kind, fast=fast)
+        yield from _singly(some[start:stop], kind, fast=fast)
+        texts = texts[stop:]
+
+
+def _singly(texts: pa.StringArray, kind: pa.StructType, *, fast: bool) -> Parts:
+    """As `_parts`, one by one."""
     if not texts:
         return
-    if fast and (structs := _at_once(texts, kind)) is not None:
-        yield structs, pa.repeat(pa.scalar(False), len(texts))
-        return
-    if not fast or len(texts) <= _FEW:
-        try:
-            yield _one_by_one(texts, kind)
+    try:
+        yield _one_by_one(texts, kind)
+    except _ArrowDecides:
+        if len(texts) > 1:
+            half = len(texts) // 2
+            yield from _singly(texts[:half], kind, fast=fast)
+            yield from _singly(texts[half:], kind, fast=fast)
             return
-        except _ArrowDecides:
-            if len(texts) == 1:
-                yield pa.array([{}], kind), pa.array([True])
-                return
-    half = len(texts) // 2
-    yield from _parts(texts[:half], kind, fast=fast)
-    yield from _parts(texts[half:], kind, fast=fast)
+        try:
+            yield (_at_once(texts, kind) if fast else pa.array([{}], kind)), pa.array([not fast])
+        except _Refused:
+            yield pa.array([{}], kind), pa.array([True])
 
 
 # -- many values at once ----------------------------------------------------------------------------------------------
@@ -106,8 +138,23 @@ def _arrow_can(kind: pa.DataType) -> bool:
     return not pa.types.is_map(kind) and not pa.types.is_binary(kind)
 
 
-def _at_once(texts: pa.StringArray, kind: pa.StructType) -> pa.StructArray | None:
-    """The structs that ``texts`` hold; ``None`` if Arrow refuses one."""
+class _Refused(Exception):
+    """Arrow refuses a text: that of ``row``, if it says which."""
+
+    def __init__(self, row: int | None) -> None:
+        super().__init__(row)
+        self.row = row
+
+
+_row_in = re.compile(r"JSON parse error: .* in row ([0-9]+)$", re.DOTALL).match
+
+
+def _at_once(texts: pa.StringArray, kind: pa.StructType) -> pa.StructArray:
+    """The structs that ``texts`` hold.
+
+    Raises:
+        _Refused: of one of them.
+    """
     try:
         lines = pa.concat_arrays([texts, pa.array([""])])  # so that the last line ends as well
         whole = pc.binary_join(pa.ListArray.from_arrays([0, len(lines)], lines), "\n")[0].as_buffer()
@@ -117,12 +164,14 @@ def _at_once(texts: pa.StringArray, kind: pa.StructType) -> pa.StructArray | Non
             parse_options=_parse_options(kind),
         )
         if len(table) != len(texts):
-            return None
+            raise _Refused(None)
         columns = [table[field.name].combine_chunks() for field in kind]
         columns = [_converted(column, field.type) for column, field in zip(columns, kind, strict=True)]
         return pa.StructArray.from_arrays(columns, fields=list(kind))
-    except pa.ArrowException:
-        return None
+    except pa.ArrowException as error:
+        found = _row_in(str(error))
+        row = int(found[1]) if found else len(texts)
+        raise _Refused(row if row < len(texts) else None) from None
 
 
 @cache

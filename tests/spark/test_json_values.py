@@ -117,6 +117,25 @@ def test_few_bad_values_do_not_make_the_others_slow(monkeypatch: pytest.MonkeyPa
     assert counted <= 2 * json_values._FEW
 
 
+@pytest.mark.parametrize("share", [0.001, 0.01, 0.1, 0.9])
+def test_what_a_value_becomes_does_not_depend_on_where_others_are_wrong(share: float) -> None:
+    rng = random.Random(share)
+    wrong = [b'{"id": "x"}', b'{"id": 99999999999999999999}', b'{"id": 1.5}', b"{nothing}", b'{"id": 1', b'{"id": 1}}']
+    values = [rng.choice(wrong) if rng.random() < share else b'{"id": %d}' % number for number in range(3_000)]
+    values[-1] = wrong[0]
+    for number, (row, corrupt) in enumerate(parsed(*values)):
+        right = values[number] not in wrong
+        assert corrupt == (None if right else values[number])
+        assert row["id"] == (number if right else None)
+
+
+def accepted_by_arrow(text: str, kind: pa.StructType) -> pa.StructArray | None:
+    try:
+        return json_values._at_once(pa.array([text]), kind)
+    except json_values._Refused:
+        return None
+
+
 DECIMALS = [(5, 2), (5, 0), (5, 5), (20, 2), (38, 0), (38, 6), (38, 10), (38, 18), (38, 37), (38, 38)]
 MANY_DIGITS = [
     *("1000", "999.99", "999.994", "999.995", "99999", "100000", "1e2", "1e3", "1e5", "1e37", "1e38", "1e76", "123e-2"),
@@ -137,7 +156,7 @@ def test_of_each_type_what_arrow_accepts_python_accepts_with_the_same_result(kin
     accepted = set()
     for token in [*TOKENS, *(MANY_DIGITS if pa.types.is_decimal(kind) else ())]:
         text = f'{{"v": {token}, "l": [null, {token}], "s": {{"v": {token}}}}}'
-        at_once = json_values._at_once(pa.array([text]), whole)
+        at_once = accepted_by_arrow(text, whole)
         if at_once is None:
             continue
         at_once.validate(full=True)
@@ -167,7 +186,7 @@ def test_what_arrow_accepts_python_accepts_with_the_same_result(seed: int) -> No
     for _ in range(400):
         pairs = [json.dumps(rng.choice(names)) + rng.choice([":", " :\n"]) + rng.choice(TOKENS) for _ in range(2)]
         text = "{" + ", ".join(pairs[: rng.randrange(3)]) + "}"
-        at_once = json_values._at_once(pa.array([text]), KIND)
+        at_once = accepted_by_arrow(text, KIND)
         if at_once is None:
             continue
         accepted += 1
