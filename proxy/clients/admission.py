@@ -12,17 +12,18 @@ from typing import TYPE_CHECKING
 from ottla.codec.records import NO_PRODUCER_ID, RecordBatch, parse_batch
 from ottla.codec.wire import Buffer
 from ottla.errors import (
+    BrokerError,
     DecodeError,
     InvalidProducerEpoch,
     InvalidProducerIdMapping,
     InvalidTxnState,
-    OutOfOrderSequenceNumber,
     PolicyViolation,
     ProducerFenced,
     UnknownTopicOrPartition,
     broker_error,
 )
 from ottla.proxy.clients.batches import ClientBatch, Offer
+from ottla.proxy.clients.dialects import Dialect
 from ottla.proxy.clients.producers import KnownProducer, Producers
 from ottla.proxy.clients.topics import Topics
 from ottla.proxy.clients.windows import Outcome
@@ -132,53 +133,72 @@ class Admission:
             return self._delivery.lent.to(offer.client)
         if batch.transactional:
             return self._in_transaction(offer, batch)
-        producer = self.producers.known(batch.producer_id)
+        try:
+            producer = self.producers.known(batch.producer_id)
+        except ProducerFenced as error:
+            raise self._must_open_again(offer, batch, error.detail) from None
         if producer.transaction is not None:
             raise InvalidTxnState(f"producer id {batch.producer_id} is of a transactional producer")
         if self.history.changed(offer.topic, producer.since):
-            raise ProducerFenced(_RULE_CHANGED)
+            raise self._must_open_again(offer, batch, _RULE_CHANGED)
         # What a client has sent here before the topic had a rule is of no later epoch than its own.
         producer.epoch = max(producer.epoch, batch.producer_epoch + 1)
         return producer
+
+    def _must_open_again(self, offer: Offer, batch: RecordBatch, why: str) -> BrokerError:
+        self.tell_of_fencing(batch.producer_id, offer.topic, why)
+        return offer.dialect.open_again(why)
 
     def _in_transaction(self, offer: Offer, batch: RecordBatch) -> KnownProducer[ClientBatch]:
         """A transactional producer.
 
         Raises:
-            OutOfOrderSequenceNumber: the transaction takes no more records. A broker says the same behind a gap, and
-                clients abort and ask for another epoch then; franz-go also where it would send no EndTxn, because
-                nothing of the transaction was stored.
+            BrokerError: the transaction takes no more records: clients abort it, and ask for another epoch. Where a
+                broker says the same, behind a gap, franz-go does so even where it would send no EndTxn, because nothing
+                of the transaction was stored.
         """
         found = self.transaction(batch)
         if found is None:
             known = batch.producer_id in self.producers and self.producers.known(batch.producer_id).transaction
             if known and batch.producer_epoch < known.epoch:
                 raise InvalidProducerEpoch(f"epoch {batch.producer_epoch} has been followed by {known.epoch}")
-            self._unknown[batch.producer_id, batch.producer_epoch] = None
-            if len(self._unknown) > MOST_FENCED:
-                del self._unknown[next(iter(self._unknown))]
-                self._too_many_unknown = True
-            raise OutOfOrderSequenceNumber(
+            why = (
                 f"the proxy does not know epoch {batch.producer_epoch} of producer id {batch.producer_id}, because it "
                 "was not given through this proxy, or its state is lost: abort, and if that does not help open a new "
                 "producer"
             )
+            self._is_unknown(batch, offer.topic, why)
+            raise offer.dialect.abort(why)
         producer, transaction = found
         if transaction.transactional_id != offer.transactional_id:
             raise InvalidProducerIdMapping(f"producer id {batch.producer_id} is of another transactional id")
         if transaction.failure is not None:
             why = transaction.failure.message or broker_error(transaction.failure.error_code).name
-            raise OutOfOrderSequenceNumber(f"abort the transaction, because a batch before this one failed: {why}")
+            raise offer.dialect.abort(f"abort the transaction, because a batch before this one failed: {why}")
         if any(stream.lost for stream in producer.streams.values()):
-            raise OutOfOrderSequenceNumber("abort the transaction: upstream does not know its earlier records any more")
+            raise offer.dialect.abort("abort the transaction: upstream does not know its earlier records any more")
         if self.history.changed(offer.topic, producer.since):
-            raise OutOfOrderSequenceNumber(_RULE_CHANGED)
+            raise offer.dialect.abort(_RULE_CHANGED)
         if transaction.implicit != (offer.version >= IMPLICIT):
             transaction.implicit = not transaction.implicit
             self.note_transaction(producer)
         return producer
 
-    def refuses_to_pass(self, topic: str, data: Buffer | None) -> Outcome | None:
+    def _is_unknown(self, batch: RecordBatch, topic: str, why: str) -> None:
+        """Remember that records were refused for their epoch, and tell of it once."""
+        epoch = batch.producer_id, batch.producer_epoch
+        if epoch in self._unknown:
+            return
+        self._unknown[epoch] = None
+        if len(self._unknown) > MOST_FENCED:
+            del self._unknown[next(iter(self._unknown))]
+            self._too_many_unknown = True
+        log.warning(
+            "a transaction has to be aborted, and its producer to go on in another epoch",
+            extra={"producer_id": batch.producer_id, "epoch": batch.producer_epoch, "topic": topic, "why": why},
+        )
+
+    def refuses_to_pass(self, topic: str, data: Buffer | None, dialect: Dialect) -> Outcome | None:
         """Why records of a topic that is not rewritten are not for upstream: it was, and knows other numbers."""
         if not self.history.newest or not data:
             return None
@@ -191,11 +211,12 @@ class Admission:
         producer = self.producers.known(batch.producer_id)
         if not self.history.changed(topic, producer.since):
             return None
-        error = OutOfOrderSequenceNumber if batch.transactional else ProducerFenced
-        self.tell_of_fencing(batch.producer_id, topic, ProducerFenced(_RULE_CHANGED))
+        if not batch.transactional:
+            self.tell_of_fencing(batch.producer_id, topic, _RULE_CHANGED)
+        error = dialect.abort if batch.transactional else dialect.open_again
         return Outcome(error.code, error_message=_RULE_CHANGED)
 
-    def tell_of_fencing(self, producer_id: int, topic: str, error: ProducerFenced) -> None:
+    def tell_of_fencing(self, producer_id: int, topic: str, why: str) -> None:
         """Once for each producer: some clients keep on sending, and hide why nothing arrives."""
         if producer_id not in self._fenced:
             if len(self._fenced) >= MOST_FENCED:
@@ -203,5 +224,5 @@ class Admission:
             self._fenced.add(producer_id)
             log.warning(
                 "a producer is fenced: its application must open a new one",
-                extra={"producer_id": producer_id, "topic": topic, "why": error.detail},
+                extra={"producer_id": producer_id, "topic": topic, "why": why},
             )

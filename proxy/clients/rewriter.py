@@ -38,7 +38,7 @@ from ottla.proxy.clients.observed import Tallies
 from ottla.proxy.clients.opening import BUG, Opened, Opener, checked, most_of, opened, size_of
 from ottla.proxy.clients.producers import KnownProducer
 from ottla.proxy.clients.topics import Topics
-from ottla.proxy.clients.windows import Outcome, Window
+from ottla.proxy.clients.windows import Outcome, Told, Window
 from ottla.proxy.contained import contained
 from ottla.proxy.journal.notes import NotedBatch
 from ottla.proxy.routing import Routes
@@ -214,15 +214,16 @@ class Rewriter:
                     case ClientBatch() as under_way:
                         under_way.waiting.append(offer.answered)
                         return
-                    case Outcome() as outcome:
-                        offer.answered(outcome, now)
+                    case Told() as told:
+                        if offer.answered(told.outcome, now):
+                            told.unheard, told.noted = (), None
                         return
                 if len(window.under_way) >= UNDER_WAY:
                     raise NotEnoughReplicas(f"{UNDER_WAY} batches for this partition are under way already")
             self._buffered.check_room(offer.client, most_of(batch))
         except BrokerError as error:
             if isinstance(error, ProducerFenced):
-                self._admission.tell_of_fencing(batch.producer_id, offer.topic, error)
+                self._admission.tell_of_fencing(batch.producer_id, offer.topic, error.detail)
             self._refuse(offer, error, now)
             return
         place = offer.topic, offer.partition
@@ -466,19 +467,25 @@ class Rewriter:
                 outcome = Outcome(UnknownServerError.code, error_message=BUG)
                 for each in window.abandon():
                     self._tell(each, outcome, now)
-            self._tell(settled, outcome, now)
+            if not self._tell(settled, outcome, now) and not settled.refused and not settled.transactional:
+                with contained("nobody hears that records are stored"):
+                    window.unheard(settled)
+                    self._note(settled)
 
-    def _tell(self, batch: ClientBatch, outcome: Outcome, now: float) -> None:
+    def _tell(self, batch: ClientBatch, outcome: Outcome, now: float) -> bool:
+        """Whether somebody was there to hear it."""
         with contained("records are over"):
             self._buffered.count(batch.client, -batch.size)
             if batch.failure is not None and batch.failure is not UNAWAITED:
                 self._log_refusal(batch, batch.failure, now)
         waiting, batch.waiting = batch.waiting, []
+        heard = False
         for answered in waiting:
             with contained("a client is told what became of its records"):
-                answered(outcome, now)
+                heard = answered(outcome, now) or heard
         if isinstance(batch.producer, KnownProducer):
             self._go_on_ending(batch.producer, now)
+        return heard
 
     def _go_on_ending(self, producer: KnownProducer[ClientBatch], now: float) -> None:
         """Something of a producer is over, for the end of which its transaction may wait."""

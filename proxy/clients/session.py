@@ -17,7 +17,7 @@ from functools import partial
 from typing import ParamSpec, Protocol
 
 from ottla.codec.apis.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnResponse
-from ottla.codec.apis.api_versions import ApiVersion, ApiVersionsResponse, FinalizedFeatureKey
+from ottla.codec.apis.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse, FinalizedFeatureKey
 from ottla.codec.apis.end_txn import EndTxnRequest, EndTxnResponse
 from ottla.codec.apis.find_coordinator import FindCoordinatorResponse
 from ottla.codec.apis.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
@@ -58,6 +58,7 @@ from ottla.proxy.clients.carried import (
     offered,
     offers_feature,
 )
+from ottla.proxy.clients.dialects import COMMON, dialect_of
 from ottla.proxy.clients.observed import Observer
 from ottla.proxy.clients.opening import own
 from ottla.proxy.clients.rewriter import PARKED, Rewriter
@@ -110,6 +111,7 @@ class Session:
         self._shared, self._node = shared, node
         self._link: Link | None = None
         self._versions: Versions = {}
+        self._dialect = COMMON
         self._features = Features()
         self._waiting: list[tuple[Callable[[Link], None], int]] = []
         """What goes on once the link is ready, and the bytes that it holds."""
@@ -141,6 +143,8 @@ class Session:
             name = CARRIED[key].name if key in CARRIED else "unknown or not carried"
             raise RemoteProtocolError(f"API key {key} ({name}) version {version} was not offered")
         elif key == API_VERSIONS:
+            software: ApiVersionsRequest = parse_request(frame).message
+            self._dialect = dialect_of(software.client_software_name, software.client_software_version)
             self._with_link(lambda link: self._tell_versions(ticket, version, correlation_id), now)
         elif key == PRODUCE:
             self._produce(ticket, version, correlation_id, frame, now)
@@ -372,14 +376,15 @@ class Session:
     def _keeps_back(self, topic: TopicProduceData, acks: int, gathering: "Gathering", now: float) -> bool:
         """Whether a topic that is not rewritten has records that must not pass, and is refused for that."""
         refuses = self._shared.admission.refuses_to_pass
-        refusal = next(filter(None, (refuses(topic.name, each.records) for each in topic.partition_data)), None)
+        found = (refuses(topic.name, each.records, self._dialect) for each in topic.partition_data)
+        refusal = next(filter(None, found), None)
         if refusal is None:
             return False
         for each in topic.partition_data:
             if acks:
                 gathering.settle(topic.name, each.index, refusal, now)
             else:
-                self._unheard(refusal, now)
+                self._unawaited(refusal, now)
         return True
 
     def _rewrite(
@@ -404,7 +409,7 @@ class Session:
         """The record sets of these topics, which are rewritten."""
         for topic in topics:
             for each in topic.partition_data:
-                heard = partial(gathering.settle, topic.name, each.index)
+                settle = partial(gathering.settle, topic.name, each.index)
                 yield Offer(
                     topic=topic.name,
                     partition=each.index,
@@ -412,23 +417,29 @@ class Session:
                     transactional_id=message.transactional_id,
                     version=gathering.version,
                     client=self.client,
-                    answered=self._contained(heard) if message.acks else self._unheard,
+                    dialect=self._dialect,
+                    answered=partial(self._tell, self._contained(settle)) if message.acks else self._unawaited,
                 )
 
     def _refuse(self, message: ProduceRequest, gathering: "Gathering", now: float) -> None:
         """Of a request that names a partition twice nothing is stored: its answer could not tell the two apart."""
         refusal = Outcome(InvalidRequest.code, error_message="the request names a partition more than once")
         if not message.acks:
-            self._unheard(refusal, now)
+            self._unawaited(refusal, now)
             return
         for topic in message.topic_data:
             for each in topic.partition_data:
                 gathering.settle(topic.name, each.index, refusal, now)
 
-    def _unheard(self, outcome: Outcome, now: float) -> None:
+    def _tell(self, settle: Callable[[Outcome, float], None], outcome: Outcome, now: float) -> bool:
+        settle(outcome, now)
+        return not self.closed
+
+    def _unawaited(self, outcome: Outcome, now: float) -> bool:
         """Of records that nobody waits for: an error closes the connection, as a broker does."""
         if outcome.error_code:
             self.close(f"records with acks=0 were refused with error {outcome.error_code}: {outcome.error_message}")
+        return True
 
     def _produced(self, gathering: "Gathering", ticket: int, frame: Parts, now: float, *, whole: bool) -> None:
         version = gathering.version

@@ -1,7 +1,11 @@
-"""Idempotent clients of rewritten topics: retries, gaps, epochs, and a proxy that starts anew."""
+"""Idempotent clients of rewritten topics: retries, gaps, epochs, and a proxy that starts again."""
 
 import pytest
 
+from ottla.codec.apis.api_versions import ApiVersionsRequest
+from ottla.codec.records import parse_batch
+from ottla.codec.rewrite import numbered as numbered_as
+from ottla.errors import BrokerError, OutOfOrderSequenceNumber, ProducerFenced, UnknownProducerId
 from tests.proxy.simulated import ANSWERED, CUT_AFTER, Upstream, World, batch
 from tests.proxy.test_rewriting import key_at, pairs, world_of
 
@@ -84,6 +88,30 @@ def test_a_producer_that_the_proxy_does_not_know_is_fenced(world: World) -> None
     assert reply.code == 90
     assert "open a new producer" in (reply.produced["flights", 0].error_message or "")
     assert stored(world) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "version", "codes"),
+    [
+        ("apache-kafka-java", "4.3.1", (ProducerFenced, OutOfOrderSequenceNumber)),
+        ("kgo", "1.20", (ProducerFenced, OutOfOrderSequenceNumber)),
+        ("librdkafka", "2.16.0", (OutOfOrderSequenceNumber, UnknownProducerId)),
+        ("confluent-kafka-python", "2.16.1-rdkafka-2.16.0", (OutOfOrderSequenceNumber, UnknownProducerId)),
+    ],
+)
+def test_each_client_is_told_what_has_it_open_another_producer_or_abort(
+    world: World, caplog: pytest.LogCaptureFixture, name: str, version: str, codes: tuple[type[BrokerError], ...]
+) -> None:
+    software = ApiVersionsRequest(client_software_name=name, client_software_version=version)
+    assert world.request(1, software, 3).frame
+    plain = world.produce(1, {("flights", 0): batch(pairs(2), 4711, 0, 0)})
+    data = batch(pairs(2), 4712, 0, 0, transactional=True)
+    transactional = world.produce(1, {("flights", 0): data}, transactional_id="t")
+    assert (plain.code, transactional.code) == tuple(each.code for each in codes)
+    assert [each.getMessage() for each in caplog.records if each.levelname == "WARNING"] == [
+        "a producer is fenced: its application must open a new one",
+        "a transaction has to be aborted, and its producer to go on in another epoch",
+    ]
 
 
 def test_the_log_tells_once_of_each_producer_that_is_fenced(world: World, caplog: pytest.LogCaptureFixture) -> None:
@@ -182,3 +210,43 @@ def test_producers_of_other_topics_are_upstreams_own_affair() -> None:
     world = World(Upstream({"plain": 1}))
     assert world.produce(1, {("plain", 0): batch(pairs(1), 5, 0, 0)}).code == 0
     assert world.produce(1, {("plain", 0): batch(pairs(1, 7), 5, 0, 7)}).code == 45
+
+
+@pytest.mark.parametrize("restarts", [False, True])
+@pytest.mark.parametrize("smaller", [False, True])
+def test_what_was_stored_and_nobody_heard_of_may_come_again_in_another_epoch(restarts: bool, smaller: bool) -> None:
+    world = world_of(journal=True)
+    producer = world.producer_id(1)
+    assert world.produce(1, {("flights", 0): batch(pairs(5), producer, 0, 0)}).code == 0
+    world.slow = True
+    assert world.produce(1, {("flights", 0): batch(pairs(10, 5), producer, 0, 5)}).frame is None
+    world.leave(1)
+    world.slow = False
+    world.release()
+    if restarts:
+        world.restart()
+        world.core.control.request_topics("flights")
+    world.settle(1)
+    records = [*pairs(10, 5), *pairs(5, 15)]
+    # Timestamps count from the sequence in these batches, as they stay what they were in a client's queue.
+    again = [renumbered(batch(records, producer, 0, 5), 1, 0)]
+    if smaller:
+        parts = [batch(records[at : at + 5], producer, 0, 5 + at) for at in (0, 5, 10)]
+        again = [renumbered(part, 1, at) for part, at in zip(parts, (0, 5, 10), strict=True)]
+    for each in again:
+        assert world.produce(2, {("flights", 0): each}).code == 0
+    assert stored(world) == list(range(20))
+
+
+def test_what_was_heard_of_is_not_looked_for_in_another_epoch(world: World) -> None:
+    producer = world.producer_id(1)
+    data = batch(pairs(5), producer, 0, 0)
+    assert world.produce(1, {("flights", 0): data}).code == 0
+    assert world.produce(1, {("flights", 0): renumbered(data, 1, 0)}).code == 0
+    assert stored(world) == sorted([*range(5), *range(5)])
+
+
+def renumbered(data: bytes, epoch: int, sequence: int) -> bytes:
+    """The same records under other numbers."""
+    again = parse_batch(data)
+    return bytes(numbered_as(again, again.producer_id, epoch, sequence))

@@ -134,6 +134,38 @@ def test_a_proxy_that_is_killed_within_a_transaction_is_not_noticed(
     assert committed(upstream, topic) == {key: [b"1", b"2", b"3", b"4"] for key in KEYS}
 
 
+WITHOUT_STATE = [*SOME, ("brokerlite", TRANSACTORS["java"]), ("brokerlite", TRANSACTORS["librdkafka"])]
+
+
+@pytest.mark.parametrize(("upstream", "client"), WITHOUT_STATE, indirect=["upstream"], ids=str)
+def test_a_proxy_that_is_killed_and_has_no_state_has_the_transaction_aborted_and_the_producer_goes_on(
+    client: TransactorClient, upstream: str, topic: str
+) -> None:
+    with (
+        proxied(upstream, "moved-*=rewrite") as first,
+        client.start(first.bootstrap, topic) as producer,
+    ):
+        producer.insist("init")
+        transact(producer, topic, b"1")
+        producer.do("begin")
+        send(producer, topic, b"lost")
+        producer.do("flush")
+        first.kill()
+        with proxied(upstream, "moved-*=rewrite", listen=first.bootstrap):
+            with pytest.raises(Refused):
+                send(producer, topic, b"lost, too")
+                producer.do("commit")
+            if client.name == "aiokafka":  # which has no way to another epoch
+                producer.open()
+                producer.insist("init")
+            else:
+                producer.insist("abort")
+            transact(producer, topic, b"2")
+            transact(producer, topic, b"3")
+            producer.close()
+    assert committed(upstream, topic) == {key: [b"1", b"2", b"3"] for key in KEYS}
+
+
 @pytest.mark.parametrize("upstream", ["brokerlite", "kafka"], indirect=True)
 def test_our_own_client_is_not_concerned_either(upstream: str, topic: str, tmp_path: Path) -> None:
     async def sending(bootstrap: str, restart: Callable[[], None]) -> None:
