@@ -104,6 +104,8 @@ class ProxyConfig:
 
     upstream: str
     """``host:port[,host:port…]`` of brokers, or ``zeroconf://name``."""
+    upstream_config: str | None = None
+    """A file of properties with Kafka's names, as for Kafka's own tools: the command takes `tls` and `sasl` from it."""
     tls: "TLS | None" = None
     """How connections to upstream are secured; ``None``: not at all. Not in a file."""
     sasl: "Mechanism | None" = None

@@ -108,6 +108,11 @@ class Topics:
         rule = self._rules.of(topic)
         if rule is not None and rule.partitioner == routes.partitioner and rule.partitions in (None, routes.partitions):
             self._routes[topic] = routes
+        elif self._rules.rewrites(topic):
+            log.error(
+                "the rule of a topic has changed, so its keys go elsewhere than before",
+                extra={"topic": topic, "before": f"{routes.partitions} partitions by {routes.partitioner}"},
+            )
 
     def routes(self, topic: str) -> Routes:
         """Where the keys of a rewritten topic go, which is described."""

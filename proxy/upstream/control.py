@@ -197,7 +197,7 @@ class Control:
                 f"the state is that of cluster {self.cluster_id}, and upstream is cluster {answer.cluster_id}: give "
                 "each cluster its own state directory"
             )
-            log.error("%s", self._elsewhere)
+            log.error("upstream is another cluster, and no records go there: %s", self._elsewhere)
         self.answered = False
         return True
 

@@ -142,6 +142,8 @@ class Delivery:
         if stream is None:
             known = self._cluster.topics.get(topic)  # it is not known yet to a proxy that was started again
             stream = producer.stream(topic, part.partition, known.topic_id if known else NO_UUID)
+        elif stream.idle:
+            self._is_described(producer, stream, now)  # or the part would be taken for one of the topic before
         if stream.lost:
             self._settle(producer, stream, [(part, LOST)], now)
             return

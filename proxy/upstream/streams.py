@@ -17,7 +17,7 @@ Rules:
 - Another topic of the same name knows nothing of what was sent to the one before it. What goes by the topic's id
   (Produce 13) cannot have come to another one, so it goes there under the next epoch; of what goes by name nobody can
   know. Nor of what may be stored by a topic's id that upstream names again: it had not been replaced, a node lagged
-  behind.
+  behind. What surely went nowhere is given back, for its client to send it again: keys may have other places now.
 - The epoch is the proxy's own. A client that raises its epoch in one partition may still repeat an old batch in
   another, and both may go to the same partition here.
 - In transactions the epoch is the client's, because upstream's coordinator gave it. What follows a refused batch gets
@@ -43,6 +43,7 @@ from ottla.errors import (
     LeaderNotAvailable,
     MessageTooLarge,
     NotEnoughReplicas,
+    NotLeaderOrFollower,
     OutOfOrderSequenceNumber,
     ProducerFenced,
     RecordListTooLarge,
@@ -84,6 +85,8 @@ TOO_LARGE = frozenset(each.code for each in (MessageTooLarge, RecordListTooLarge
 WITHDRAWN = Result(OutOfOrderSequenceNumber.code, message="a batch before it failed")
 ABORTED = Result(TransactionAbortable.code, message="the transaction is aborted")
 UNAWAITED = Result(NotEnoughReplicas.code, message="the proxy's buffer is full, and the client has gone")
+RECREATED = Result(NotLeaderOrFollower.code, message="the topic was deleted and created again")
+"""Sent again, the records go to the partitions that it has now."""
 OVERTAKEN = Result(InvalidProducerEpoch.code, message="the producer has gone on in another epoch")
 
 Settled = list[tuple[Part, Result]]
@@ -440,6 +443,8 @@ class Stream:
             unknown = Result(UnknownTopicOrPartition.code, message=_RETURNED, unknown=True)
             settled += [(part, unknown) for part in self.waiting if topic_id in part.maybe_in]
             self.waiting = deque(part for part in self.waiting if topic_id not in part.maybe_in)
+        while self.waiting and not self.waiting[-1].maybe_in:
+            settled.append((self.waiting.pop(), RECREATED))
         return settled
 
     def resume(self, next_sequence: int, last_offset: int, sent: Iterable[Batch], waiting: Iterable[Part]) -> None:

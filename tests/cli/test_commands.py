@@ -161,7 +161,7 @@ def test_a_broker_that_is_not_there_is_named_within_the_deadline(arguments: list
     assert done.stderr.startswith(b"ottla: ") and done.stderr.count(b"\n") == 1
     assert address.encode() in done.stderr
     # A second for the attempts; the rest is Python's own start on a busy machine.
-    assert time.monotonic() - start < 6
+    assert time.monotonic() - start < 20
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=["Ctrl-C", "SIGTERM"])

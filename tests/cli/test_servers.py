@@ -122,6 +122,7 @@ def test_a_signal_drains_a_server_that_has_clients(
 ) -> None:
     with running(*command, *ANYWHERE, "--log-level", "warning") as server:
         bootstrap = server.facts()["bootstrap"]
+        assert program.run("topics", "create", "t", "-b", bootstrap).returncode == 0
         with running("consume", "t", "--bootstrap", bootstrap) as consume:
             assert program.run("produce", "t", "--bootstrap", bootstrap, given=b"v\n").returncode == 0
             assert consume.line() == b"v"

@@ -65,7 +65,7 @@ def test_options_override_the_file_and_their_rules_come_first(tmp_path: Path) ->
     [
         ("upstream = ", "is not TOML"),
         ('listen = "127.0.0.1:1"', "does not say upstream"),
-        ('upstream = "kafka:9092"\nspeed = 3', "'speed' is not an option; known are upstream, listen"),
+        ('upstream = "kafka:9092"\nspeed = 3', "'speed' is not an option; known are upstream, upstream-config, listen"),
         ("upstream = 9092", "must be a text"),
         ('upstream = "kafka:9092"\nmax-batch = "big"', "must be a number"),
         ('upstream = "kafka:9092"\ntopics = "flights"', r"\[topics\] is a table"),

@@ -13,7 +13,7 @@ from ottla.codec.apis.produce import ProduceRequest, TopicProduceData
 from ottla.codec.compression import Compression
 from ottla.codec.partitioners import murmur2_partition
 from ottla.codec.records import HEADER_SIZE
-from ottla.errors import UnknownTopicOrPartition
+from ottla.errors import NotLeaderOrFollower, UnknownTopicOrPartition
 from ottla.proxy import threads
 from ottla.proxy.clients.topics import METADATA_WAIT, MOST_WAITED_FOR
 from tests.proxy.simulated import ANSWERED, CUT_AFTER, CUT_BEFORE, Pair, Upstream, World, batch
@@ -428,16 +428,21 @@ def test_a_partition_without_a_leader_holds_the_others_up_for_a_time_only() -> N
     assert world.produce(1, {("flights", 2): batch([(key_at(2), b"x")])}).code == 0
 
 
-def test_records_for_partitions_that_the_topic_made_anew_lacks_are_given_back_at_once() -> None:
+def test_records_on_their_way_when_a_topic_is_recreated_go_where_its_keys_go_now_when_they_come_again() -> None:
     world = world_of()
     world.produce(1, {("flights", 1): batch([(key_at(4), b"learn")])})
     for partition in range(2, SIX):
         del world.upstream.leaders["flights", partition]
     world.upstream.ids["flights"] = uuid4()
-    reply = world.produce(1, {("flights", 0): batch([(key_at(4), b"lost"), (key_at(0), b"kept")])})
+    data = batch([(key, key) for key in KEYS])
+    reply = world.produce(1, {("flights", 0): data})
     world.settle(5)
-    assert reply.code == 3
-    assert "no such partition any more" in (reply.produced["flights", 0].error_message or "")
+    assert reply.code == NotLeaderOrFollower.code, "which clients repeat"
+    assert not world.upstream.values("flights")[1:]
+    assert world.produce(1, {("flights", 0): data}).code == 0
+    for (_, partition), log in world.upstream.logs.items():
+        assert all(murmur2_partition(each.key or b"", 2) == partition for each in log if each.value != b"learn")
+    assert len(world.upstream.values("flights")) == 1 + len(KEYS)
     assert world.core.idle
 
 
@@ -583,7 +588,7 @@ def test_a_topic_with_fewer_partitions_than_are_stated_is_refused(caplog: pytest
     assert world.produce(1, {("flights", 3): batch(pairs())}).code == 0
 
 
-def test_a_topic_made_anew_is_pinned_anew(world: World) -> None:
+def test_a_topic_that_was_recreated_is_pinned_again(world: World) -> None:
     world.produce(1, {("flights", 3): batch(pairs())})
     world.settle(1)
     world.upstream.ids["flights"] = world.upstream.ids["plain"]

@@ -13,6 +13,7 @@ import socket
 import sys
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Protocol
 
@@ -148,7 +149,11 @@ def proxy(
     ] = None,
     listen: Annotated[
         str | None,
-        typer.Option("--listen", metavar="HOST:PORT", help="Where clients connect; other nodes have higher ports."),
+        typer.Option(
+            "--listen",
+            metavar="HOST:PORT",
+            help="Where clients connect (127.0.0.1:9092); other nodes have higher ports.",
+        ),
     ] = None,
     first_node: Annotated[
         int | None,
@@ -162,11 +167,13 @@ def proxy(
         list[str] | None,
         typer.Option(
             metavar="GLOB=MODE[:PARTITIONER[:PARTITIONS]]",
-            help="How topics are treated: observe, or rewrite; murmur2 unless it says crc32 or fnv1a. The first that "
-            "matches counts; may be repeated.",
+            help="How topics are treated: observe, or rewrite; murmur2 unless it says crc32, fnv1a or fnv1a_reference. "
+            "The first that matches counts, before those of the file; may be repeated.",
         ),
     ] = None,
-    config: Annotated[Path | None, typer.Option(metavar="FILE", help="The same options from a TOML file.")] = None,
+    config: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="The same from a TOML file, but for names and logs.")
+    ] = None,
     upstream_config: Annotated[
         Path | None,
         typer.Option(
@@ -178,31 +185,37 @@ def proxy(
         Path | None,
         typer.Option(
             metavar="DIR",
-            help="Where it keeps what outlives a restart, so that no producer is fenced by one; see ottla journal.",
+            help="Where it keeps what outlives a restart, so that none fences a producer; see ottla proxy journal.",
         ),
     ] = None,
     health: Health = None,
     announce: Announce = False,
     name: Name = None,
-    connect_timeout: Annotated[float | None, typer.Option(metavar="SECONDS", help="How long to try upstream.")] = None,
+    connect_timeout: Annotated[
+        float | None, typer.Option(metavar="SECONDS", help="How long to try upstream (10).")
+    ] = None,
     request_timeout: Annotated[
-        float | None, typer.Option(metavar="SECONDS", help="How long it may take to answer the proxy's own requests.")
+        float | None,
+        typer.Option(metavar="SECONDS", help="How long it may take to answer the proxy's own requests (30)."),
     ] = None,
     delivery_timeout: Annotated[
-        float | None, typer.Option(metavar="SECONDS", help="When records that upstream does not take are given back.")
+        float | None,
+        typer.Option(metavar="SECONDS", help="When records that upstream does not take are given back (120)."),
     ] = None,
     max_buffered: Annotated[
-        int | None, typer.Option(metavar="BYTES", help="Of records on their way; above it their clients are not read.")
+        int | None,
+        typer.Option(metavar="BYTES", help="Of records on their way (67108864); above it their clients are not read."),
     ] = None,
     max_batch: Annotated[
-        int | None, typer.Option(metavar="BYTES", help="Up to which batches of several clients are sent as one.")
+        int | None,
+        typer.Option(metavar="BYTES", help="Up to which batches of several clients are sent as one (524288)."),
     ] = None,
     max_request_bytes: Annotated[
-        int | None, typer.Option(metavar="BYTES", help="Of the largest request that is taken.")
+        int | None, typer.Option(metavar="BYTES", help="Of the largest request that is taken (104857600).")
     ] = None,
-    max_connections: Annotated[int | None, typer.Option(metavar="COUNT", help="Of clients, at once.")] = None,
+    max_connections: Annotated[int | None, typer.Option(metavar="COUNT", help="Of clients, at once (2000).")] = None,
     stats_interval: Annotated[
-        float | None, typer.Option(metavar="SECONDS", help="Between two lines of statistics in the log.")
+        float | None, typer.Option(metavar="SECONDS", help="Between two lines of statistics in the log (60).")
     ] = None,
     as_json: AsJson = False,
     log_format: Format = LogFormat.TEXT,
@@ -218,6 +231,7 @@ def proxy(
         raise typer.BadParameter("say where the brokers are, or name a file with --config", param_hint="--upstream")
     given: dict[str, Any] = {
         "upstream": upstream,
+        "upstream_config": None if upstream_config is None else str(upstream_config),
         "listen": listen,
         "first_node": first_node,
         "advertise": advertise,
@@ -233,13 +247,13 @@ def proxy(
         "stats_interval": stats_interval,
     }
     with exits.reported():
-        if upstream_config is not None:
-            given |= _security(upstream_config)
         rules = tuple(parse_rule(each) for each in topic or ())
         if config is not None:
             settings = read_config(config, topics=rules, **given)
         else:
             settings = ProxyConfig(topics=rules, **{key: value for key, value in given.items() if value is not None})
+        if settings.upstream_config is not None:
+            settings = replace(settings, **_security(Path(settings.upstream_config)))
         host, _ = split_address(settings.listen)
 
     async def server(task_status: "trio.TaskStatus[Any]") -> None:
