@@ -153,7 +153,7 @@ class ProxyCore:
                 if session := self._sessions.pop(client, None):
                     with contained("a client has left"):
                         session.left()
-                        self.admission.left(client)
+                        self.rewriter.left(client, now)
             case Connected(number):
                 self._on_link(number, lambda link: link.connected(now), now)
             case Received(number, data):

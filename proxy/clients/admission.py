@@ -12,18 +12,17 @@ from typing import TYPE_CHECKING
 from ottla.codec.records import NO_PRODUCER_ID, RecordBatch, parse_batch
 from ottla.codec.wire import Buffer
 from ottla.errors import (
-    BrokerError,
     DecodeError,
     InvalidProducerEpoch,
     InvalidProducerIdMapping,
     InvalidTxnState,
+    OutOfOrderSequenceNumber,
     PolicyViolation,
     ProducerFenced,
     UnknownTopicOrPartition,
     broker_error,
 )
 from ottla.proxy.clients.batches import ClientBatch, Offer
-from ottla.proxy.clients.dialects import Dialect
 from ottla.proxy.clients.producers import KnownProducer, Producers
 from ottla.proxy.clients.topics import Topics
 from ottla.proxy.clients.windows import Outcome
@@ -133,29 +132,22 @@ class Admission:
             return self._delivery.lent.to(offer.client)
         if batch.transactional:
             return self._in_transaction(offer, batch)
-        try:
-            producer = self.producers.known(batch.producer_id)
-        except ProducerFenced as error:
-            raise self._must_open_again(offer, batch, error.detail) from None
+        producer = self.producers.known(batch.producer_id)
         if producer.transaction is not None:
             raise InvalidTxnState(f"producer id {batch.producer_id} is of a transactional producer")
         if self.history.changed(offer.topic, producer.since):
-            raise self._must_open_again(offer, batch, _RULE_CHANGED)
+            raise ProducerFenced(_RULE_CHANGED)
         # What a client has sent here before the topic had a rule is of no later epoch than its own.
         producer.epoch = max(producer.epoch, batch.producer_epoch + 1)
         return producer
-
-    def _must_open_again(self, offer: Offer, batch: RecordBatch, why: str) -> BrokerError:
-        self.tell_of_fencing(batch.producer_id, offer.topic, why)
-        return offer.dialect.open_again(why)
 
     def _in_transaction(self, offer: Offer, batch: RecordBatch) -> KnownProducer[ClientBatch]:
         """A transactional producer.
 
         Raises:
-            BrokerError: the transaction takes no more records: clients abort it, and ask for another epoch. Where a
-                broker says the same, behind a gap, franz-go does so even where it would send no EndTxn, because nothing
-                of the transaction was stored.
+            OutOfOrderSequenceNumber: the transaction takes no more records. A broker says the same behind a gap, and
+                clients abort and ask for another epoch then (see `ottla.proxy.clients.dialects`); franz-go also where
+                it would send no EndTxn, because nothing of the transaction was stored.
         """
         found = self.transaction(batch)
         if found is None:
@@ -168,17 +160,17 @@ class Admission:
                 "producer"
             )
             self._is_unknown(batch, offer.topic, why)
-            raise offer.dialect.abort(why)
+            raise OutOfOrderSequenceNumber(why)
         producer, transaction = found
         if transaction.transactional_id != offer.transactional_id:
             raise InvalidProducerIdMapping(f"producer id {batch.producer_id} is of another transactional id")
         if transaction.failure is not None:
             why = transaction.failure.message or broker_error(transaction.failure.error_code).name
-            raise offer.dialect.abort(f"abort the transaction, because a batch before this one failed: {why}")
+            raise OutOfOrderSequenceNumber(f"abort the transaction, because a batch before this one failed: {why}")
         if any(stream.lost for stream in producer.streams.values()):
-            raise offer.dialect.abort("abort the transaction: upstream does not know its earlier records any more")
+            raise OutOfOrderSequenceNumber("abort the transaction: upstream does not know its earlier records any more")
         if self.history.changed(offer.topic, producer.since):
-            raise offer.dialect.abort(_RULE_CHANGED)
+            raise OutOfOrderSequenceNumber(_RULE_CHANGED)
         if transaction.implicit != (offer.version >= IMPLICIT):
             transaction.implicit = not transaction.implicit
             self.note_transaction(producer)
@@ -198,7 +190,7 @@ class Admission:
             extra={"producer_id": batch.producer_id, "epoch": batch.producer_epoch, "topic": topic, "why": why},
         )
 
-    def refuses_to_pass(self, topic: str, data: Buffer | None, dialect: Dialect) -> Outcome | None:
+    def refuses_to_pass(self, topic: str, data: Buffer | None) -> Outcome | None:
         """Why records of a topic that is not rewritten are not for upstream: it was, and knows other numbers."""
         if not self.history.newest or not data:
             return None
@@ -213,7 +205,7 @@ class Admission:
             return None
         if not batch.transactional:
             self.tell_of_fencing(batch.producer_id, topic, _RULE_CHANGED)
-        error = dialect.abort if batch.transactional else dialect.open_again
+        error = OutOfOrderSequenceNumber if batch.transactional else ProducerFenced
         return Outcome(error.code, error_message=_RULE_CHANGED)
 
     def tell_of_fencing(self, producer_id: int, topic: str, why: str) -> None:

@@ -7,14 +7,12 @@ from typing import Protocol
 from ottla.codec.records import RecordBatch, Records
 from ottla.codec.wire import Buffer
 from ottla.errors import BrokerError
-from ottla.proxy.clients.dialects import Dialect
 from ottla.proxy.clients.windows import Numbered, Outcome, Window
 from ottla.proxy.routing import Routes
 from ottla.proxy.upstream.batches import Part, Result, SomeRecords
 from ottla.proxy.upstream.producer import Producer
 
-Answered = Callable[[Outcome, float], bool]
-"""Tells a client; whether it is there to hear it."""
+Answered = Callable[[Outcome, float], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,7 +30,6 @@ class Offer:
     transactional_id: str | None
     version: int
     client: int
-    dialect: Dialect
     answered: Answered
 
     def refuse(self, error: BrokerError, now: float) -> None:

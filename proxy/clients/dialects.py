@@ -13,24 +13,28 @@ Source: rdkafka_request.c, rd_kafka_handle_idempotent_Produce_error; Transaction
 sink.go, handleReqRespBatch.
 """
 
-from typing import NamedTuple
+from typing import Protocol
 
-from ottla.errors import BrokerError, OutOfOrderSequenceNumber, ProducerFenced, UnknownProducerId
-
-
-class Dialect(NamedTuple):
-    """Errors that mean to a client what it has to do."""
-
-    open_again: type[BrokerError]
-    """The producer can store nothing more; its application has to open another."""
-    abort: type[BrokerError]
-    """Of records of a transaction: abort it, and go on in the next epoch."""
+from ottla.errors import OutOfOrderSequenceNumber, ProducerFenced, UnknownProducerId
 
 
-COMMON = Dialect(ProducerFenced, OutOfOrderSequenceNumber)
-LIBRDKAFKA = Dialect(OutOfOrderSequenceNumber, UnknownProducerId)
+class Dialect(Protocol):
+    """What a client is told in place of a code that means something else to it."""
+
+    def __call__(self, code: int, *, transactional: bool) -> int: ...
+
+
+def common(code: int, *, transactional: bool) -> int:
+    """As Java's client takes it."""
+    return code
+
+
+def librdkafka(code: int, *, transactional: bool) -> int:
+    if transactional:
+        return UnknownProducerId.code if code == OutOfOrderSequenceNumber.code else code
+    return OutOfOrderSequenceNumber.code if code == ProducerFenced.code else code
 
 
 def dialect_of(name: str, version: str) -> Dialect:
     """That of a client by its software, as it calls it; what stands on librdkafka says so in its version."""
-    return LIBRDKAFKA if "rdkafka" in f"{name} {version}".lower() else COMMON
+    return librdkafka if "rdkafka" in f"{name} {version}".lower() else common

@@ -11,7 +11,7 @@ Rules:
 """
 
 import logging
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterator
 from functools import partial
 from itertools import count
@@ -38,7 +38,7 @@ from ottla.proxy.clients.observed import Tallies
 from ottla.proxy.clients.opening import BUG, Opened, Opener, checked, most_of, opened, size_of
 from ottla.proxy.clients.producers import KnownProducer
 from ottla.proxy.clients.topics import Topics
-from ottla.proxy.clients.windows import Outcome, Told, Window
+from ottla.proxy.clients.windows import Outcome, Window
 from ottla.proxy.contained import contained
 from ottla.proxy.journal.notes import NotedBatch
 from ottla.proxy.routing import Routes
@@ -46,7 +46,7 @@ from ottla.proxy.threads import Threads
 from ottla.proxy.upstream.batches import Part, Result
 from ottla.proxy.upstream.delivery import Delivery
 from ottla.proxy.upstream.producer import Producer
-from ottla.proxy.upstream.streams import ABORTED, LAST_EPOCH, OVERTAKEN, UNAWAITED, WITHDRAWN
+from ottla.proxy.upstream.streams import ABORTED, LAST_EPOCH, OVERTAKEN, RECREATED, UNAWAITED, WITHDRAWN
 
 if TYPE_CHECKING:
     from ottla.proxy.journal.journal import Journal
@@ -80,34 +80,53 @@ class Rewriter:
         self._tallies, self._buffered, self._journal = tallies, buffered, journal
         self._numbers = count(1)
         self._line: deque[Iterator[Callable[[float], None]]] = deque()
-        """What waits for its turn, one by one: the record sets of a request, or one that has waited for its topic."""
+        """What waits for its turn, one by one: the record sets of a request, or something else."""
+        self._described: deque[Callable[[float], None]] = deque()
+        """Record sets that have waited for their topic: they came before all that is in the line."""
+        self._parked: Counter[int] = Counter()
+        """Client -> its record sets that wait for their topic, or their turn behind that."""
+        self._gone: set[int] = set()
+        """Clients of these that have left."""
         self._complaints = Complaints()
 
     @property
     def idle(self) -> bool:
         """Nothing waits for its turn."""
-        return not self._line
+        return not self._line and not self._described
 
     @property
     def deadline(self) -> float | None:
-        return 0.0 if self._line else self._complaints.deadline
+        return self._complaints.deadline if self.idle else 0.0
 
     def pump(self, now: float) -> None:
         """Take on what waits for its turn; say how many refusals were not written one by one."""
         for line in self._complaints.counted(now):
             log.warning("%s", line)
-        while self._line and not self._threads.step_is_full:
-            if (turn := next(self._line[0], None)) is not None:
+        while not self.idle and not self._threads.step_is_full:
+            if self._described:
+                self._described.popleft()(now)
+            elif (turn := next(self._line[0], None)) is not None:
                 turn(now)
             else:
                 self._line.popleft()
 
     def in_turn(self, call: Callable[[float], None], now: float) -> None:
         """Call it behind all that waits for its turn."""
-        if self._line:
-            self._line.append(iter([call]))
-        else:
+        if self.idle:
             call(now)
+        else:
+            self._line.append(iter([call]))
+
+    def left(self, client: int, now: float) -> None:
+        """A client has gone; what it has sent goes its way, by the producer that it was lent if it was."""
+        self.in_turn(partial(self._left, client), now)
+
+    def _left(self, client: int, now: float) -> None:
+        if self._parked[client]:
+            self._gone.add(client)
+        else:
+            del self._parked[client]
+            self._admission.left(client)
 
     def allocated(self, producer_id: int, now: float) -> KnownProducer[ClientBatch]:
         """Upstream gave a client this producer id, which nobody had before."""
@@ -123,7 +142,7 @@ class Rewriter:
 
     def take_on(self, client: int, offers: Iterator[Offer], size: int, now: float) -> None:
         """Deliver what a client has sent in one request, which takes so many bytes in memory while it waits."""
-        while not self._line and not self._threads.step_is_full:
+        while self.idle and not self._threads.step_is_full:
             if (offer := next(offers, None)) is None:
                 return
             self._judge(offer, now)
@@ -160,6 +179,7 @@ class Rewriter:
             self._broken(offer, now)
 
     def _refuse(self, offer: Offer, error: BrokerError, now: float) -> None:
+        self._threads.spend(0, Compression.NONE)  # as a batch that is opened at once
         if offer.topic in self._tallies or self._topics.is_described(offer.topic):  # else anyone could name any
             self._tallies[offer.topic].refused += 1
         offer.refuse(error, now)
@@ -170,14 +190,15 @@ class Rewriter:
 
     def _park(self, offer: Offer, batch: RecordBatch, now: float) -> None:
         """Have it wait until its topic is described, and then for its turn."""
-        self._threads.spend(0, Compression.NONE)  # as one that is opened at once
+        self._threads.spend(0, Compression.NONE)
         found, size = self._admission.transaction(batch), len(offer.data) + PARKED
         self._buffered.count(offer.client, size)
+        self._parked[offer.client] += 1
         if found is not None:
             found[1].parked += 1
 
         def wait_for_turn(now: float) -> None:
-            self._line.append(iter([go_on]))
+            self._described.append(go_on)
 
         def go_on(now: float) -> None:
             if not self._topics.is_described(offer.topic):  # it has gone since
@@ -197,6 +218,10 @@ class Rewriter:
             over(now)
 
         def over(now: float) -> None:
+            self._parked[offer.client] -= 1
+            if not self._parked[offer.client] and offer.client in self._gone:
+                self._gone.remove(offer.client)
+                self._left(offer.client, now)
             if found is not None:
                 found[1].parked -= 1
                 self._go_on_ending(found[0], now)
@@ -212,11 +237,12 @@ class Rewriter:
                 window = producer.window(offer.topic, offer.partition)
                 match window.look_up(batch.producer_epoch, batch.base_sequence, batch.count):
                     case ClientBatch() as under_way:
+                        self._threads.spend(0, Compression.NONE)
                         under_way.waiting.append(offer.answered)
                         return
-                    case Told() as told:
-                        if offer.answered(told.outcome, now):
-                            told.unheard, told.noted = (), None
+                    case Outcome() as outcome:
+                        self._threads.spend(0, Compression.NONE)
+                        offer.answered(outcome, now)
                         return
                 if len(window.under_way) >= UNDER_WAY:
                     raise NotEnoughReplicas(f"{UNDER_WAY} batches for this partition are under way already")
@@ -377,6 +403,10 @@ class Rewriter:
             self.failed(batch, Result(UnknownServerError.code, message=BUG), now)
             self.finished(batch, now)
             return
+        if not self._topics.is_still(batch.topic, batch.routes.topic_id):
+            self.failed(batch, RECREATED, now)
+            self.finished(batch, now)
+            return
         if not self._may_go(batch):
             self.failed(batch, Result(TransactionAbortable.code, message=_NOT_ADDED), now)
             self.finished(batch, now)
@@ -467,25 +497,19 @@ class Rewriter:
                 outcome = Outcome(UnknownServerError.code, error_message=BUG)
                 for each in window.abandon():
                     self._tell(each, outcome, now)
-            if not self._tell(settled, outcome, now) and not settled.refused and not settled.transactional:
-                with contained("nobody hears that records are stored"):
-                    window.unheard(settled)
-                    self._note(settled)
+            self._tell(settled, outcome, now)
 
-    def _tell(self, batch: ClientBatch, outcome: Outcome, now: float) -> bool:
-        """Whether somebody was there to hear it."""
+    def _tell(self, batch: ClientBatch, outcome: Outcome, now: float) -> None:
         with contained("records are over"):
             self._buffered.count(batch.client, -batch.size)
             if batch.failure is not None and batch.failure is not UNAWAITED:
                 self._log_refusal(batch, batch.failure, now)
         waiting, batch.waiting = batch.waiting, []
-        heard = False
         for answered in waiting:
             with contained("a client is told what became of its records"):
-                heard = answered(outcome, now) or heard
+                answered(outcome, now)
         if isinstance(batch.producer, KnownProducer):
             self._go_on_ending(batch.producer, now)
-        return heard
 
     def _go_on_ending(self, producer: KnownProducer[ClientBatch], now: float) -> None:
         """Something of a producer is over, for the end of which its transaction may wait."""

@@ -58,7 +58,7 @@ from ottla.proxy.clients.carried import (
     offered,
     offers_feature,
 )
-from ottla.proxy.clients.dialects import COMMON, dialect_of
+from ottla.proxy.clients.dialects import Dialect, common, dialect_of
 from ottla.proxy.clients.observed import Observer
 from ottla.proxy.clients.opening import own
 from ottla.proxy.clients.rewriter import PARKED, Rewriter
@@ -111,7 +111,7 @@ class Session:
         self._shared, self._node = shared, node
         self._link: Link | None = None
         self._versions: Versions = {}
-        self._dialect = COMMON
+        self._dialect: Dialect = common
         self._features = Features()
         self._waiting: list[tuple[Callable[[Link], None], int]] = []
         """What goes on once the link is ready, and the bytes that it holds."""
@@ -344,7 +344,7 @@ class Session:
     def _produce(self, ticket: int, version: int, correlation_id: int, frame: Buffer, now: float) -> None:
         request = parse_request(frame)
         message: ProduceRequest = request.message
-        gathering = Gathering(message, version, correlation_id, partial(self._answer, ticket))
+        gathering = Gathering(message, version, correlation_id, self._dialect, partial(self._answer, ticket))
         if gathering.names_a_partition_twice:
             self._refuse(message, gathering, now)
             return
@@ -376,7 +376,7 @@ class Session:
     def _keeps_back(self, topic: TopicProduceData, acks: int, gathering: "Gathering", now: float) -> bool:
         """Whether a topic that is not rewritten has records that must not pass, and is refused for that."""
         refuses = self._shared.admission.refuses_to_pass
-        found = (refuses(topic.name, each.records, self._dialect) for each in topic.partition_data)
+        found = (refuses(topic.name, each.records) for each in topic.partition_data)
         refusal = next(filter(None, found), None)
         if refusal is None:
             return False
@@ -409,7 +409,7 @@ class Session:
         """The record sets of these topics, which are rewritten."""
         for topic in topics:
             for each in topic.partition_data:
-                settle = partial(gathering.settle, topic.name, each.index)
+                heard = partial(gathering.settle, topic.name, each.index)
                 yield Offer(
                     topic=topic.name,
                     partition=each.index,
@@ -417,8 +417,7 @@ class Session:
                     transactional_id=message.transactional_id,
                     version=gathering.version,
                     client=self.client,
-                    dialect=self._dialect,
-                    answered=partial(self._tell, self._contained(settle)) if message.acks else self._unawaited,
+                    answered=self._contained(heard) if message.acks else self._unawaited,
                 )
 
     def _refuse(self, message: ProduceRequest, gathering: "Gathering", now: float) -> None:
@@ -431,15 +430,10 @@ class Session:
             for each in topic.partition_data:
                 gathering.settle(topic.name, each.index, refusal, now)
 
-    def _tell(self, settle: Callable[[Outcome, float], None], outcome: Outcome, now: float) -> bool:
-        settle(outcome, now)
-        return not self.closed
-
-    def _unawaited(self, outcome: Outcome, now: float) -> bool:
+    def _unawaited(self, outcome: Outcome, now: float) -> None:
         """Of records that nobody waits for: an error closes the connection, as a broker does."""
         if outcome.error_code:
             self.close(f"records with acks=0 were refused with error {outcome.error_code}: {outcome.error_message}")
-        return True
 
     def _produced(self, gathering: "Gathering", ticket: int, frame: Parts, now: float, *, whole: bool) -> None:
         version = gathering.version
@@ -465,9 +459,15 @@ class Gathering:
     """The answer to one Produce request, put together from what the proxy and upstream say of its partitions."""
 
     def __init__(
-        self, request: ProduceRequest, version: int, correlation_id: int, answer: Callable[[bytes], None]
+        self,
+        request: ProduceRequest,
+        version: int,
+        correlation_id: int,
+        dialect: Dialect,
+        answer: Callable[[bytes], None],
     ) -> None:
         self.version = version
+        self._dialect, self._transactional = dialect, request.transactional_id is not None
         self.topics = len(request.topic_data)
         self._correlation_id, self._answer = correlation_id, answer
         self._order = [(topic.name, [each.index for each in topic.partition_data]) for topic in request.topic_data]
@@ -481,7 +481,7 @@ class Gathering:
 
     def settle(self, topic: str, partition: int, outcome: Outcome, now: float) -> None:
         """The proxy has done with one partition."""
-        code = outcome.error_code
+        code = self._dialect(outcome.error_code, transactional=self._transactional)
         if code == TransactionAbortable.code and self.version < ABORTABLE_SINCE[PRODUCE]:
             code = PolicyViolation.code  # which no client repeats, or is ended by
         self._settled[topic, partition] = PartitionProduceResponse(

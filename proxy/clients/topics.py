@@ -54,6 +54,11 @@ class Topics:
         """Nothing has to wait for upstream's description of a topic, nor is anything waiting."""
         return self._cluster.is_described(topic) and topic not in self._waiting
 
+    def is_still(self, topic: str, topic_id: "UUID") -> bool:
+        """A topic has not been replaced by another of its name, as far as that is known."""
+        known = self._cluster.topics.get(topic)
+        return known is None or known.topic_id == topic_id or NO_UUID in (known.topic_id, topic_id)
+
     def request(self, *topics: str) -> None:
         """Have those that are not described looked up soon, all at once."""
         self._control.request_topics(*(topic for topic in topics if not self._cluster.is_described(topic)))

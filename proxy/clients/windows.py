@@ -12,8 +12,6 @@ Rules:
   broker: OUT_OF_ORDER_SEQUENCE_NUMBER. What comes in its place waits until all of that is settled.
 - Of what was refused some records may be stored all the same. A client sends them again under other numbers, in other
   batches, in another epoch: so they are known by what is in them, until a batch comes that has none of the refused.
-  The same where records are stored and nobody was there to hear of it: a client that comes back, and meets an error
-  elsewhere, may send them again in another epoch, as librdkafka does.
 - A batch whose outcome nobody can know fences its producer: a retry might duplicate it. In the next epoch that holds
   for its records only.
 - In a transaction nothing of that is needed: a batch that fails, or of which nobody knows, has it aborted.
@@ -24,7 +22,6 @@ Source: ProducerStateManager.java, ProducerAppendInfo.java (NUM_BATCHES_TO_RETAI
 (bumpIdempotentProducerEpoch).
 """
 
-from array import array
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -63,14 +60,12 @@ class Told:
     Attributes:
         sequence: of its first record.
         count: of its records.
-        unheard: fingerprints of its records, if they are stored and nobody was there to hear of it.
         noted: what the journal has written of it, which is written again whenever its window changes.
     """
 
     sequence: int
     count: int
     outcome: Outcome
-    unheard: Sequence[int] = ()
     noted: Any = None
 
 
@@ -230,7 +225,7 @@ class Window(Generic[B]):
         """Fingerprints of records of refused batches: that are stored, that are not, and of which nobody knows."""
         return self._refused.all() if self._refused is not None else ((), (), ())
 
-    def look_up(self, epoch: int, base_sequence: int, count: int) -> B | Told | None:
+    def look_up(self, epoch: int, base_sequence: int, count: int) -> B | Outcome | None:
         """What is known of a batch: it is under way, it is done, or (``None``) it is new and next.
 
         Raises:
@@ -251,7 +246,7 @@ class Window(Generic[B]):
             raise ProducerFenced(_DOUBT)
         for told in self.done:
             if (told.sequence, told.count) == (base_sequence, count):
-                return told
+                return told.outcome
         if base_sequence != self.next_sequence:
             raise OutOfOrderSequenceNumber(f"sequence {base_sequence} comes where {self.next_sequence} is next")
         if any(batch.failure for batch in self.under_way if batch.epoch == epoch):  # it is not told of yet
@@ -262,8 +257,6 @@ class Window(Generic[B]):
         """Take on a batch that `look_up` found to be next; `due` says when it goes."""
         if batch.epoch > self.epoch:
             self.epoch, self.fenced = batch.epoch, False
-            for told in self.done:
-                self._remember((each, True) for each in told.unheard)
             self.done.clear()
         self.next_sequence = batch.next_sequence
         self.under_way.append(batch)
@@ -316,14 +309,6 @@ class Window(Generic[B]):
         if batch.failure is not None and batch.epoch == self.epoch and not behind:  # one before it has failed already
             self.next_sequence = batch.base_sequence
         return outcome
-
-    def unheard(self, batch: B) -> None:
-        """A batch was stored and is told of, and nobody was there to hear of it."""
-        last = self.done[-1] if self.done else None
-        if batch.epoch == self.epoch and last is not None:
-            last.unheard, last.noted = array("q", (each for each, _ in batch.fingerprints())), None
-        else:  # its client has gone on already
-            self._remember(batch.fingerprints())
 
     def _remember(self, fingerprints: Iterable[tuple[int, bool | None]]) -> None:
         for each, stored in fingerprints:

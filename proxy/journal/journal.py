@@ -335,7 +335,6 @@ def _outcome(told: "Told") -> NotedOutcome:
             error_code=told.outcome.error_code,
             base_offset=told.outcome.base_offset,
             message=told.outcome.error_message,
-            unheard=tuple(told.unheard),
         )
     noted: NotedOutcome = told.noted
     return noted

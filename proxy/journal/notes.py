@@ -107,8 +107,6 @@ class NotedOutcome:
     error_code: int = wire(Int16)
     base_offset: int = wire(Int64)
     message: str | None = wire(String, null="0+")
-    unheard: tuple[int, ...] = wire(Array(Int64), default=())
-    """Fingerprints of its records, if they are stored and nobody was there to hear of it."""
 
 
 @struct

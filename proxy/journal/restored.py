@@ -171,7 +171,7 @@ def _window(noted: NotedWindow) -> "Window[ClientBatch]":
         noted.next_sequence,
         noted.fenced,
         [
-            Told(each.sequence, each.count, Outcome(each.error_code, each.base_offset, each.message), each.unheard)
+            Told(each.sequence, each.count, Outcome(each.error_code, each.base_offset, each.message))
             for each in noted.done
         ],
         (noted.stored, noted.others, noted.unknown),

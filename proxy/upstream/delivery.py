@@ -215,7 +215,7 @@ class Delivery:
             self._seen = self._cluster.changes
             for connection in self._connections:
                 connection.ready.clear()
-            self._to_steer = deque(self._busy.items())
+            self._to_steer = deque((dict(self._to_steer) | self._busy).items())  # those that wait longest are first
         for _ in range(min(_CALLS, len(self._to_steer))):
             stream, producer = self._to_steer.popleft()
             if stream in self._busy:

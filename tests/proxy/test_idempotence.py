@@ -3,8 +3,6 @@
 import pytest
 
 from ottla.codec.apis.api_versions import ApiVersionsRequest
-from ottla.codec.records import parse_batch
-from ottla.codec.rewrite import numbered as numbered_as
 from ottla.errors import BrokerError, OutOfOrderSequenceNumber, ProducerFenced, UnknownProducerId
 from tests.proxy.simulated import ANSWERED, CUT_AFTER, Upstream, World, batch
 from tests.proxy.test_rewriting import key_at, pairs, world_of
@@ -210,43 +208,3 @@ def test_producers_of_other_topics_are_upstreams_own_affair() -> None:
     world = World(Upstream({"plain": 1}))
     assert world.produce(1, {("plain", 0): batch(pairs(1), 5, 0, 0)}).code == 0
     assert world.produce(1, {("plain", 0): batch(pairs(1, 7), 5, 0, 7)}).code == 45
-
-
-@pytest.mark.parametrize("restarts", [False, True])
-@pytest.mark.parametrize("smaller", [False, True])
-def test_what_was_stored_and_nobody_heard_of_may_come_again_in_another_epoch(restarts: bool, smaller: bool) -> None:
-    world = world_of(journal=True)
-    producer = world.producer_id(1)
-    assert world.produce(1, {("flights", 0): batch(pairs(5), producer, 0, 0)}).code == 0
-    world.slow = True
-    assert world.produce(1, {("flights", 0): batch(pairs(10, 5), producer, 0, 5)}).frame is None
-    world.leave(1)
-    world.slow = False
-    world.release()
-    if restarts:
-        world.restart()
-        world.core.control.request_topics("flights")
-    world.settle(1)
-    records = [*pairs(10, 5), *pairs(5, 15)]
-    # Timestamps count from the sequence in these batches, as they stay what they were in a client's queue.
-    again = [renumbered(batch(records, producer, 0, 5), 1, 0)]
-    if smaller:
-        parts = [batch(records[at : at + 5], producer, 0, 5 + at) for at in (0, 5, 10)]
-        again = [renumbered(part, 1, at) for part, at in zip(parts, (0, 5, 10), strict=True)]
-    for each in again:
-        assert world.produce(2, {("flights", 0): each}).code == 0
-    assert stored(world) == list(range(20))
-
-
-def test_what_was_heard_of_is_not_looked_for_in_another_epoch(world: World) -> None:
-    producer = world.producer_id(1)
-    data = batch(pairs(5), producer, 0, 0)
-    assert world.produce(1, {("flights", 0): data}).code == 0
-    assert world.produce(1, {("flights", 0): renumbered(data, 1, 0)}).code == 0
-    assert stored(world) == sorted([*range(5), *range(5)])
-
-
-def renumbered(data: bytes, epoch: int, sequence: int) -> bytes:
-    """The same records under other numbers."""
-    again = parse_batch(data)
-    return bytes(numbered_as(again, again.producer_id, epoch, sequence))

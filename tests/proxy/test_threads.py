@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator
 from itertools import count
 from typing import Any
+from uuid import uuid4
 
 import pytest
 from crc32c import crc32c
@@ -10,9 +11,10 @@ from crc32c import crc32c
 from ottla.codec.apis.end_txn import EndTxnRequest, EndTxnResponse
 from ottla.codec.apis.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from ottla.codec.compression import Compression
+from ottla.codec.partitioners import murmur2_partition
 from ottla.codec.records import CRC_AT, HEADER_SIZE, RecordBatch
 from ottla.codec.wire import Buffer
-from ottla.errors import InvalidRecord, NotEnoughReplicas, OutOfOrderSequenceNumber
+from ottla.errors import InvalidRecord, NotEnoughReplicas, NotLeaderOrFollower, OutOfOrderSequenceNumber
 from ottla.proxy import threads
 from ottla.proxy.clients import opening, rewriter
 from ottla.proxy.clients.observed import MOST
@@ -272,6 +274,42 @@ def test_what_waits_for_its_turn_is_counted_and_refused_where_the_buffer_is_full
     assert len(world.upstream.values("flights")) == sum(each.count(0) for each in codes) > 0
     assert world.core.idle
     assert not world.core.buffered.of
+
+
+def test_what_a_client_without_a_producer_id_has_sent_keeps_its_order_when_it_leaves(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world.busy = False
+    monkeypatch.setattr(threads, "BATCHES", 2)
+    with monkeypatch.context() as patch:
+        patch.setattr(world, "settle", lambda: None)
+        for turn in range(3):
+            batches = {("flights", place): batch([(key_at(3), b"%d" % turn)]) for place in range(SIX)}
+            world.produce(1, batches, acks=0)
+        world.leave(1)
+    world.settle(1)
+    assert at(world, key_at(3)) == [b"%d" % turn for turn in range(3) for _ in range(SIX)]
+    assert len(world.core.delivery.lent.of_the_gone) == 1
+    assert world.core.idle
+    assert not world.core.buffered.of
+
+
+def test_a_batch_that_was_opened_for_a_topic_that_was_recreated_meanwhile_is_not_placed_by_it(world: World) -> None:
+    own = world.producer_id(1)
+    reply = world.produce(1, {FLIGHTS: batch(LARGE, own, 0, 0)})
+    assert len(world.work) == 1
+    for place in range(4, SIX):
+        del world.upstream.leaders["flights", place]
+    world.upstream.ids["flights"] = uuid4()
+    world.core.control.request_topics("flights")
+    world.settle(1)
+    finish_all(world)
+    assert reply.code == NotLeaderOrFollower.code, "which clients repeat"
+    again = world.produce(1, {FLIGHTS: batch(LARGE, own, 0, 0)})
+    finish_all(world)
+    assert again.code == 0
+    for (_, partition), log in world.upstream.logs.items():
+        assert all(murmur2_partition(each.key or b"", 4) == partition for each in log)
 
 
 def test_threads_are_left_for_what_is_rewritten(world: World) -> None:
