@@ -96,7 +96,7 @@ pure:
 # Called by tests/gates.py with PYTHON and VENV of another version.
 other: $(VENV)/.test
 	@$(BIN)/python tests/packaging/extension.py
-	$(BIN)/python -X dev -m pytest -m "not slow" $(AGAIN)
+	$(BIN)/python -X dev -m pytest -m "not slow" $(filter-out tests/sim,$(AGAIN))
 
 # Stamps: a second run costs nothing, an edited pyproject.toml installs again.
 
