@@ -56,6 +56,10 @@ class TopicRule:
     def __post_init__(self) -> None:
         if not self.glob:
             raise ConfigurationError("a topic rule begins with the topics' name or glob, as in 'flights=rewrite'")
+        if self.mode is Mode.REWRITE and self.glob.startswith("__"):
+            raise ConfigurationError(
+                f"{self.glob!r}: topics that begin with __ are the brokers' own, and never rewritten"
+            )
         if self.partitioner not in PARTITIONERS:
             known = ", ".join(PARTITIONERS)
             raise ConfigurationError(f"partitioner {self.partitioner!r} of topic {self.glob!r} is not one of {known}")
@@ -183,7 +187,7 @@ def read_config(path: Path, **options: Any) -> ProxyConfig:
     except OSError as error:
         raise ConfigurationError(f"cannot read {path}: {error.strerror}") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise ConfigurationError(f"{path} is not TOML: {error}") from None
+        raise ConfigurationError(f"{path} is not TOML: {error}; names with * stand in quotation marks") from None
     values: dict[str, Any] = {}
     kinds = {field.name: field.type for field in fields(ProxyConfig) if field.name not in _NOT_IN_A_FILE}
     for key, value in table.items():

@@ -116,6 +116,14 @@ def test_a_proxy_without_upstream_is_code_3_within_its_deadline() -> None:
     assert address.encode() in done.stderr
 
 
+def test_the_proxys_file_may_name_what_secures_upstream(tmp_path: Path) -> None:
+    config = tmp_path / "proxy.toml"
+    config.write_text('upstream = "127.0.0.1:1"\nlisten = "127.0.0.1:0"\nupstream-config = "gone.properties"\n')
+    done = program.run("proxy", "--config", str(config), "--log-level", "error")
+    assert (done.returncode, done.stdout) == (2, b"")
+    assert b"gone.properties" in done.stderr
+
+
 @pytest.mark.parametrize(("number", "expected"), [(signal.SIGINT, 130), (signal.SIGTERM, 0)], ids=["Ctrl-C", "SIGTERM"])
 def test_a_signal_drains_a_server_that_has_clients(
     command: tuple[str, ...], number: signal.Signals, expected: int

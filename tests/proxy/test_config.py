@@ -30,6 +30,7 @@ def test_a_rule_may_state_the_number_of_partitions() -> None:
         ("flights=rewrite::six", "'six' is not a number of partitions"),
         ("flights=rewrite::6:7", "'6:7' is not a number of partitions"),
         ("flights=rewrite::0", "at least 1 partition"),
+        ("__consumer_offsets=rewrite", "the brokers' own"),
     ],
 )
 def test_a_rule_that_cannot_be_used_says_what_would_do(text: str, says: str) -> None:
@@ -64,6 +65,7 @@ def test_options_override_the_file_and_their_rules_come_first(tmp_path: Path) ->
     ("text", "says"),
     [
         ("upstream = ", "is not TOML"),
+        ('[topics]\naudit-* = "observe"', "names with . stand in quotation marks"),
         ('listen = "127.0.0.1:1"', "does not say upstream"),
         ('upstream = "kafka:9092"\nspeed = 3', "'speed' is not an option; known are upstream, upstream-config, listen"),
         ("upstream = 9092", "must be a text"),
