@@ -219,7 +219,7 @@ _NO_JSON = (ValueError, StopIteration, IndexError)
 
 
 class _ArrowDecides(Exception):
-    """Python refuses a text that Arrow may accept: one that is nested deeper than Python can, or has ``Inf``."""
+    """Python refuses a text that Arrow may accept: nested deeper than Python can, or with ``Inf`` or ``-NaN``."""
 
 
 def _whole(text: str) -> int | float:
@@ -228,6 +228,8 @@ def _whole(text: str) -> int | float:
 
 
 _scan: Callable[[str, int], tuple[Any, int]] = json.JSONDecoder(parse_int=_whole).scan_once  # type: ignore[attr-defined]
+_only_arrow_knows = re.compile(r"[:,\[]\s*-?(?:Inf|NaN)\s*[,}\]]").search
+"""Numbers that Python's parser does not take: ``Inf`` and ``-NaN``."""
 _space = re.compile(f"[{_SPACE}]*")
 
 
@@ -248,7 +250,7 @@ def _one_by_one(texts: pa.StringArray, kind: pa.StructType) -> tuple[pa.StructAr
         except RecursionError:
             raise _ArrowDecides from None
         except _NO_JSON:
-            if "Inf" in text:
+            if _only_arrow_knows(text):
                 raise _ArrowDecides from None
             row, fits = {}, False
         found.append(row)

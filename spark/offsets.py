@@ -141,6 +141,8 @@ def resolve(
         lowest, highest = log_starts[place], log_ends[place]
         known = {EARLIEST: lowest, LATEST: highest}
         start, end = known.get(starts[place], starts[place]), known.get(ends[place], ends[place])
+        if starts_by_time.get(place, 0) < 0:
+            start = min(start, end)  # a record that has come between the two questions is none of the range's
         if start > end and starts[place] >= 0 and ends[place] >= 0:
             raise ConfigurationError(
                 f"{starting.option} gives {start} for {place[0]}-{place[1]}, "

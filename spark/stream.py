@@ -33,6 +33,7 @@ from pyspark.sql.streaming.datasource import (
 
 from ottla.codec.apis.list_offsets import EARLIEST, LATEST
 from ottla.errors import DataLoss, OttlaError, UnknownTopicOrPartition
+from ottla.sdk.consume.record_sets import READ_COMMITTED
 from ottla.sdk.options import Options
 from ottla.spark.failures import one_sentence
 from ottla.spark.offsets import known_starts, plan
@@ -67,8 +68,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Ends of logs, and a start behind which they have nothing."""
         self._batch_at: float | None = None
         """When a batch was last given."""
-        self._logged: set[str] = set()
-        """Warnings that were logged."""
+        self._beyond: tuple[StreamOffset, StreamOffset] | None = None
+        """Ends of logs, and the same where partitions are held that were read beyond them; see `_held`."""
+        self._logged: set[tuple[str, str]] = set()
+        """Warnings that were logged, and the start of their batch."""
         self._progress = Progress(Options(**dict(self._config.options)).client_id)
         self._served = Served(options.prometheus, self._progress) if options.prometheus else None
 
@@ -115,15 +118,16 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 self._progress.report(now)
                 return dict(start)
             begins = self._begins(before, newest)
-            self._check_for_loss(before, newest)
-        self._progress.reached(begins, newest.positions, now)
-        positions = newest.positions
+            ends = self._held(begins, newest)
+            self._check_for_loss(before, ends)
+        self._progress.reached(begins, ends.positions, now)
+        positions = ends.positions
         if not isinstance(limit, ReadAllAvailable):
             if self._waits_for_more(sum(max(positions[place] - begins[place], 0) for place in positions), now):
                 return dict(start)
             if self.options.most is not None:
                 positions = limited(begins, positions, self.options.most)
-        end = before.next(positions, newest.ids, begins, first=first)
+        end = before.next(positions, ends.ids, begins, first=first)
         if end is None:
             self._idle = newest, start
             return dict(start)
@@ -229,16 +233,37 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 begins |= dict.fromkeys(new, 0)
         return begins
 
+    def _held(self, begins: Positions, newest: StreamOffset) -> StreamOffset:
+        """``newest``, where partitions that are read beyond their last stable offset stand still until it comes there.
+
+        A query may have read records of open transactions before it was told to read committed ones only.
+        """
+        behind = [place for place, at in newest.positions.items() if at < begins[place]]
+        if not behind or self.options.read.isolation != READ_COMMITTED:
+            return newest
+        if self._beyond is None or self._beyond[0] is not newest:
+            try:
+                with clients.use(self._config) as client:
+                    ends = client.offsets(dict.fromkeys(behind, LATEST))
+            except UnknownTopicOrPartition:  # one has gone this moment
+                return newest
+            held = {place: begins[place] for place in behind if ends[place] >= begins[place]}
+            self._beyond = newest, replace(newest, positions=newest.positions | held)
+        return self._beyond[1]
+
     def _check_for_loss(self, before: StreamOffset, newest: StreamOffset) -> None:
         """Raise an error if records that the query would read are lost; or warn, and they are passed over."""
         verb = "is to be read from" if before.begins == before.positions else "was read up to"
         lost = []
-        for place, was in sorted(before.positions.items()):
+        for place, was in sorted({**before.gone, **before.positions}.items()):
             topic, partition = place
             is_now = newest.positions.get(place)
+            known = before.position(place, newest.ids.get(topic))
+            if place in before.gone and (is_now is None or known is None):  # it was told of when it went
+                continue
             if is_now is None:
                 lost.append(f"{topic}-{partition} is gone")
-            elif before.position(place, newest.ids.get(topic)) is None:
+            elif known is None:
                 lost.append(f"topic {topic} was created again")
             elif is_now < was:
                 lost.append(f"{topic}-{partition} {verb} {was}, and ends at {is_now}")
@@ -246,7 +271,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             said = "; ".join(dict.fromkeys(lost[:10]))
             if self.options.read.fail_on_data_loss:
                 raise DataLoss(f"{said}: failOnDataLoss=false goes on with what there is")
-            self._warn(f"data was lost, and the query goes on: {said}")
+            self._warn(f"data was lost, and the query goes on: {said}", before)
 
     def _waits_for_more(self, available: int, now: float) -> bool:
         least = self.options.least
@@ -254,10 +279,11 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return False
         return now < self._batch_at + self.options.longest_wait
 
-    def _warn(self, message: str) -> None:
-        """Once, however often Spark asks."""
-        if message not in self._logged:
-            self._logged.add(message)
+    def _warn(self, message: str, start: StreamOffset = BEGINNING) -> None:
+        """Once for the batches that begin there, however often Spark asks."""
+        warning = message, str(start.json())
+        if warning not in self._logged:
+            self._logged.add(warning)
             log.warning(message)
 
 

@@ -119,11 +119,10 @@ class StreamOffset:
             begins: where the batch begins.
             first: it is the first batch of the query.
         """
-        there = {topic for topic, _ in positions}
         gone = {
             place: offset
             for place, offset in {**self.gone, **self.positions}.items()
-            if place not in positions and (place[0] not in there or self.ids.get(place[0]) == ids.get(place[0]))
+            if place not in positions and (place[0] not in ids or self.ids.get(place[0]) == ids[place[0]])
         }
         ids = {**{topic: self.ids[topic] for topic, _ in gone if topic in self.ids}, **ids}
         if first:

@@ -28,6 +28,7 @@ from ottla.errors import ConfigurationError, EncodeError, UnknownTopicOrPartitio
 from ottla.sdk.drivers.blocking_producer import BlockingProducer
 from ottla.sdk.produce.columns import ColumnRecords
 from ottla.sdk.produce.partitioners import KEYED, Keyed
+from ottla.spark.failures import one_sentence
 from ottla.spark.kept import Kept
 from ottla.spark.write_options import ProducerConfig, WriteOptions
 
@@ -76,7 +77,10 @@ class RowWriter:
             UnknownTopicOrPartition: there is no such topic, or no such partition.
             BrokerUnreachable: the brokers do not answer.
         """
-        batches = (each for each in iterator if each.num_rows)
+        with one_sentence():
+            return self._write(each for each in iterator if each.num_rows)
+
+    def _write(self, batches: Iterator[pa.RecordBatch]) -> Written:
         batch, rows = next(batches, None), 0
         if batch is None:  # which needs no broker
             return Written(0)

@@ -129,6 +129,14 @@ def test_what_a_value_becomes_does_not_depend_on_where_others_are_wrong(share: f
         assert row["id"] == (number if right else None)
 
 
+@pytest.mark.parametrize("number", ["-NaN", "NaN", "Inf", "-Inf", "Infinity", "-Infinity"])
+@pytest.mark.parametrize("neighbour", [b'{"id": 2}', b'{"id": "x"}', b'{"id": 2'])
+def test_what_is_no_number_is_taken_whatever_its_neighbours_are(number: str, neighbour: bytes) -> None:
+    value = b'{"id": 1, "other": %s}' % number.encode()
+    (row, corrupt), _ = parsed(value, neighbour)
+    assert (row["id"], corrupt) == (1, None)
+
+
 def accepted_by_arrow(text: str, kind: pa.StructType) -> pa.StructArray | None:
     try:
         return json_values._at_once(pa.array([text]), kind)

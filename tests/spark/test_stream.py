@@ -1,6 +1,7 @@
 """Structured streaming on brokerlite: what a query has read, through restarts and whatever happens to its topics."""
 
 import json
+import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -299,6 +300,50 @@ def test_a_topic_that_brokers_hide_for_a_while_is_read_on(
     assert caplog.text.count("t-0 is gone") == 1
     write(ottla_broker, "c")
     assert read(reader, hidden, reader.latestOffset(hidden, EVERYTHING)) == [("t", 0, 2, 3)]
+
+
+def test_a_partition_that_comes_back_shorter_is_loss(asked: Asked, ottla_broker: Broker) -> None:
+    write(ottla_broker, "a", "b")
+    reader = asked(startingOffsets="earliest")
+    before = begun(reader)
+    del before["t"]["0"], before["$"]["start"]
+    before["$"]["gone"] = {"t": {"0": 7}}
+    with pytest.raises(DataLoss, match="t-0 was read up to 7, and ends at 2"):
+        reader.latestOffset(before, EVERYTHING)
+
+
+def test_each_loss_is_warned_of(asked: Asked, ottla_broker: Broker, caplog: pytest.LogCaptureFixture) -> None:
+    write(ottla_broker, "a")
+    end = begun(asked(startingOffsets="earliest"))
+    reader = asked(startingOffsets="earliest", failOnDataLoss="false")
+    for losses in (1, 2, 3):
+        delete(ottla_broker, "t")
+        ottla_broker.create_topic("t", partitions=2)
+        write(ottla_broker, "b")
+        reader._topics_at = -math.inf
+        end = reader.latestOffset(end, EVERYTHING)
+        reader.latestOffset(end, EVERYTHING)
+        assert caplog.text.count("topic t was created again") == losses
+
+
+def test_a_query_that_has_read_what_is_not_committed_yet_waits_for_it(asked: Asked, ottla_broker: Broker) -> None:
+    from confluent_kafka import Producer
+
+    producer = Producer({"bootstrap.servers": ottla_broker.bootstrap, "transactional.id": "open"})
+    producer.init_transactions(20)
+    producer.begin_transaction()
+    producer.produce("t", b"open", partition=0)
+    producer.flush(20)
+    write(ottla_broker, "behind")
+    end = begun(asked(startingOffsets="earliest"))
+    assert end["t"]["0"] == 2
+    reader = asked(startingOffsets="earliest", **{"kafka.isolation.level": "read_committed"})
+    assert reader.latestOffset(end, EVERYTHING)["t"] == end["t"], "no loss, and nothing is read twice"
+    producer.commit_transaction(20)
+    write(ottla_broker, "next")
+    reader._newest_at = -math.inf
+    following = reader.latestOffset(end, EVERYTHING)
+    assert read(reader, end, following) == [("t", 0, 2, 4)]
 
 
 def test_a_new_topic_is_read_from_where_its_log_begins(ottla_broker: Broker, asked: Asked) -> None:

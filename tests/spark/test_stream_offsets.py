@@ -81,6 +81,13 @@ def test_a_partition_that_comes_back_is_read_on_unless_its_topic_is_another() ->
     assert (other.gone, other.begins) == ({}, {("t", 0): 0})
 
 
+def test_where_a_topic_has_another_id_nothing_is_remembered_of_the_one_before() -> None:
+    start = StreamOffset({("t", 1): 5}, {"t": ONE})
+    smaller = start.next({}, {"t": OTHER}, {}, first=False)  # it has no partition 1 yet
+    assert smaller is not None
+    assert (smaller.gone, smaller.position(("t", 1), OTHER)) == ({}, None)
+
+
 def test_a_topic_that_was_created_again_is_read_from_its_beginning() -> None:
     start, end = StreamOffset({("t", 0): 5}, {"t": ONE}), StreamOffset({("t", 0): 3}, {"t": OTHER})
     assert ranges(start, end) == [("t", 0, 0, 3)]
