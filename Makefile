@@ -28,7 +28,7 @@ check: extension ## the quick gates, for every edit (under three minutes)
 
 test: extension ## every gate and every test, with real peers, both engines, every Python here (under forty minutes)
 	@$(BIN)/python tests/gates.py lint types arrows quick \
-	    -- clients -- programs python3.11 python3.12 python3.13 -- proofs pure fuzz
+	    -- clients -- programs -- proofs pure fuzz python3.11 python3.12 python3.13
 
 demo: $(VENV)/.demo ## real flights through the proxy, read in PySpark; KAFKA=host:port runs it on your Kafka
 	@$(BIN)/ottla demo $(if $(KAFKA),--kafka $(KAFKA))

@@ -316,7 +316,7 @@ def _json_object(text: str, option: str, wanted: str) -> dict[str, object]:
 
     try:
         value = json.loads(text, object_pairs_hook=unique)
-    except ValueError:
+    except (ValueError, RecursionError):
         value = None
     if not isinstance(value, dict):
         raise ConfigurationError(f"{option} must be {wanted}, not {text!r}")

@@ -51,6 +51,8 @@ _SECONDS = {"": 0.001, "us": 1e-6, "ms": 0.001, "s": 1, "m": 60, "min": 60, "h":
 _ISOLATION = "isolation.level"
 _MOST = 2**63 - 1
 """What 64 bits have room for, those of the protocol and of Spark."""
+_DIGITS = 100
+"""That a number may have; Python makes none of thousands."""
 
 _NAMES = Names(
     use="reading",
@@ -307,8 +309,8 @@ def _limit(
         warn_without_effect(each, f"beside {name}")
     value = options[name]
     if name == timestamp:
-        if not (value.isascii() and value.isdigit()) or int(value) > _MOST:
-            raise ConfigurationError(f"{timestamp} must be milliseconds since 1970, not {value!r}")
+        if not (value.isascii() and value.isdigit()) or len(value) > _DIGITS or int(value) > _MOST:
+            raise ConfigurationError(f"{timestamp} must be milliseconds since 1970, not {value!r:.100}")
         return Limit(timestamp, int(value), by_time=True)
     if name == by_timestamp:
         return Limit(
@@ -345,6 +347,6 @@ def _positive(options: Mapping[str, str], name: str) -> int | None:
     value = options.get(name)
     if value is None:
         return None
-    if not (value.isascii() and value.isdigit()) or not 0 < int(value) <= _MOST:
-        raise ConfigurationError(f"{name} must be a positive whole number, not {value!r}")
+    if not (value.isascii() and value.isdigit()) or len(value) > _DIGITS or not 0 < int(value) <= _MOST:
+        raise ConfigurationError(f"{name} must be a positive whole number, not {value!r:.100}")
     return int(value)

@@ -10,6 +10,7 @@ _IN_KAFKAS_NAMES = {
     r"\bkey_password\b": "{}ssl.key.password",
     r"the key as key=…": "the key as {}ssl.key.location",
     r"give certificate=… as well": "give {}ssl.certificate.location as well",
+    r"\bmax_request_size is\b": "{}max.request.size is",
     r"leave out sasl=": "say {}security.protocol=PLAINTEXT or SSL",
     r"wants client_id and client_secret": "wants {0}sasl.oauthbearer.client.id and {0}sasl.oauthbearer.client.secret",
 }
