@@ -159,7 +159,7 @@ class Admission:
                 "was not given through this proxy, or its state is lost: abort, and if that does not help open a new "
                 "producer"
             )
-            self._is_unknown(batch, offer.topic, why)
+            self._note_unknown(batch, offer.topic, why)
             raise OutOfOrderSequenceNumber(why)
         producer, transaction = found
         if transaction.transactional_id != offer.transactional_id:
@@ -176,7 +176,7 @@ class Admission:
             self.note_transaction(producer)
         return producer
 
-    def _is_unknown(self, batch: RecordBatch, topic: str, why: str) -> None:
+    def _note_unknown(self, batch: RecordBatch, topic: str, why: str) -> None:
         """Remember that records were refused for their epoch, and tell of it once."""
         epoch = batch.producer_id, batch.producer_epoch
         if epoch in self._unknown:

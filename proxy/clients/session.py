@@ -376,8 +376,7 @@ class Session:
     def _keeps_back(self, topic: TopicProduceData, acks: int, gathering: "Gathering", now: float) -> bool:
         """Whether a topic that is not rewritten has records that must not pass, and is refused for that."""
         refuses = self._shared.admission.refuses_to_pass
-        found = (refuses(topic.name, each.records) for each in topic.partition_data)
-        refusal = next(filter(None, found), None)
+        refusal = next(filter(None, (refuses(topic.name, each.records) for each in topic.partition_data)), None)
         if refusal is None:
             return False
         for each in topic.partition_data:

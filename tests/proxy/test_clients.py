@@ -194,7 +194,7 @@ def test_a_restart_of_the_proxy_ends_librdkafkas_producers_and_doubles_nothing(o
     with proxied(ottla_broker.bootstrap, "flights=rewrite", listen=listen):
         with pytest.raises(confluent_kafka.KafkaException) as raised:
             send(producer, 10)
-        assert raised.value.args[0].fatal(), "the application hears of it, and opens another one"
+        assert raised.value.args[0].fatal(), "its application is told, and has to open another producer"
         send(opened(), 20)
     stored = [int(m.value() or b"") for m in consumed(ottla_broker.bootstrap, "flights", SIX, 20)]
     assert stored == [*range(10), *range(20, 30)]

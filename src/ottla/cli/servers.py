@@ -208,7 +208,7 @@ def proxy(
     ] = None,
     max_batch: Annotated[
         int | None,
-        typer.Option(metavar="BYTES", help="Up to which batches of several clients are sent as one (524288)."),
+        typer.Option(metavar="BYTES", help="Up to which batches of a producer are sent as one (524288)."),
     ] = None,
     max_request_bytes: Annotated[
         int | None, typer.Option(metavar="BYTES", help="Of the largest request that is taken (104857600).")
