@@ -137,7 +137,7 @@ class ProxyCore:
     @property
     def idle(self) -> bool:
         """No records are on their way."""
-        return self.delivery.idle and self.threads.idle and self.rewriter.idle
+        return self.delivery.idle and self.threads.idle and self.rewriter.line.idle
 
     def unreachable(self) -> BrokerUnreachable:
         """Why upstream could not be reached."""

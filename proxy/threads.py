@@ -67,6 +67,10 @@ class Threads:
         """The step has opened or built so many bytes."""
         self._left -= _work(size, compression)
 
+    def spend_a_look(self) -> None:
+        """The step has judged a record set, and opened nothing; that counts as the smallest batch."""
+        self.spend(0, Compression.NONE)
+
     def run(self, call: Callable[[], T], then: Callable[[T, float], None]) -> None:
         """Have ``call()`` done in a thread, then call ``then`` with its result."""
         number = next(self._numbers)

@@ -8,6 +8,7 @@ batches       a client's batch under way
 opening       its records: judged, opened, sorted by where they go
 windows       what makes a retry harmless
 producers     the producer ids that clients have
+line          in which they wait for their turn
 rewriter      from a client's batch to the partitions of its keys, and back to its answer
 transactions  AddPartitionsToTxn, EndTxn
 observed      counts of keys

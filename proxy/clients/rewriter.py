@@ -3,16 +3,12 @@
 Rules:
 - A batch has its place among the client's batches from the beginning: what comes behind one that is being opened in a
   thread waits.
-- A request may have batches for thousands of partitions, as may what has waited for a topic. What is more than a step
-  may do waits in one line, unread, and so does what comes behind it: the end of a transaction, too.
 - A client is answered when every part of its batch is settled. Its offset is told where the batch stayed whole and in
   place, else it is -1, "unknown".
 - The work goes on when the client has gone: its retry, over whatever connection, finds it under way or done.
 """
 
 import logging
-from collections import Counter, deque
-from collections.abc import Callable, Iterator
 from functools import partial
 from itertools import count
 from typing import TYPE_CHECKING
@@ -28,12 +24,12 @@ from ottla.errors import (
     ProducerFenced,
     TransactionAbortable,
     UnknownServerError,
-    UnknownTopicOrPartition,
     broker_error,
 )
 from ottla.proxy.clients.admission import Admission
 from ottla.proxy.clients.batches import ClientBatch, Offer
 from ottla.proxy.clients.buffered import Buffered
+from ottla.proxy.clients.line import OVERHEAD, Line
 from ottla.proxy.clients.observed import Tallies
 from ottla.proxy.clients.opening import BUG, Opened, Opener, checked, most_of, opened, size_of
 from ottla.proxy.clients.producers import KnownProducer
@@ -53,8 +49,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("ottla.proxy")
 
-PARKED = 1000
-"""Bytes that a record set takes in memory while it waits, beside its own, about."""
 UNDER_WAY = 64
 """Batches of a client for one partition that may be; clients that keep to the rules of idempotence have five."""
 _IN_PART = "a batch before it failed, and some of its records are stored"
@@ -62,7 +56,11 @@ _NOT_ADDED = "its keys belong to partitions that were not added to the transacti
 
 
 class Rewriter:
-    """Takes the records of rewritten topics."""
+    """Takes the records of rewritten topics.
+
+    Attributes:
+        line: where clients' record sets wait for their turn.
+    """
 
     def __init__(
         self,
@@ -78,55 +76,23 @@ class Rewriter:
         self._topics, self._admission, self._delivery = topics, admission, delivery
         self._threads, self._opener = threads, opener
         self._tallies, self._buffered, self._journal = tallies, buffered, journal
+        self.line = Line(topics, threads, buffered, self._judge, self._refuse)
         self._numbers = count(1)
-        self._line: deque[Iterator[Callable[[float], None]]] = deque()
-        """What waits for its turn, one by one: the record sets of a request, or something else."""
-        self._described: deque[Callable[[float], None]] = deque()
-        """Record sets that have waited for their topic: they came before all that is in the line."""
-        self._parked: Counter[int] = Counter()
-        """Client -> its record sets that wait for their topic, or their turn behind that."""
-        self._gone: set[int] = set()
-        """Clients of these that have left."""
         self._complaints = Complaints()
 
     @property
-    def idle(self) -> bool:
-        """Nothing waits for its turn."""
-        return not self._line and not self._described
-
-    @property
     def deadline(self) -> float | None:
-        return self._complaints.deadline if self.idle else 0.0
+        return self._complaints.deadline if self.line.idle else 0.0
 
     def pump(self, now: float) -> None:
         """Take on what waits for its turn; say how many refusals were not written one by one."""
         for line in self._complaints.counted(now):
             log.warning("%s", line)
-        while not self.idle and not self._threads.step_is_full:
-            if self._described:
-                self._described.popleft()(now)
-            elif (turn := next(self._line[0], None)) is not None:
-                turn(now)
-            else:
-                self._line.popleft()
-
-    def in_turn(self, call: Callable[[float], None], now: float) -> None:
-        """Call it behind all that waits for its turn."""
-        if self.idle:
-            call(now)
-        else:
-            self._line.append(iter([call]))
+        self.line.pump(now)
 
     def left(self, client: int, now: float) -> None:
         """A client has gone; what it has sent goes its way, by the producer that it was lent if it was."""
-        self.in_turn(partial(self._left, client), now)
-
-    def _left(self, client: int, now: float) -> None:
-        if self._parked[client]:
-            self._gone.add(client)
-        else:
-            del self._parked[client]
-            self._admission.left(client)
+        self.line.left(client, lambda now: self._admission.left(client), now)
 
     def allocated(self, producer_id: int, now: float) -> KnownProducer[ClientBatch]:
         """Upstream gave a client this producer id, which nobody had before."""
@@ -140,26 +106,6 @@ class Rewriter:
 
     # -- in
 
-    def take_on(self, client: int, offers: Iterator[Offer], size: int, now: float) -> None:
-        """Deliver what a client has sent in one request, which takes so many bytes in memory while it waits."""
-        while self.idle and not self._threads.step_is_full:
-            if (offer := next(offers, None)) is None:
-                return
-            self._judge(offer, now)
-        try:
-            self._buffered.check_room(client, size)
-        except BrokerError as error:
-            for offer in offers:
-                self._refuse(offer, error, now)
-        else:
-            self._buffered.count(client, size)
-            self._line.append(self._turns(client, offers, size))
-
-    def _turns(self, client: int, offers: Iterator[Offer], size: int) -> Iterator[Callable[[float], None]]:
-        for offer in offers:
-            yield partial(self._judge, offer)
-        self._buffered.count(client, -size)
-
     def _judge(self, offer: Offer, now: float) -> None:
         """Take a record set on, park it, or refuse it."""
         try:
@@ -171,7 +117,7 @@ class Rewriter:
             if self._topics.is_described(offer.topic):
                 self._accept(offer, batch, now)
             else:
-                self._buffered.check_room(offer.client, len(offer.data) + PARKED)
+                self._buffered.check_room(offer.client, len(offer.data) + OVERHEAD)
                 self._park(offer, batch, now)
         except BrokerError as error:
             self._refuse(offer, error, now)
@@ -179,7 +125,7 @@ class Rewriter:
             self._broken(offer, now)
 
     def _refuse(self, offer: Offer, error: BrokerError, now: float) -> None:
-        self._threads.spend(0, Compression.NONE)  # as a batch that is opened at once
+        self._threads.spend_a_look()
         if offer.topic in self._tallies or self._topics.is_described(offer.topic):  # else anyone could name any
             self._tallies[offer.topic].refused += 1
         offer.refuse(error, now)
@@ -189,44 +135,23 @@ class Rewriter:
         offer.answered(Outcome(UnknownServerError.code, error_message=BUG), now)
 
     def _park(self, offer: Offer, batch: RecordBatch, now: float) -> None:
-        """Have it wait until its topic is described, and then for its turn."""
-        self._threads.spend(0, Compression.NONE)
-        found, size = self._admission.transaction(batch), len(offer.data) + PARKED
-        self._buffered.count(offer.client, size)
-        self._parked[offer.client] += 1
+        """Have it wait until its topic is described, and then for its turn; so does the end of its transaction."""
+        found = self._admission.transaction(batch)
         if found is not None:
             found[1].parked += 1
 
-        def wait_for_turn(now: float) -> None:
-            self._described.append(go_on)
-
-        def go_on(now: float) -> None:
-            if not self._topics.is_described(offer.topic):  # it has gone since
-                self._topics.when_described(offer.topic, wait_for_turn, give_up, now)
-                return
-            self._buffered.count(offer.client, -size)
+        def take(now: float) -> None:
             try:
                 self._accept(offer, batch, now)
             except Exception:
                 self._broken(offer, now)
-            finally:
-                over(now)
-
-        def give_up(message: str, now: float) -> None:
-            self._buffered.count(offer.client, -size)
-            offer.refuse(UnknownTopicOrPartition(message), now)
-            over(now)
 
         def over(now: float) -> None:
-            self._parked[offer.client] -= 1
-            if not self._parked[offer.client] and offer.client in self._gone:
-                self._gone.remove(offer.client)
-                self._left(offer.client, now)
             if found is not None:
                 found[1].parked -= 1
                 self._go_on_ending(found[0], now)
 
-        self._topics.when_described(offer.topic, wait_for_turn, give_up, now)
+        self.line.park(offer, take, over, now)
 
     def _accept(self, offer: Offer, batch: RecordBatch, now: float) -> None:
         try:
@@ -237,11 +162,11 @@ class Rewriter:
                 window = producer.window(offer.topic, offer.partition)
                 match window.look_up(batch.producer_epoch, batch.base_sequence, batch.count):
                     case ClientBatch() as under_way:
-                        self._threads.spend(0, Compression.NONE)
+                        self._threads.spend_a_look()
                         under_way.waiting.append(offer.answered)
                         return
                     case Outcome() as outcome:
-                        self._threads.spend(0, Compression.NONE)
+                        self._threads.spend_a_look()
                         offer.answered(outcome, now)
                         return
                 if len(window.under_way) >= UNDER_WAY:

@@ -59,9 +59,10 @@ from ottla.proxy.clients.carried import (
     offers_feature,
 )
 from ottla.proxy.clients.dialects import Dialect, common, dialect_of
+from ottla.proxy.clients.line import OVERHEAD
 from ottla.proxy.clients.observed import Observer
 from ottla.proxy.clients.opening import own
-from ottla.proxy.clients.rewriter import PARKED, Rewriter
+from ottla.proxy.clients.rewriter import Rewriter
 from ottla.proxy.clients.transactions import Transactions, narrowed
 from ottla.proxy.clients.windows import Outcome
 from ottla.proxy.events import Action, Answer, CloseClient
@@ -337,7 +338,7 @@ class Session:
         def end(now: float) -> None:
             self._shared.transactions.end(request, self._contained(go_on), refuse, now)
 
-        self._shared.rewriter.in_turn(self._contained(end), now)
+        self._shared.rewriter.line.in_turn(self._contained(end), now)
 
     # -- Produce
 
@@ -396,8 +397,8 @@ class Session:
     ) -> None:
         offers = self._offers(topics, message, gathering)
         if message.acks in (-1, 0, 1):
-            size += PARKED * sum(len(topic.partition_data) for topic in topics)
-            self._shared.rewriter.take_on(self.client, offers, size, now)
+            size += OVERHEAD * sum(len(topic.partition_data) for topic in topics)
+            self._shared.rewriter.line.request(self.client, offers, size, now)
         else:
             for offer in offers:
                 offer.refuse(InvalidRequiredAcks(), now)

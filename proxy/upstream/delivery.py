@@ -1,8 +1,8 @@
 """The way of rewritten records to upstream's partitions: exactly once each, in order, or given back in time.
 
 Theory of operation: every producer has a `Stream` for each partition that it sends to, and a connection of its own to
-each node, because a broker serves the requests of a connection one by one. So a partition that is slow delays the
-producers that send to it, and nobody else.
+each node (`ottla.proxy.upstream.connections`). So a partition that is slow delays the producers that send to it, and
+nobody else.
 
 Rules:
 - A client's producer id goes upstream; a client without one is lent a producer (`ottla.proxy.upstream.lent`).
@@ -11,12 +11,10 @@ Rules:
   `request_timeout` ends.
 """
 
-import heapq
 import logging
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from functools import partial
-from itertools import count
 from typing import TYPE_CHECKING
 
 from ottla.codec.apis.produce import (
@@ -42,11 +40,13 @@ from ottla.proxy.contained import as_ottla_error
 from ottla.proxy.threads import Threads
 from ottla.proxy.upstream.batches import Batch, Part, Result, build_whole
 from ottla.proxy.upstream.cluster import NO_LEADER, Cluster
+from ottla.proxy.upstream.connections import BACKOFF, LONGEST_BACKOFF, Connections
 from ottla.proxy.upstream.control import Control
 from ottla.proxy.upstream.lent import Lent
 from ottla.proxy.upstream.link import Link, Links
 from ottla.proxy.upstream.producer import Connection, Producer
 from ottla.proxy.upstream.streams import UNAWAITED, Settled, Stream, first_parts
+from ottla.sdk.timers import Timers
 
 if TYPE_CHECKING:
     from uuid import UUID
@@ -55,19 +55,12 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("ottla.proxy")
 
-NEWEST_PRODUCE, BY_ID, IMPLICIT = 13, 13, 12
-"""Versions of Produce: the newest, the first that names topics by their ids, and the first that adds partitions to the
+BY_ID, IMPLICIT = 13, 12
+"""Versions of Produce: the first that names topics by their ids, and the first that adds partitions to the
 transaction."""
 LOST = Result(OutOfOrderSequenceNumber.code, message="a batch before it, in the same epoch, may be stored or not")
 REQUEST_BYTES = 8 * 2**20
 """A request is not filled beyond this, a single batch apart."""
-REQUESTS = 5
-"""That a connection has in flight at most."""
-BACKOFF, LONGEST_BACKOFF = 0.05, 1.0
-IDLE_CONNECTION = 60.0
-"""Seconds after which a connection that carries nothing is closed."""
-MOST_CONNECTIONS = 500
-"""Beyond so many, one that is idle is closed for each that is made: one client may have thousands of producers."""
 LONG_REST = 600.0
 """Seconds after which upstream may have forgotten a producer (`producer.id.expiration.ms` is a day, as it comes)."""
 _UNBUILT = Result(UnknownServerError.code, message="the proxy cannot make a batch of these records")
@@ -93,24 +86,18 @@ class Delivery:
         journal: "Journal | None",
     ) -> None:
         self._threads, self._journal = threads, journal
-        self._links, self._cluster, self._control, self._config = links, cluster, control, config
+        self._cluster, self._control, self._config = cluster, control, config
         self._busy: dict[Stream, Producer] = {}
         """Streams that have something to settle."""
-        self._connections: dict[Connection, None] = {}
-        """The longest unused first."""
-        self._pressing: dict[Connection, None] = {}
-        """Those to look at in the next `pump`."""
-        self._later: list[tuple[float, int, Callable[[float], None]]] = []
         self._next_look = 0.0
         """When to look next for what has waited too long."""
         self._seen = 0
         """Of `Cluster.changes`."""
         self._to_steer: deque[tuple[Stream, Producer]] = deque()
         """Those to lead to a connection again, since leaders have changed."""
-        self._silent: set[int] = set()
-        """Nodes that did not answer, or could not be reached, when something was sent last."""
-        self._numbers = count()
-        self.lent = Lent(control, self._press_all)
+        self._later = Timers()
+        self.lent = Lent(control, self._identified)
+        self.connections = Connections(links, cluster, threads, self.lent, self._later, self._send, self._stranded)
 
     @property
     def idle(self) -> bool:
@@ -119,10 +106,10 @@ class Delivery:
 
     @property
     def deadline(self) -> float | None:
-        if self._pressing or self._to_steer:
+        if self.connections.pressing or self._to_steer:
             return 0.0
-        later = self._later[0][0] if self._later else None
-        if not self._connections and not self._busy:
+        later = self._later.next
+        if not len(self.connections) and not self._busy:
             return later
         return self._next_look if later is None else min(later, self._next_look)
 
@@ -130,9 +117,7 @@ class Delivery:
 
     def drop(self, producer: Producer) -> None:
         """Nothing more will be sent by a producer; what is under way still comes to its end."""
-        for connection in list(producer.connections.values()):
-            if connection.idle:
-                self._close(connection)
+        self.connections.drop(producer)
 
     # -- in
 
@@ -202,28 +187,23 @@ class Delivery:
     def pump(self, now: float) -> None:
         """Send what can be sent."""
         for _ in range(_CALLS):
-            if not self._later or self._later[0][0] > now:
+            if (call := self._later.due(now)) is None:
                 break
-            _, _, call = heapq.heappop(self._later)
             call(now)
         if now >= self._next_look:
             self._next_look = now + _LOOK
             self._look_for_the_expired(now)
             self.lent.sweep()
-            self._close_the_idle(now)
+            self.connections.close_the_idle(now)
         if self._seen != self._cluster.changes:
             self._seen = self._cluster.changes
-            for connection in self._connections:
-                connection.ready.clear()
+            self.connections.lead_nobody()
             self._to_steer = deque((dict(self._to_steer) | self._busy).items())  # those that wait longest are first
         for _ in range(min(_CALLS, len(self._to_steer))):
             stream, producer = self._to_steer.popleft()
             if stream in self._busy:
                 self._steer(producer, stream, now)
-        while self._pressing and not self._threads.step_is_full:  # the others go on in the next step
-            connection = next(iter(self._pressing))
-            del self._pressing[connection]
-            self._drive_contained(connection, now)
+        self.connections.pump(now)
 
     # -- where a stream goes
 
@@ -248,14 +228,7 @@ class Delivery:
             stream.pause()
             self._try_later(producer, stream, now)
             return
-        connection = producer.connections.get(node)
-        if connection is None:
-            self._make_room(producer)
-            connection = producer.connections[node] = Connection(producer, node, now)
-        self._connections.pop(connection, None)
-        self._connections[connection] = None
-        connection.ready[stream] = None
-        self._pressing[connection] = None
+        self.connections.lead(producer, stream, node, now)
 
     def _is_late(self, producer: Producer, stream: Stream) -> bool:
         """What may be stored of a transaction that is aborted could come to upstream in the next one of its epoch.
@@ -300,7 +273,7 @@ class Delivery:
         stream.failures = min(stream.failures + 1, 10)
         self._control.request_topics(stream.topic)
         pause = min(BACKOFF * 2 ** (stream.failures - 1), LONGEST_BACKOFF)
-        self._call_later(now + pause, partial(self._try_again, producer, stream))
+        self._later.add(now + pause, partial(self._try_again, producer, stream))
 
     def _try_again(self, producer: Producer, stream: Stream, now: float) -> None:
         try:
@@ -320,9 +293,6 @@ class Delivery:
                 "a producer's records are renumbered",
                 extra={"producer_id": producer.producer_id, "partition": f"{stream.topic}-{stream.partition}"},
             )
-
-    def _call_later(self, due: float, call: Callable[[float], None]) -> None:
-        heapq.heappush(self._later, (due, next(self._numbers), call))
 
     def _look_for_the_expired(self, now: float) -> None:
         """Also where nothing is tried: there is no producer id to have, or a node asks for patience."""
@@ -350,50 +320,10 @@ class Delivery:
             given_back = stream.expire(Result(code, message=message, unknown=unknown))
             self._settle(producer, stream, given_back, now)
 
-    # -- the connections to nodes
+    # -- requests
 
-    def _drive_contained(self, connection: Connection, now: float) -> None:
-        try:
-            self._drive(connection, now)
-        except Exception as bug:
-            log.exception("a bug in the proxy, please report it: records for node %d", connection.node)
-            if connection.link is None:
-                self._lost(connection, as_ottla_error(bug), now)
-            else:
-                connection.link.end(as_ottla_error(bug), now)
-
-    def _drive(self, connection: Connection, now: float) -> None:
-        if not connection.ready or connection.in_flight >= REQUESTS:
-            return
-        if now < connection.not_before:
-            if not connection.waits:
-                connection.waits = True
-                self._call_later(connection.not_before, partial(self._press, connection))
-            return
-        address = self._cluster.nodes[connection.node]
-        if (
-            connection.link is not None
-            and connection.link.open
-            and connection.link.address != address
-            and not connection.in_flight
-        ):
-            connection.link.close()  # the node has moved
-            connection.link = None
-        if connection.link is None or not connection.link.open:
-            ready, lost = partial(self._ready, connection), partial(self._lost, connection)
-            connection.link = self._links.connect(address, now, ready=ready, lost=lost)
-        elif connection.link.ready and self.lent.has_id(connection.producer):
-            while connection.ready and connection.in_flight < REQUESTS and self._send(connection, connection.link, now):
-                if self._threads.step_is_full:
-                    self._pressing[connection] = None
-                    break
-
-    def _press(self, connection: Connection, now: float) -> None:
-        connection.waits = False
-        self._pressing[connection] = None
-
-    def _press_all(self, producer: Producer) -> None:
-        self._pressing |= dict.fromkeys(producer.connections.values())
+    def _identified(self, producer: Producer) -> None:
+        self.connections.press_all(producer)
 
     def _send(self, connection: Connection, link: Link, now: float) -> bool:
         """One request with a batch of each stream that is ready; whether there was any."""
@@ -497,45 +427,26 @@ class Delivery:
         if not stream.idle and not stream.needs_mending:
             self._steer(producer, stream, now)
 
-    def _ready(self, connection: Connection, now: float) -> None:
-        assert connection.link is not None, "a link that is ready was made"
-        connection.version = connection.link.version(ProduceRequest, NEWEST_PRODUCE)
-        connection.failures = 0
-        self._pressing[connection] = None
-
-    def _lost(self, connection: Connection, error: OttlaError, now: float) -> None:
-        connection.link = None
-        connection.not_before = now + min(BACKOFF * 2**connection.failures, LONGEST_BACKOFF)
-        if connection.ready:
-            self._fell_silent(connection.node, error)
-        connection.failures = min(connection.failures + 1, 10)
-        ready, connection.ready = connection.ready, {}
-        for stream in ready:  # the leader may be another by now
+    def _stranded(self, producer: Producer, streams: Iterable[Stream], now: float) -> None:
+        """The connection is lost over which these were to send; the leader may be another by now."""
+        for stream in streams:
             if stream.may_send():
                 stream.pause()
                 if not stream.in_flight:
-                    self._try_later(connection.producer, stream, now)
+                    self._try_later(producer, stream, now)
 
     def _unanswered(self, connection: Connection, sent: Sent, error: OttlaError, now: float) -> None:
         connection.in_flight -= 1
         connection.idle_since = now
-        self._fell_silent(connection.node, error)
+        self.connections.fell_silent(connection.node, error)
         for stream, batch in sent:
             if batch.in_flight:  # not judged before this was raised
                 stream.unanswered(batch)
                 connection.ready.pop(stream, None)
                 self._go_on(connection.producer, stream, now)
 
-    def _fell_silent(self, node: int, error: OttlaError) -> None:
-        """Say so once, however many producers wait for the node."""
-        if node not in self._silent:
-            self._silent.add(node)
-            log.warning("a node does not answer, and records for it wait: %s", error, extra={"node": node})
-
     def _answered(self, connection: Connection, sent: Sent, answer: ProduceResponse, now: float) -> None:
-        if connection.node in self._silent:
-            self._silent.remove(connection.node)
-            log.warning("a node answers again, and takes records", extra={"node": connection.node})
+        self.connections.answers(connection.node)
         results = {
             (topic.name or topic.topic_id, each.index): each
             for topic in answer.responses
@@ -551,7 +462,7 @@ class Delivery:
             self._judge(connection.producer, stream, batch, result, now)
         connection.in_flight -= 1
         connection.idle_since = now
-        self._pressing[connection] = None
+        self.connections.press(connection)
 
     # -- outcomes
 
@@ -591,23 +502,3 @@ class Delivery:
         while stream.waiting:
             self._settle(producer, stream, [(stream.waiting.popleft(), result)], now)
         self._busy.pop(stream, None)
-
-    # -- connections
-
-    def _close_the_idle(self, now: float) -> None:
-        for connection in list(self._connections):
-            if connection.idle and now >= connection.idle_since + IDLE_CONNECTION:
-                self._close(connection)
-
-    def _make_room(self, producer: Producer) -> None:
-        """For a connection of a producer."""
-        if len(self._connections) >= MOST_CONNECTIONS:
-            others = (each for each in self._connections if each.idle and each.producer is not producer)
-            if unused := next(others, None):
-                self._close(unused)
-
-    def _close(self, connection: Connection) -> None:
-        if connection.link is not None:
-            connection.link.close()
-        del self._connections[connection], connection.producer.connections[connection.node]
-        self._pressing.pop(connection, None)

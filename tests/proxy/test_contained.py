@@ -22,6 +22,7 @@ from ottla.codec.partitioners import murmur2_partition
 from ottla.codec.records import BatchBuilder
 from ottla.errors import DecodeError, InvalidRequest, InvalidTimestamp, MessageTooLarge, UnknownTopicOrPartition
 from ottla.proxy.clients.batches import ClientBatch
+from ottla.proxy.clients.line import Line
 from ottla.proxy.clients.producers import Producers
 from ottla.proxy.clients.rewriter import Rewriter
 from ottla.proxy.clients.session import Gathering, Session
@@ -29,6 +30,7 @@ from ottla.proxy.clients.windows import Window
 from ottla.proxy.events import Action, CloseClient, Received, Requested
 from ottla.proxy.serve import _Driver
 from ottla.proxy.upstream.cluster import Cluster
+from ottla.proxy.upstream.connections import Connections
 from ottla.proxy.upstream.control import Control
 from ottla.proxy.upstream.delivery import Delivery
 from ottla.proxy.upstream.link import Link, Links
@@ -139,8 +141,10 @@ MACHINES = (
     Session,
     Gathering,
     Rewriter,
+    Line,
     ClientBatch,
     Delivery,
+    Connections,
     Stream,
     Window,
     Producers,

@@ -16,8 +16,9 @@ from ottla.errors import (
     UnknownTopicOrPartition,
 )
 from ottla.proxy.clients.opening import checked, most_of
-from ottla.proxy.upstream import delivery
-from ottla.proxy.upstream.delivery import IDLE_CONNECTION, Delivery
+from ottla.proxy.upstream import connections, delivery
+from ottla.proxy.upstream.connections import IDLE_CONNECTION
+from ottla.proxy.upstream.delivery import Delivery
 from ottla.proxy.upstream.streams import LAST_EPOCH
 from tests.proxy.simulated import World, batch
 from tests.proxy.test_rewriting import SIX, key_at, pairs, world_of
@@ -287,18 +288,18 @@ def test_after_the_last_epoch_a_producer_id_is_of_no_more_use(own: bool) -> None
 
 
 def test_a_client_with_many_producers_has_a_bounded_number_of_connections(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(delivery, "MOST_CONNECTIONS", 4)
+    monkeypatch.setattr(connections, "MOST_CONNECTIONS", 4)
     world = world_of()
     producers = [world.producer_id(1) for _ in range(20)]
     for turn in range(2):
         for producer in producers:
             assert world.produce(1, {("flights", 0): batch([(key_at(0), b"x")], producer, 0, turn)}).code == 0
-            assert len(world.core.delivery._connections) <= 4
+            assert len(world.core.delivery.connections) <= 4
     assert len(world.upstream.values("flights")) == 40
 
 
 def test_connections_that_carry_something_are_not_closed_for_others(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(delivery, "MOST_CONNECTIONS", 2)
+    monkeypatch.setattr(connections, "MOST_CONNECTIONS", 2)
     world = world_of()
     producers = [world.producer_id(1) for _ in range(5)]
     world.slow = True

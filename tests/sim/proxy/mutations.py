@@ -14,7 +14,7 @@ from ottla.proxy.core import ProxyCore
 from ottla.proxy.events import Store
 from ottla.proxy.journal import restored as journal
 from ottla.proxy.journal.journal import Journal
-from ottla.proxy.upstream import delivery, streams
+from ottla.proxy.upstream import connections, streams
 from ottla.proxy.upstream.batches import Batch, Part
 from ottla.proxy.upstream.streams import Stream
 from tests.sim.mutations import Mutations
@@ -107,7 +107,7 @@ def _swapped(halves: Any) -> Any:
 
 _mutation("what follows a refused batch gets its sequence", (Stream, "start_over", _numbered_from_the_refused_on))
 _mutation("what follows a refused batch leaves a gap", (Stream, "start_over", _goes_on_behind_the_refused))
-_mutation("six batches are unsettled", (streams, "UNSETTLED", lambda _: 6), (delivery, "REQUESTS", lambda _: 6))
+_mutation("six batches are unsettled", (streams, "UNSETTLED", lambda _: 6), (connections, "REQUESTS", lambda _: 6))
 _mutation("the first batch of an epoch does not travel alone", (Stream, "_begin", _known_from_the_start))
 _mutation("a long rest changes nothing", (Stream, "rested", _nothing))
 _mutation("what may be stored counts as not stored", (Stream, "_failed", _certain))
