@@ -24,7 +24,7 @@ from typing import Any
 import trio
 
 from ottla.codec.wire import Buffer
-from ottla.errors import ConfigurationError, OttlaError, RemoteProtocolError
+from ottla.errors import ConfigurationError, OttlaError, RemoteProtocolError, reason
 from ottla.proxy.clients.observed import Tally
 from ottla.proxy.config import EVERY_ADDRESS, Mode, ProxyConfig, split_address
 from ottla.proxy.core import ProxyCore
@@ -75,12 +75,14 @@ class Running:
     """A proxy that takes requests.
 
     Attributes:
-        bootstrap: ``host:port`` of upstream's first node, for clients.
+        bootstrap: ``host:port`` for clients: where it listens for upstream's first node.
+        advertised: what clients are told for that node.
         nodes: node of upstream -> the proxy's port for it; grows with upstream.
         health: ``host:port`` of the probes, or ``None``.
     """
 
     bootstrap: str
+    advertised: str
     nodes: dict[int, int]
     health: str | None = None
     _core: ProxyCore | None = field(default=None, repr=False)
@@ -204,10 +206,12 @@ class _Driver:
 
     async def _run(self, task_status: trio.TaskStatus[Running]) -> None:
         first = min(self._ports)
-        host = self.config.advertised[0] if self._host in EVERY_ADDRESS else self._host
-        running = Running(f"{host}:{self._ports[first]}", self._ports, self._health, self.core)
+        advertised = f"{self.core.cluster.host}:{self.core.cluster.ports[first]}"
+        bootstrap = advertised if self._host in EVERY_ADDRESS else f"{self._host}:{self._ports[first]}"
+        running = Running(bootstrap, advertised, self._ports, self._health, self.core)
         self._running = running
-        log.info("the proxy takes requests", extra={"bootstrap": running.bootstrap, "upstream": self.config.upstream})
+        extra = {"bootstrap": bootstrap, "advertised": advertised, "upstream": self.config.upstream}
+        log.info("the proxy takes requests", extra=extra)
         task_status.started(running)
         try:
             await running._end.wait()
@@ -218,6 +222,7 @@ class _Driver:
         finally:
             for topic in self.core.tallies:
                 self._log_tally(topic)
+            log.info("the proxy has stopped", extra={"bootstrap": bootstrap})
 
     # -- events and actions
 
@@ -403,7 +408,7 @@ class _Pipe:
             except RemoteProtocolError as error:
                 self._why = str(error)
             except OSError as error:
-                self._why = f"cannot connect: {error.strerror or error}"
+                self._why = f"cannot connect: {reason(error)}"
             except UnicodeError:
                 self._why = f"cannot connect: {self._address[0]!r} is no host name"
             except Exception as bug:  # such as an address of upstream that is none
@@ -422,7 +427,7 @@ class _Pipe:
             try:
                 self._why = await work(sock)
             except OSError as error:
-                self._why = f"broke: {error}"
+                self._why = f"broke: {reason(error)}"
             except trio.TooSlowError:
                 self._why = f"broke: upstream has taken nothing for {_WRITE_TIMEOUT:g} s"
             except Exception as error:

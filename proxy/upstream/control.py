@@ -246,9 +246,8 @@ class Control:
     def unreachable(self, timeout: float) -> BrokerUnreachable:
         """The error for an upstream that did not answer in ``timeout`` seconds: what was tried, and what it said."""
         missing = self._links.credentials.missing
-        tried = dict.fromkeys(self._bootstrap, missing or "no answer") | self._complaints
-        said = "; ".join(f"{host}:{port}: {why}" for (host, port), why in tried.items())
-        return BrokerUnreachable(f"upstream did not answer within {timeout:g} s: {said}")
+        silent = {(host, port): f"upstream {host}:{port}: {missing or 'no answer'}" for host, port in self._bootstrap}
+        return BrokerUnreachable(f"no answer within {timeout:g} s: {'; '.join((silent | self._complaints).values())}")
 
 
 def _ask_again(error: OttlaError, now: float) -> None:

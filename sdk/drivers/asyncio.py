@@ -24,11 +24,11 @@ from collections.abc import Callable, Coroutine
 from functools import partial
 from typing import Any, TypeVar, cast
 
-from ottla.errors import LocalProtocolError
+from ottla.errors import LocalProtocolError, reason
 from ottla.sdk.core import ClientCore
 from ottla.sdk.drivers.dialing import dial
 from ottla.sdk.drivers.driver import Awaited, Driver
-from ottla.sdk.drivers.stepper import CHUNK, Link, reason
+from ottla.sdk.drivers.stepper import CHUNK, Link
 from ottla.sdk.events import Connect, Connected, Event, Filled, Key, Received, RunInThread, Written
 from ottla.sdk.logs import logger
 from ottla.sdk.outcome import Outcome

@@ -16,14 +16,13 @@ from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
-from ottla.errors import OttlaError
+from ottla.errors import OttlaError, reason
 from ottla.sdk import calls, mdns
 from ottla.sdk.cluster.cluster import TopicPartition
 from ottla.sdk.consume.ranges import Lost, OffsetRange, RangeReader
 from ottla.sdk.consume.record_sets import READ_UNCOMMITTED, AnyBatch
 from ottla.sdk.core import ClientCore
 from ottla.sdk.drivers.selecting import SelectorLink, SelectorStepper
-from ottla.sdk.drivers.stepper import reason
 from ottla.sdk.events import Connect, RunInThread
 from ottla.sdk.options import Options, announced_name, parse_bootstrap
 from ottla.sdk.outcome import Outcome

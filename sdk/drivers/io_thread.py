@@ -16,9 +16,9 @@ from collections import deque
 from collections.abc import Callable
 from functools import partial
 
+from ottla.errors import reason
 from ottla.sdk.core import ClientCore
 from ottla.sdk.drivers.selecting import Addresses, SelectorLink, SelectorStepper
-from ottla.sdk.drivers.stepper import reason
 from ottla.sdk.events import Connect, RunInThread
 from ottla.sdk.logs import logger
 

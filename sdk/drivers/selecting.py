@@ -7,9 +7,10 @@ import socket
 from collections.abc import Callable
 from typing import Any
 
+from ottla.errors import reason
 from ottla.sdk.core import ClientCore
 from ottla.sdk.drivers.sockets import SocketLink
-from ottla.sdk.drivers.stepper import Stepper, reason
+from ottla.sdk.drivers.stepper import Stepper
 from ottla.sdk.events import Connected, Key, Written
 
 Addresses = list[tuple[Any, ...]]

@@ -4,7 +4,8 @@ import contextlib
 import itertools
 import socket
 
-from ottla.sdk.drivers.stepper import CHUNK, Link, reason
+from ottla.errors import reason
+from ottla.sdk.drivers.stepper import CHUNK, Link
 from ottla.sdk.events import Event, Filled, Key, Received
 
 _PARTS = 64

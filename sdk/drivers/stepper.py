@@ -13,7 +13,6 @@ the next turn of the loop: a callback that sends for ever starves nobody.
 
 import contextlib
 import math
-import os
 import threading
 from abc import ABC, abstractmethod
 from collections import deque
@@ -330,14 +329,3 @@ class Stepper(ABC, Generic[L]):
         self.core.gate.release()  # else the lines of this thread's log were held for ever
         with contextlib.suppress(Exception), self.core.gate:  # what is broken may be broken here too: `bug` says more
             self.core.close(self.now(), error)
-
-
-def reason(error: BaseException) -> str:
-    """An operating system's error in a few words; loops wrap those of each address they tried."""
-    while isinstance(error, BaseExceptionGroup):
-        error = error.exceptions[0]
-    if isinstance(error, OSError) and error.errno is not None and error.errno > 0:
-        return os.strerror(error.errno).lower()
-    if error.__cause__ is not None:
-        return reason(error.__cause__)
-    return str(error).lower() or type(error).__name__

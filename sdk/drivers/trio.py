@@ -20,11 +20,10 @@ from typing import Any, TypeVar
 
 import trio
 
-from ottla.errors import LocalProtocolError
+from ottla.errors import LocalProtocolError, reason
 from ottla.sdk.core import ClientCore
 from ottla.sdk.drivers.driver import Awaited, Driver
 from ottla.sdk.drivers.sockets import SocketLink
-from ottla.sdk.drivers.stepper import reason
 from ottla.sdk.events import Connect, Connected, Event, Key, RunInThread, Written
 from ottla.sdk.outcome import Outcome
 from ottla.sdk.steps import Await

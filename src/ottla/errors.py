@@ -30,6 +30,7 @@
 Rule: the lowest module. It imports nothing of ours, everything may import it.
 """
 
+import os
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
@@ -1498,3 +1499,14 @@ def broker_error(code: int, detail: str | None = "") -> BrokerError:
     if cls := BY_CODE.get(code):
         return cls(detail or "")
     return UnknownErrorCode(code, detail or "")
+
+
+def reason(error: BaseException) -> str:
+    """An operating system's error in a few words; what connects wraps those of each address that was tried."""
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    if isinstance(error, OSError) and error.errno is not None and error.errno > 0:
+        return os.strerror(error.errno).lower()
+    if error.__cause__ is not None:
+        return reason(error.__cause__)
+    return str(error).lower() or type(error).__name__

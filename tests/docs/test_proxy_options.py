@@ -1,4 +1,4 @@
-"""The proxy's options are the same, with the same defaults, in `ProxyConfig`, in `ottla proxy --help` and in the docs."""
+"""The proxy has the same options, with the same defaults, in `ProxyConfig`, in `ottla proxy --help` and in the docs."""
 
 import inspect
 import re

@@ -231,11 +231,11 @@ def test_an_upstream_that_is_not_there_is_named_within_the_deadline() -> None:
     config = ProxyConfig(upstream=f"127.0.0.1:{port}", listen="127.0.0.1:0", connect_timeout=0.5)
 
     async def main() -> None:
-        with (
-            trio.fail_after(5),
-            pytest.raises(BrokerUnreachable, match=rf"0\.5 s: 127\.0\.0\.1:{port}: .*cannot connect"),
-        ):
+        with trio.fail_after(5), pytest.raises(BrokerUnreachable) as raised:
             await run_proxy(config)
+        assert str(raised.value) == (
+            f"no answer within 0.5 s: upstream 127.0.0.1:{port}: cannot connect: connection refused"
+        )
 
     trio.run(main)
 

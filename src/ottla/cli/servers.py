@@ -260,7 +260,10 @@ def proxy(
         await run_proxy(settings, task_status=task_status)
 
     def told(running: Any) -> dict[str, Any]:
-        return {"upstream": settings.upstream}
+        return {
+            "advertised": None if running.advertised == running.bootstrap else running.advertised,
+            "upstream": settings.upstream,
+        }
 
     _serve("proxy", server, told, host, _announced_name(announce, name), as_json)
 
