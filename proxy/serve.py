@@ -130,7 +130,7 @@ def _core(config: ProxyConfig, bootstrap: tuple[Address, ...], state: StateDirec
     try:
         core.restore(found, trio.current_time())
     except Exception as error:  # whatever it is, the next start would meet it again
-        state.discard(error)
+        state.set_aside(error)
         core = ProxyCore(config, bootstrap, random.Random(), Journal(segment))
         core.restore(Noted(), trio.current_time())
     else:

@@ -2,6 +2,7 @@
 
     ottla-proxy.lock      held while a proxy runs
     00000017.journal      a line that says in which life of the machine it was begun, then entries
+    00000016.damaged      of the last journal that could not be believed, to be looked at
 
 Rules:
 - What is written outlives the process, however it ends, because it is in the memory of the system. It is not forced to
@@ -9,8 +10,8 @@ Rules:
   segment ends with the mark of such an end.
 - An entry that is cut off at the end of the last segment was never acted upon. Damage anywhere else is damage: nothing
   in the journal is believed then.
-- Where nothing can be believed, or written any more, the journal is removed: producers are fenced then when the proxy
-  starts again, and never guessed about.
+- Where nothing can be believed, the journal is set aside, and where nothing can be written any more it is removed:
+  producers are fenced then when the proxy starts again, and never guessed about.
 """
 
 import fcntl
@@ -32,7 +33,7 @@ log = logging.getLogger("ottla.proxy")
 FORMAT = "ottla proxy journal 3"
 _PARTS = min(1024, os.sysconf("SC_IOV_MAX"))
 """That the system writes in one call."""
-_LOCK = "ottla-proxy.lock"
+_LOCK, _DAMAGED = "ottla-proxy.lock", ".damaged"
 _HEAD = 8
 _ENDED = 0x0E0D0E0D
 _END = bytes(4) + _ENDED.to_bytes(4, "big")
@@ -142,7 +143,7 @@ class StateDirectory:
     def recover(self) -> tuple[Noted, int]:
         """What the proxy before has left, and the number of the first segment to write.
 
-        What cannot be believed is removed, and the log says so.
+        What cannot be believed is set aside, and the log says so.
         """
         paths = segments(self.path)
         first = 1 + max((int(path.stem) for path in paths), default=0)
@@ -156,14 +157,16 @@ class StateDirectory:
                 _cut(paths[-1])
             return found, first
         except (DecodeError, OSError) as error:
-            log.error("the journal cannot be used, so idempotent producers from before are fenced: %s", error)
-            self._remove()
+            self.set_aside(error)
             return Noted(), first
 
-    def discard(self, why: object) -> None:
-        """What was read contradicts itself."""
+    def set_aside(self, why: object) -> None:
+        """What was there is damaged, or contradicts itself: keep it, in place of what was set aside before."""
         log.error("the journal cannot be used, so idempotent producers from before are fenced: %s", why)
-        self._remove()
+        for path in self.path.glob(f"*{_DAMAGED}"):
+            with suppress(OSError):
+                path.unlink()
+        self._remove(aside=True)
 
     def store(self, action: Store) -> None:
         """Append an entry. Where that fails the journal is given up, and the log says so."""
@@ -199,11 +202,15 @@ class StateDirectory:
             os.fsync(self._segment[1])
             _sync(self.path)
 
-    def _remove(self) -> None:
+    def _remove(self, *, aside: bool = False) -> None:
         """What was given up must not be believed by the next process, also where only some of it can be removed."""
         with suppress(OSError):
             os.pwrite(self._lock, b"given up\n", 0)
         for path in segments(self.path):
+            if aside:
+                with suppress(OSError):
+                    path.replace(path.with_suffix(_DAMAGED))
+                    continue
             with suppress(OSError):
                 os.truncate(path, 0)  # also where the directory cannot be changed
             try:

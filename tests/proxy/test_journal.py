@@ -109,15 +109,19 @@ def test_damage_is_not_guessed_about(path: Path) -> None:
         read(path)
 
 
-def test_a_damaged_journal_is_removed_and_the_log_says_what_that_means(
+def test_a_damaged_journal_is_set_aside_and_the_log_says_what_that_means(
     path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    segments(path)[0].write_bytes(b"something else\n")
-    state = StateDirectory(path)
-    found, first = state.recover()
-    assert not found.producers and first == 3 and not segments(path)
-    assert "producers from before are fenced" in caplog.text
-    state.close()
+    for following in (3, 4):
+        segments(path)[0].write_bytes(b"something else\n")
+        state = StateDirectory(path)
+        found, first = state.recover()
+        assert not found.producers and first == following and not segments(path)
+        assert "producers from before are fenced" in caplog.text
+        state.store(Store(first, entry(7)))
+        os.close(state._lock)
+    assert producers(path) == [7]
+    assert [each.name for each in path.glob("*.damaged")] == ["00000003.damaged"]
 
 
 def test_the_journal_of_an_earlier_life_of_the_machine_is_worth_nothing(
