@@ -6,6 +6,7 @@ Rules:
 - Of `sasl.jaas.config` the login modules of PLAIN, SCRAM and OAUTHBEARER are understood.
 - OAUTHBEARER is OIDC's client credentials; a function that returns tokens is given as ``sasl=OAuthBearer(…)``.
 - No message shows a value that may be a secret.
+- What TLS and SASL need is imported where they are asked for: every Python worker of Spark reads options.
 
 Source: SslConfigs.java, SaslConfigs.java, JaasConfig.java; librdkafka's CONFIGURATION.md.
 """
@@ -14,20 +15,20 @@ import difflib
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ottla.errors import ConfigurationError
-from ottla.oidc import ClientCredentials
-from ottla.sasl import Mechanism, OAuthBearer, Plain, ScramSha256, ScramSha512
-from ottla.tls import TLS
+
+if TYPE_CHECKING:
+    from ottla.sasl import Mechanism
 
 PROTOCOL = "security.protocol"
 PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 
-PASSWORDS: dict[str, type[Plain] | type[ScramSha256]] = {
-    each.mechanism: each for each in (Plain, ScramSha256, ScramSha512)
-}
-MECHANISMS = (*PASSWORDS, OAuthBearer.mechanism)
+PASSWORDS = {"PLAIN": "Plain", "SCRAM-SHA-256": "ScramSha256", "SCRAM-SHA-512": "ScramSha512"}
+"""Mechanisms that need one, and their classes in `ottla.sasl`."""
+OAUTHBEARER = "OAUTHBEARER"
+MECHANISMS = (*PASSWORDS, OAUTHBEARER)
 
 TLS_NAMES = {
     "ssl.ca.location": "ca",
@@ -128,7 +129,7 @@ SECURITY_NAMES = frozenset(
 _LOGIN_MODULES = {
     "PlainLoginModule": ("PLAIN",),
     "ScramLoginModule": ("SCRAM-SHA-256", "SCRAM-SHA-512"),
-    "OAuthBearerLoginModule": ("OAUTHBEARER",),
+    "OAuthBearerLoginModule": (OAUTHBEARER,),
 }
 _TOKEN = "tokenauth"
 _PASSWORD_ENTRIES = {"username", "password", _TOKEN}
@@ -209,6 +210,8 @@ def _read_tls(made: Security, given: Mapping[str, Any], lenient: bool) -> None:
         else:
             _not_understood(made, name, lenient)
     if not made.wrong:
+        from ottla.tls import TLS
+
         try:
             made.arguments["tls"] = TLS(**options)
         except ConfigurationError as error:
@@ -243,13 +246,13 @@ def _read_sasl(made: Security, given: Mapping[str, Any], lenient: bool) -> None:
             jaas = _read_jaas(str(text), mechanism)
         except ConfigurationError as error:
             made.refuse(f"'sasl.jaas.config': {error}")
-        bearer = mechanism == OAuthBearer.mechanism
+        bearer = mechanism == OAUTHBEARER
         for entry in jaas:
             if entry not in (_OAUTH_ENTRIES if bearer else _PASSWORD_ENTRIES) and not (
                 bearer and entry.startswith(_EXTENSION)
             ):
                 _not_understood(made, f"{entry} in sasl.jaas.config", lenient)
-    if mechanism == OAuthBearer.mechanism:
+    if mechanism == OAUTHBEARER:
         make = _read_oauth(made, login, jaas)
     elif mechanism in PASSWORDS:
         make = _read_password(made, login, jaas, text is not None, mechanism)
@@ -268,7 +271,7 @@ def _read_sasl(made: Security, given: Mapping[str, Any], lenient: bool) -> None:
 
 def _read_password(
     made: Security, login: dict[str, Any], jaas: Mapping[str, str], has_jaas: bool, mechanism: str
-) -> Callable[[], Mechanism]:
+) -> "Callable[[], Mechanism]":
     """Take out of ``login`` what a password needs."""
     user, password = login.pop("sasl.username", None), login.pop("sasl.password", None)
     if has_jaas:
@@ -276,16 +279,19 @@ def _read_password(
             made.refuse("'sasl.jaas.config' and 'sasl.username' are one thing here: give one of them")
         user, password = jaas.get("username"), jaas.get("password")
 
-    def make() -> Mechanism:
+    def make() -> "Mechanism":
+        from ottla import sasl
+
         try:
-            return PASSWORDS[mechanism](user, password)
+            found: Mechanism = getattr(sasl, PASSWORDS[mechanism])(user, password)
+            return found
         except ConfigurationError as error:
             raise ConfigurationError(f"'sasl.username' and 'sasl.password', or 'sasl.jaas.config': {error}") from None
 
     return make
 
 
-def _read_oauth(made: Security, login: dict[str, Any], jaas: Mapping[str, str]) -> Callable[[], Mechanism]:
+def _read_oauth(made: Security, login: dict[str, Any], jaas: Mapping[str, str]) -> "Callable[[], Mechanism]":
     """Take out of ``login`` what OIDC's client credentials need."""
     method = str(login.pop(_METHOD, "oidc")).strip().lower()
     handler = str(login.pop(_HANDLER, "")).strip()
@@ -314,7 +320,11 @@ def _read_oauth(made: Security, login: dict[str, Any], jaas: Mapping[str, str]) 
         names = [next(name for name, each in OAUTH_NAMES.items() if each == option) for option in missing]
         made.refuse(f"OAUTHBEARER needs {', '.join(map(repr, names))}", f"or {_BY_HAND}")
 
-    def make() -> Mechanism:
+    def make() -> "Mechanism":
+        from ottla.oidc import ClientCredentials
+        from ottla.sasl import OAuthBearer
+        from ottla.tls import TLS
+
         ca = options.pop("ca", None)
         credentials: Any = options
         fetch = ClientCredentials(**credentials, tls=TLS(ca=ca) if ca else None, urlencode_header=encode == "true")
