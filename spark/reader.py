@@ -23,7 +23,6 @@ from ottla.sdk.cluster.cluster import TopicPartition
 from ottla.sdk.consume.ranges import Lost, OffsetRange
 from ottla.sdk.consume.record_sets import AnyBatch
 from ottla.sdk.drivers.blocking import BlockingClient
-from ottla.spark.arrow import arrow_batches
 from ottla.spark.failures import one_sentence
 from ottla.spark.filters import earliest_time, narrowed
 from ottla.spark.kafka_options import ClientConfig
@@ -134,6 +133,8 @@ def read_task(task: Task, options: SourceOptions) -> Iterator[pa.RecordBatch]:
     """
     if not task.ranges:
         return
+    from ottla.spark.arrow import arrow_batches  # takes long, and planning does without
+
     isolation, fail = options.isolation, options.fail_on_data_loss
     _warn_of_old_plan(task)
     with (

@@ -2,7 +2,8 @@
 
 Rule: `localhost:9092` in a snippet is the broker and `localhost:19092` the proxy; here they become free ports. A shell
 line that starts a server leaves it running; other shell lines run to their end. `make` and `pip` are not run from here.
-Python that begins with a file's name in a comment is saved under that name.
+Python that begins with a file's name in a comment is saved under that name. What uses Spark runs in one process, with
+one JVM.
 """
 
 import os
@@ -23,6 +24,14 @@ ELSEWHERE = {"recipes.md": "tests/sdk/test_recipes.py, which kills them"}
 FILES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 SERVERS = ("ottla broker", "ottla proxy")
 SECONDS = 240
+END = "-- the snippet has ended --"
+WITH_SPARK = f"""
+import runpy, sys
+for path in map(str.strip, sys.stdin):
+    runpy.run_path(path, run_name="__main__")
+    print({END!r}, flush=True)
+"""
+"""A program that runs others, which it is told on its standard input."""
 
 
 @dataclass
@@ -32,6 +41,7 @@ class Bench:
     folder: Path
     addresses: dict[str, str]
     servers: list[subprocess.Popen[str]] = field(default_factory=list)
+    spark: subprocess.Popen[str] | None = None
 
     def run(self, language: str, code: str) -> str:
         for written, real in self.addresses.items():
@@ -46,10 +56,33 @@ class Bench:
             return ""
         path = self.folder / ("test_snippet.py" if "def test_" in code else "snippet.py")
         path.write_text(code)
-        command = ["-m", "pytest", "-q", "-p", "no:cacheprovider"] if path.stem == "test_snippet" else ["-W", "error"]
         if "spark" in code:
-            command = []  # warnings of Spark's own code are none of ours
+            return self._with_spark(path)
+        command = ["-m", "pytest", "-q", "-p", "no:cacheprovider"] if path.stem == "test_snippet" else ["-W", "error"]
         return self._finish([sys.executable, *command, str(path)])
+
+    def _with_spark(self, path: Path) -> str:
+        said = self.folder / "spark.log"
+        if self.spark is None:
+            with said.open("w") as log:
+                self.spark = subprocess.Popen(
+                    [sys.executable, "-c", WITH_SPARK],
+                    cwd=self.folder,
+                    env=environment(),
+                    text=True,
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.PIPE,
+                    stderr=log,
+                )
+        assert self.spark.stdin is not None and self.spark.stdout is not None
+        self.spark.stdin.write(f"{path}\n")
+        self.spark.stdin.flush()
+        printed = []
+        for line in self.spark.stdout:
+            if line.strip() == END:
+                return "".join(printed)
+            printed.append(line)
+        raise AssertionError(f"{path.read_text()}\n{''.join(printed)}\n{said.read_text()}")
 
     def _shell(self, line: str) -> str:
         line = line.partition("#")[0].strip()
@@ -92,6 +125,8 @@ def bench(tmp_path: Path) -> Iterator[Bench]:
     written = ("localhost:19092", "localhost:9092")
     made = Bench(tmp_path, {address: f"127.0.0.1:{port}" for address, port in zip(written, free_ports(2), strict=True)})
     yield made
+    if made.spark is not None:
+        made.spark.communicate(timeout=60)
     for server in reversed(made.servers):
         server.send_signal(signal.SIGTERM)
         server.wait(10)

@@ -27,8 +27,7 @@ def test_no_producer_notices_cut_held_and_half_closed_connections(tmp_path: Path
 
 
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("kafka", ["4.3", "3.9"])
-def test_no_producer_notices_that_nodes_of_kafka_are_broken(kafka: str) -> None:
-    command = [sys.executable, "-m", "tests.proxy.nodes", "--kafka", kafka, "--seconds", "30"]
+def test_no_producer_notices_that_nodes_of_kafka_are_broken() -> None:
+    command = [sys.executable, "-m", "tests.proxy.nodes", "--seconds", "30"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=550)
     assert done.returncode == 0, f"{done.stdout}\n{done.stderr[-5000:]}"

@@ -1,12 +1,12 @@
 """Play a seed again and print its history: ``python -m tests.sim SEED``.
 
 ``python -m tests.sim FROM..TO`` tries many, on all processors. ``--broken NAME`` plays with a client that is broken on
-purpose (`tests.sim.mutations`), ``python -m tests.sim mutations`` tries all of these and says what caught them. With
-``--broker`` all of this is about brokerlite on a model disk (`tests.sim.broker`), not about the client against a model
-cluster; with ``--transactions`` about the client's transactions (`tests.sim.transfers`), with ``--onlookers`` about
-those that read them committed (`tests.sim.onlookers`), with ``--transforms`` about consume, transform, produce
-(`tests.sim.transforms`), with ``--proxy`` about clients of the proxy (`tests.sim.proxy.world`), and with
-``--proxied-transactions`` about transactions through it (`tests.sim.proxy.transfers`).
+purpose (`tests.sim.mutations`), ``python -m tests.sim mutations`` tries all of these, says what caught them, and notes
+it for the next time. With ``--broker`` all of this is about brokerlite on a model disk (`tests.sim.broker`), not about
+the client against a model cluster; with ``--transactions`` about the client's transactions (`tests.sim.transfers`),
+with ``--onlookers`` about those that read them committed (`tests.sim.onlookers`), with ``--transforms`` about consume,
+transform, produce (`tests.sim.transforms`), with ``--proxy`` about clients of the proxy (`tests.sim.proxy.world`), and
+with ``--proxied-transactions`` about transactions through it (`tests.sim.proxy.transfers`).
 """
 
 import argparse
@@ -14,41 +14,37 @@ import logging
 import sys
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
 from itertools import islice
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from tests.sim import mutations as of_client
 from tests.sim import onlookers, run, transfers, transforms
-from tests.sim import transaction_mutations as of_transactions
-from tests.sim import transform_mutations as of_transforms
-from tests.sim.broker import mutations as of_broker
 from tests.sim.broker import world
-from tests.sim.proxy import mutations as of_proxy
-from tests.sim.proxy import transfer_mutations as of_transfers
+from tests.sim.broker.mutations import OF_BROKER
+from tests.sim.mutations import OF_CLIENT, Mutations
+from tests.sim.onlookers import OF_ONLOOKERS
 from tests.sim.proxy import transfers as through
 from tests.sim.proxy import world as proxied
+from tests.sim.proxy.mutations import OF_PROXY
+from tests.sim.proxy.transfer_mutations import OF_TRANSFERS
+from tests.sim.transaction_mutations import OF_TRANSACTIONS
+from tests.sim.transform_mutations import OF_TRANSFORMS
 
 
 class World(NamedTuple):
-    """What can be played in place of the client against the model cluster.
-
-    Attributes:
-        known: has `MUTATIONS` and `SEEDS`.
-    """
+    """What can be played in place of the client against the model cluster."""
 
     play: run.Play
-    known: Any
+    mutations: Mutations
     about: str
 
 
 WORLDS = {
-    "broker": World(world.play, of_broker, "play brokerlite on a model disk"),
-    "transactions": World(transfers.play, of_transactions, "play the client's transactions"),
-    "onlookers": World(onlookers.play, onlookers, "play readers of committed records beside them"),
-    "proxy": World(proxied.play, of_proxy, "play clients of the proxy"),
-    "proxied-transactions": World(through.play, of_transfers, "play transactions through the proxy"),
-    "transforms": World(transforms.play, of_transforms, "play consume, transform, produce"),
+    "broker": World(world.play, OF_BROKER, "play brokerlite on a model disk"),
+    "transactions": World(transfers.play, OF_TRANSACTIONS, "play the client's transactions"),
+    "onlookers": World(onlookers.play, OF_ONLOOKERS, "play readers of committed records beside them"),
+    "proxy": World(proxied.play, OF_PROXY, "play clients of the proxy"),
+    "proxied-transactions": World(through.play, OF_TRANSFERS, "play transactions through the proxy"),
+    "transforms": World(transforms.play, OF_TRANSFORMS, "play consume, transform, produce"),
 }
 
 
@@ -61,12 +57,12 @@ def main(arguments: list[str]) -> int:
     for name, other in WORLDS.items():
         parser.add_argument(f"--{name}", dest="world", action="store_const", const=other, help=other.about)
     given = parser.parse_args(arguments)
-    play, known = (run.play, of_client) if given.world is None else (given.world.play, given.world.known)
-    if given.broken is not None and given.broken not in known.MUTATIONS:
-        parser.error(f"no such mutation; there are: {', '.join(known.MUTATIONS)}")
+    play, broken = (run.play, OF_CLIENT) if given.world is None else (given.world.play, given.world.mutations)
+    if given.broken is not None and given.broken not in broken.known:
+        parser.error(f"no such mutation; there are: {', '.join(broken.known)}")
     logging.getLogger("ottla").setLevel(logging.CRITICAL)
     if given.seeds == "mutations":
-        return mutations(play, known.SEEDS)
+        return mutations(play, broken)
     if ".." in given.seeds:
         first, last = map(int, given.seeds.split(".."))
         return many(play, first, last)
@@ -91,16 +87,19 @@ def many(play: run.Play, first: int, last: int) -> int:
     return int(bool(broken))
 
 
-def mutations(play: run.Play, seeds_of: Mapping[str, Sequence[int]]) -> int:
-    """Say of each mutation which are the first seeds that catch it, and by what."""
-    missed = 0
-    for name, tried in seeds_of.items():
-        start, caught = time.process_time(), list(islice(run.catches(name, tried, play=play), 3))
+def mutations(play: run.Play, broken: Mutations) -> int:
+    """Say of each mutation which are the first seeds that catch it, and by what; note the quickest for next time."""
+    missed, quickest = 0, {}
+    for name, tried in broken.seeds.items():
+        start, caught = time.process_time(), list(islice(run.catches(name, tried, play=play), 1))
         missed += not caught
+        if caught:
+            quickest[name] = min(caught, key=lambda each: each.requests).seed
         seeds = ", ".join(str(each.seed) for each in caught) or "NONE"
         print(f"{name}\n    seeds {seeds} of {len(tried)}, after {time.process_time() - start:.1f} s", flush=True)
         for cause in dict.fromkeys(each.cause for each in caught):
             print(f"    {cause[:140]}", flush=True)
+    broken.note(quickest)
     return int(bool(missed))
 
 

@@ -4,9 +4,11 @@ Each mutation changes the real machines through the class or module that it name
 `LookupError`: whoever renamed it says here how the mistake would be made now.
 """
 
+import json
 import math
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
 from typing import Any
 
 from ottla.codec.apis.list_offsets import EARLIEST
@@ -93,10 +95,18 @@ def changed(*changes: tuple[Any, str, Change]) -> Iterator[None]:
             setattr(owner, name, original)
 
 
+CAUGHT = Path(__file__).with_name("caught.json")
+"""Mutation -> a seed that has caught it, which is tried first: most would not meet what it takes.
+
+``python -m tests.sim mutations`` writes it. Where a seed catches nothing any more, others are tried: that takes longer.
+"""
+
+
 class Mutations:
     """What is broken on purpose in one kind of world.
 
     Args:
+        kind: of world, as ``python -m tests.sim`` has it.
         within: seeds, within which each is caught.
 
     Attributes:
@@ -104,19 +114,27 @@ class Mutations:
         seeds: by the same names, those to be tried.
     """
 
-    def __init__(self, within: int) -> None:
+    def __init__(self, kind: str, within: int) -> None:
+        self.kind = kind
         self.known: dict[str, Callable[[], AbstractContextManager[None]]] = {}
         self.seeds: dict[str, list[int]] = {}
         self._within = within
+        self._caught = json.loads(CAUGHT.read_text()).get(kind, {})
 
-    def add(self, name: str, *changes: tuple[Any, str, Change], seed: int | None = None) -> None:
-        """Args: seed: one that catches it, and is tried first, where most do not meet what it takes."""
+    def add(self, name: str, *changes: tuple[Any, str, Change]) -> None:
         self.known[name] = lambda: changed(*changes)
-        self.seeds[name] = [*([seed] if seed is not None else []), *range(self._within)]
+        first = [self._caught[name]] if name in self._caught else []
+        self.seeds[name] = [*first, *range(self._within)]
+
+    def note(self, caught: Mapping[str, int]) -> None:
+        """Have these seeds tried first from now on."""
+        told = json.loads(CAUGHT.read_text())
+        told[self.kind] = {name: seed for name in self.known if (seed := caught.get(name)) is not None}
+        CAUGHT.write_text(json.dumps(told, indent=1) + "\n")
 
 
-_OF_CLIENT = Mutations(within=300)
-MUTATIONS, SEEDS, _mutation = _OF_CLIENT.known, _OF_CLIENT.seeds, _OF_CLIENT.add
+OF_CLIENT = Mutations("client", within=300)
+MUTATIONS, SEEDS, _mutation = OF_CLIENT.known, OF_CLIENT.seeds, OF_CLIENT.add
 
 
 # -- the producer ------------------------------------------------------------------------------------------------------
@@ -232,13 +250,11 @@ _mutation("failed records are dropped without a word", (Deliveries, "count", _no
 _mutation(
     "a flush waits for what comes once a topic is known",
     (Deliveries, "placed", _flushes_wait_for_the_newest),
-    seed=467,
 )
 _mutation("delivery has no deadline", (Results, "expire", _nothing))
 _mutation(
     "what was overtaken in a log without state is sent behind it",
     (Batch, "renumberable", lambda _: property(lambda batch: not batch.outcome_unknown)),
-    seed=3548,
 )
 _mutation("what was reported as failed is sent when its connection is there", (Batch, "withdraw", _nothing))
 
@@ -831,12 +847,10 @@ _mutation(
     "any outage makes a partition gone",
     (Retries, "retry", _any_error_counts),
     (Metadata, "heard_for", lambda _: lambda self, since, now: now - since),
-    seed=313,
 )
 _mutation(
     "a topic that brokers did not know as they started is gone after an outage",
     (Metadata, "heard_for", lambda _: lambda self, since, now: now - since),
-    seed=313,
 )
 _mutation("nobody who waits for room is let in", (Room, "_let_in", _waiters_are_forgotten))
 _mutation("memory is never given back", (Room, "give_back", _memory_is_never_given_back))

@@ -7,8 +7,7 @@ Rules:
 """
 
 from collections import defaultdict
-from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import nullcontext
 from random import Random
 from typing import Any
 
@@ -21,7 +20,7 @@ from ottla.sdk.consume.fetcher import READ_COMMITTED, READ_UNCOMMITTED, Fetcher,
 from ottla.sdk.consume.options import ConsumerOptions
 from ottla.sdk.consume.positions import Position, Start, Time
 from tests.sim.data import Place
-from tests.sim.mutations import changed
+from tests.sim.mutations import Mutations
 from tests.sim.network import Link
 from tests.sim.run import Result
 from tests.sim.transfers import PATIENCE, Transfers
@@ -126,6 +125,9 @@ def play(seed: int, *, told: bool = False, broken: str | None = None) -> Result:
 
 # -- broken on purpose -------------------------------------------------------------------------------------------------
 
+OF_ONLOOKERS = Mutations("onlookers", within=200)
+MUTATIONS, SEEDS, _mutation = OF_ONLOOKERS.known, OF_ONLOOKERS.seeds, OF_ONLOOKERS.add
+
 
 def _all_is_seen(visible: Any) -> Any:
     return lambda batches, aborted, isolation: visible(batches, aborted, READ_UNCOMMITTED)
@@ -158,10 +160,7 @@ def _any_producer(learn: Any) -> Any:
     return broken
 
 
-MUTATIONS: dict[str, Callable[[], AbstractContextManager[None]]] = {
-    "aborted records are handed out": lambda: changed((answers, "visible", _all_is_seen)),
-    "the end of an aborted transaction is overlooked": lambda: changed((record_sets, "_ABORT", _aborted_for_ever)),
-    "a position stays before what is hidden": lambda: changed((Position, "add", _hidden_stay_hidden)),
-    "the first producer of a partition is blamed": lambda: changed((stable, "_learn", _any_producer)),
-}
-SEEDS = {name: range(200) for name in MUTATIONS}
+_mutation("aborted records are handed out", (answers, "visible", _all_is_seen))
+_mutation("the end of an aborted transaction is overlooked", (record_sets, "_ABORT", _aborted_for_ever))
+_mutation("a position stays before what is hidden", (Position, "add", _hidden_stay_hidden))
+_mutation("the first producer of a partition is blamed", (stable, "_learn", _any_producer))

@@ -13,7 +13,7 @@ from tests.sim.broker.world import play
 from tests.sim.run import Result, catches, play_many
 
 QUICK = 8
-SLOW = 200
+SLOW = 150
 FEATURES = {
     "a chore that the disk refuses",
     "a clean stop",
@@ -43,9 +43,9 @@ FEATURES = {
     "the power is cut",
     *(f"fault: {kind}" for kind in FAULTS),
 }
-"""What occurs at least twenty times in all of them."""
+"""What occurs at least six times in all of them."""
 RARE = {"a sync that the disk refuses"}
-"""At least twice."""
+"""At least once."""
 
 
 def broken(results: list[Result]) -> list[str]:
@@ -64,7 +64,7 @@ def test_the_broker_keeps_every_promise_in_hundreds_of_worlds() -> None:
     results = list(play_many(range(SLOW), play=play))
     assert not broken(results)
     often = sum((each.features for each in results), Counter())
-    assert often.keys() >= FEATURES and min(often[each] for each in FEATURES) >= 8, often
+    assert often.keys() >= FEATURES and min(often[each] for each in FEATURES) >= 6, often
     assert min(often[each] for each in RARE) >= 1, often
 
 

@@ -13,8 +13,8 @@ from tests.sim.run import Result, catches, play_many
 QUICK = 40
 SLOW = 2000
 OFTEN = 100
-SOME_TRANSFERS, TRANSFERS = 15, 400
-SELDOM = 5
+SOME_TRANSFERS, TRANSFERS = 15, 250
+SELDOM = 3
 FEATURES = {
     "a batch cannot be opened",
     "a batch comes again",

@@ -26,7 +26,7 @@ from tests.sim.transactions import DECIDED, LAST_EPOCH, ONGOING
 from tests.sim.transfers import play
 
 QUICK = 40
-SLOW = 1000
+SLOW = 600
 FEATURES = {
     "a change survives its coordinator",
     "a marker is late",
@@ -126,11 +126,11 @@ def test_every_transaction_is_whole_or_absent() -> None:
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-def test_every_transaction_is_whole_or_absent_in_thousands_of_worlds() -> None:
+def test_every_transaction_is_whole_or_absent_in_hundreds_of_worlds() -> None:
     results = list(play_many(range(SLOW), play=play))
     assert not broken(results)
     often = sum((each.features for each in results), Counter())
-    assert min(often[each] for each in FEATURES) >= 5, often
+    assert min(often[each] for each in FEATURES) >= 3, often
 
 
 def test_a_seed_of_the_tellers_replays_exactly() -> None:

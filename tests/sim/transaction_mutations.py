@@ -28,8 +28,8 @@ from ottla.sdk.transaction.states import IMPLICIT, Input, State
 from ottla.sdk.transaction.transactions import Transactions
 from tests.sim.mutations import Mutations
 
-_OF_TRANSACTIONS = Mutations(within=400)
-MUTATIONS, SEEDS, _mutation = _OF_TRANSACTIONS.known, _OF_TRANSACTIONS.seeds, _OF_TRANSACTIONS.add
+OF_TRANSACTIONS = Mutations("transactions", within=400)
+MUTATIONS, SEEDS, _mutation = OF_TRANSACTIONS.known, OF_TRANSACTIONS.seeds, OF_TRANSACTIONS.add
 
 
 def _nothing_dooms(doom: Any) -> Any:
@@ -164,12 +164,12 @@ def _nothing_to_end(end: Any) -> Any:
 _mutation("a record that failed keeps nothing from being committed", (Transactions, "doom", _nothing_dooms))
 _mutation("partitions never join", (Transactions, "admits", _joined_at_once))
 _mutation("only the first partitions join", (Transactions, "admits", _only_the_first_joins))
-_mutation("an EndTxn that may yet arrive is not fenced", (Transactions, "_over", _never_unsure), seed=130)
+_mutation("an EndTxn that may yet arrive is not fenced", (Transactions, "_over", _never_unsure))
 _mutation("a transaction goes on in the epoch of the one before", (Transactions, "_over", _same_epoch))
-_mutation("an EndTxn that was not answered in time counts as answered", (Transactions, "_end_answered", _once), seed=55)
+_mutation("an EndTxn that was not answered in time counts as answered", (Transactions, "_end_answered", _once))
 _mutation("an EndTxn whose connection broke counts as answered", (Transactions, "_coordinator", _lost_is_done))
 _mutation("what is to be aborted is committed", (transactions, "EndTxnRequest", _always_commits))
-_mutation("an abort does not wait for what is under way", (Sender, "withdraw", _without_waiting), seed=472)
+_mutation("an abort does not wait for what is under way", (Sender, "withdraw", _without_waiting))
 _mutation("a commit does not wait for its records", (TransactionCore, "_commit", _not_flushed))
 _mutation("batches do not say that they are part of a transaction", (ProduceRequests, "build", _plain))
 _mutation("a producer that is fenced begins anew", (Transactions, "_give_up", _fenced_goes_on))
@@ -346,20 +346,17 @@ _mutation(
     "nothing is to be ended before something is stored",
     (Transactions, "admits", _begun_by_being_sent),
     (Results, "stored", _begun_once_stored),
-    seed=67,
 )
-_mutation("a transaction that is being ended counts as ended", (Transactions, "_judge", _concurrent_is_done), seed=366)
-_mutation("after batches of unknown outcome the epoch stays", (Sender, "_leaves_gaps", _no_gaps), seed=2704)
+_mutation("a transaction that is being ended counts as ended", (Transactions, "_judge", _concurrent_is_done))
+_mutation("after batches of unknown outcome the epoch stays", (Sender, "_leaves_gaps", _no_gaps))
 _mutation(
     "a commit that is not answered in time is aborted",
     (Transactions, "_end_answered", _aborts_at_the_deadline),
-    seed=442,
 )
 _mutation("a cancellation aborts what is being committed", (TransactionCore, "_commit", _cancellation_aborts))
 _mutation(
     "a producer that is refused another epoch asks as a new one",
     (Transactions, "_initialized", _asks_as_a_new_one),
-    seed=24,
 )
 _mutation("a coordinator that has moved is not looked for", (Coordinators, "heard", _never_looked_for_again))
 
@@ -385,5 +382,5 @@ def _fenced_for_good(answered: Any) -> Any:
     return broken
 
 
-_mutation("version 2 begins in an epoch of version 1", (Transactions, "begin", _at_once), seed=455)
-_mutation("an abort that comes too early ends the producer", (Transactions, "_end_answered", _fenced_for_good), seed=33)
+_mutation("version 2 begins in an epoch of version 1", (Transactions, "begin", _at_once))
+_mutation("an abort that comes too early ends the producer", (Transactions, "_end_answered", _fenced_for_good))

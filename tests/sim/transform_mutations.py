@@ -17,8 +17,8 @@ from ottla.sdk.transaction.offsets import TransactionOffsets
 from ottla.sdk.transaction.transform import TransformCore
 from tests.sim.mutations import Mutations
 
-_OF_TRANSFORMS = Mutations(within=400)
-MUTATIONS, SEEDS, _mutation = _OF_TRANSFORMS.known, _OF_TRANSFORMS.seeds, _OF_TRANSFORMS.add
+OF_TRANSFORMS = Mutations("transforms", within=400)
+MUTATIONS, SEEDS, _mutation = OF_TRANSFORMS.known, OF_TRANSFORMS.seeds, OF_TRANSFORMS.add
 
 
 def _done() -> Outcome[Any]:
@@ -121,14 +121,12 @@ _mutation("a loss is noticed when there is a member again", (TransactionOffsets,
 _mutation("offsets are not sent", (TransactionOffsets, "send", _not_sent))
 _mutation("a commit does not wait for its offsets", (TransactionOffsets, "send", _not_waited_for))
 _mutation("offsets are sent behind EndTxn", (TransactionCore, "_commit", _behind_the_end))
-_mutation("offsets are sent as nobody's", (TransactionOffsets, "_request", _as_nobody), seed=318)
+_mutation("offsets are sent as nobody's", (TransactionOffsets, "_request", _as_nobody))
 _mutation("offsets are sent as the member of before the rebalance", (Commits, "identified", _first_identity_for_ever))
 _mutation("groups do not join", (Joining, "group", _joined_at_once))
 _mutation("of several offsets of a partition the first counts", (TransactionOffsets, "add", _first_offset_counts))
-_mutation("offsets refused to a member count as taken", (offsets, "_judge", _member_is_no_matter), seed=32)
-_mutation(
-    "offsets refused of one partition count as taken", (offsets, "_judge", _first_partition_speaks_for_all), seed=40
-)
+_mutation("offsets refused to a member count as taken", (offsets, "_judge", _member_is_no_matter))
+_mutation("offsets refused of one partition count as taken", (offsets, "_judge", _first_partition_speaks_for_all))
 _mutation("what a transaction is about to commit is not waited for", (groups, "_fetch_request", _unstable))
 
 
@@ -202,11 +200,9 @@ def _whatever_became_of_it(is_owned: Any) -> Any:
 
 _mutation("batches of an aborted transaction do not come again", (TransformCore, "ended", _not_rewound))
 _mutation("batches come again from where the group stands", (TransformCore, "_rewind", _to_what_is_committed))
-_mutation("an unknown outcome counts as a commit", (TransformCore, "ended", _unknown_is_committed), seed=44)
-_mutation("an unknown outcome counts as an abort", (TransformCore, "ended", _unknown_is_aborted), seed=70)
-_mutation(
-    "batches are lost when a call for more is cancelled", (TransformCore, "_gather", _gathered_elsewhere), seed=42
-)
+_mutation("an unknown outcome counts as a commit", (TransformCore, "ended", _unknown_is_committed))
+_mutation("an unknown outcome counts as an abort", (TransformCore, "ended", _unknown_is_aborted))
+_mutation("batches are lost when a call for more is cancelled", (TransformCore, "_gather", _gathered_elsewhere))
 _mutation("a batch for which there is no room is lost", (ConsumerCore, "put_back", _nothing))
 _mutation("batches that do not reach their caller are lost", (TransformCore, "give_back", _dropped))
-_mutation("partitions are rewound that were lost", (transform, "_is_owned", _whatever_became_of_it), seed=69)
+_mutation("partitions are rewound that were lost", (transform, "_is_owned", _whatever_became_of_it))

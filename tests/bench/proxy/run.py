@@ -121,7 +121,7 @@ def _remembered(port: int, pid: int | None, seconds: float) -> Figures:
     once = Load(port=port, topic=_TOPIC, partitions=PARTITIONS, size=100, batch=0, together=PARTITIONS, once=True)
     load.run(replace(once, connections=100))  # what is made at the first use is not measured
     before = memory_of(pid)
-    count = 2000
+    count = min(2000, int(500 * seconds))
     load.run(replace(once, connections=count))
     return {"kb": (memory_of(pid) - before) * 1e3 / count}
 

@@ -22,8 +22,8 @@ from ottla.brokerlite.storage.state import StateFile
 from ottla.brokerlite.storage.txn_index import TxnIndex
 from tests.sim.mutations import Mutations
 
-_OF_BROKER = Mutations(within=200)
-MUTATIONS, SEEDS, _mutation = _OF_BROKER.known, _OF_BROKER.seeds, _OF_BROKER.add
+OF_BROKER = Mutations("broker", within=200)
+MUTATIONS, SEEDS, _mutation = OF_BROKER.known, OF_BROKER.seeds, OF_BROKER.add
 
 
 # -- transactions ------------------------------------------------------------------------------------------------------

@@ -19,8 +19,8 @@ from ottla.proxy.upstream.batches import Batch, Part
 from ottla.proxy.upstream.streams import Stream
 from tests.sim.mutations import Mutations
 
-_OF_PROXY = Mutations(within=1000)
-MUTATIONS, SEEDS, _mutation = _OF_PROXY.known, _OF_PROXY.seeds, _OF_PROXY.add
+OF_PROXY = Mutations("proxy", within=1000)
+MUTATIONS, SEEDS, _mutation = OF_PROXY.known, OF_PROXY.seeds, OF_PROXY.add
 
 
 def _no_records(window: Any) -> Any:
@@ -119,7 +119,6 @@ _mutation(
 _mutation(
     "a refusal of the content says that nothing was stored before",
     (Stream, "answered", _certain_where_refused),
-    seed=114,
 )
 _mutation("a topic that is created again is taken for the one before it", (Stream, "described", _the_same))
 _mutation("the halves of a part change places", (Part, "halves", _swapped))
@@ -183,7 +182,7 @@ def _success_all_the_same(fail: Any) -> Any:
 _mutation("what follows a refused batch is told as stored", (Window, "failed", _alone))
 _mutation("records that are stored of a refused batch are not known", (Window, "stored_already", _not_known))
 _mutation("a retry of what is stored is not known", (Window, "judged", _forgotten))
-_mutation("batches are told of as they come", (Window, "pop_settled", _told_at_once), seed=332)
+_mutation("batches are told of as they come", (Window, "pop_settled", _told_at_once))
 _mutation("a batch is told as stored with its first part", (ClientBatch, "settled", _with_the_first_part))
 _mutation("a refusal is told as a success", (Rewriter, "_fail", _success_all_the_same))
 
@@ -229,9 +228,7 @@ _mutation("the journal is written behind what it is about", (ProxyCore, "poll", 
 _mutation("what was numbered before a restart is renumbered", (Stream, "resume", _not_sent))
 _mutation("a window is not noted", (Journal, "window", _nothing))
 _mutation("a stream is not noted", (Journal, "stream", _nothing))
-_mutation(
-    "records of refused batches are forgotten by a restart", (Window, "refused_records", lambda _: _no_records), seed=95
-)
+_mutation("records of refused batches are forgotten by a restart", (Window, "refused_records", lambda _: _no_records))
 
 
 # -- what somebody broke who had not seen these tests ------------------------------------------------------------------
@@ -298,19 +295,16 @@ def _at_its_last_part(settled: Any) -> Any:
 _mutation(
     "batches get numbers again that others have since before a restart",
     (Rewriter, "restored", _counted_from_the_last),
-    seed=76,
 )
-_mutation("a restart forgets which topic it was", (journal, "_stream", _without_its_id), seed=37)
+_mutation("a restart forgets which topic it was", (journal, "_stream", _without_its_id))
 _mutation(
     "records that differ in a header only are taken for one another",
     (ClientBatch, "fingerprints", _known_by_key_and_value),
     (Rewriter, "_sift", _sifted_by_key_and_value),
-    seed=23,
 )
 _mutation(
     "a batch that was sent in halves is told at the offset of one",
     (ClientBatch, "settled", _at_its_last_part),
-    seed=201,
 )
-_mutation("where keys go is forgotten by a restart", (Topics, "pin", _nothing), seed=51)
-_mutation("halves of a half are noted as halves of the whole", (Part, "halves", _counted_from_the_half), seed=540)
+_mutation("where keys go is forgotten by a restart", (Topics, "pin", _nothing))
+_mutation("halves of a half are noted as halves of the whole", (Part, "halves", _counted_from_the_half))

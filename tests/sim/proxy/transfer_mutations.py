@@ -16,8 +16,8 @@ from ottla.proxy.upstream.producer import Producer
 from ottla.proxy.upstream.streams import Stream
 from tests.sim.mutations import Mutations
 
-_OF_TRANSFERS = Mutations(within=1000)
-MUTATIONS, SEEDS, _mutation = _OF_TRANSFERS.known, _OF_TRANSFERS.seeds, _OF_TRANSFERS.add
+OF_TRANSFERS = Mutations("proxied-transactions", within=1000)
+MUTATIONS, SEEDS, _mutation = OF_TRANSFERS.known, OF_TRANSFERS.seeds, OF_TRANSFERS.add
 
 
 def _nothing(original: Any) -> Any:
@@ -71,13 +71,13 @@ def _forgets(ended: Any) -> Any:
 
 _mutation("AddPartitionsToTxn passes as it came", (Transactions, "_widened", _as_they_came))
 _mutation("another epoch changes nothing", (Delivery, "renew", _nothing))
-_mutation("the numbers go on behind a doubt", (Stream, "_lose_count", _nothing), seed=162)
+_mutation("the numbers go on behind a doubt", (Stream, "_lose_count", _nothing))
 _mutation("behind a refused batch of a transaction is another epoch", (Producer, "stream", _in_an_epoch_of_its_own))
 _mutation("a doubt fences a transactional producer", (windows, "abortable", _fenced))
 _mutation("what a thread has built is not transactional", (delivery, "build_whole", _not_transactional))
 _mutation("EndTxn does not wait", (KnownProducer, "settled", _at_once))
-_mutation("what is parked is not waited for", (KnownProducer, "settled", _without_what_is_parked), seed=178)
+_mutation("what is parked is not waited for", (KnownProducer, "settled", _without_what_is_parked))
 _mutation("a doubt ends with its transaction", (Transactions, "ended", _forgets))
-_mutation("a transaction is committed with a part of a batch", (Rewriter, "_fail_transaction", _nothing), seed=111)
-_mutation("records go to partitions that were not added", (Rewriter, "_may_go", _yes), seed=996)
+_mutation("a transaction is committed with a part of a batch", (Rewriter, "_fail_transaction", _nothing))
+_mutation("records go to partitions that were not added", (Rewriter, "_may_go", _yes))
 _mutation("a transaction is not noted", (Journal, "transaction", _nothing))
