@@ -8,15 +8,15 @@ BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip --disable-pip-version-check install --quiet
 
 .DEFAULT_GOAL := help
-.PHONY: help setup check test demo bench chaos extension clean lint types arrows quick clients programs proofs pure other fuzz sim kills reference faces
+.PHONY: help setup check test demo bench chaos extension clean lint types arrows quick worlds clients proxies codec programs pure other fuzz sim kills reference faces
 
 # These tests run again with the codec in Python, and on other Pythons: the codec's, and those of what stands on it and
 # differs most with the interpreter.
 AGAIN := $(addprefix tests/,codec sim sdk/test_client.py sdk/test_interrupts.py sdk/test_sync.py)
-# Slow tests run in three lanes at once: those that compute, those of clients and the proxy with their peers, and those
-# of whole programs and installations, which are all the others. Two lanes wait most of the time, so two cores do.
-COMPUTING := $(addprefix tests/,codec sim fuzz)
-CLIENTS   := $(addprefix tests/,chaos interop proxy sdk)
+# Slow tests are several gates, which run at once: those that play worlds, those of clients and of the proxy with their
+# peers, those of the codec, and those of whole programs and installations, which are all the others.
+CODEC   := $(addprefix tests/,codec fuzz)
+CLIENTS := $(addprefix tests/,chaos interop sdk)
 
 help: ## list the targets
 	@awk -F':.*## ' '/^[a-z]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -26,9 +26,9 @@ setup: $(VENV)/.dev ## make .venv with everything that developing ottla needs
 check: extension ## the quick gates, for every edit (under three minutes)
 	@$(BIN)/python tests/gates.py lint types arrows quick
 
-test: extension ## every gate and every test, with real peers, both engines, every Python here (under forty minutes)
+test: extension ## every gate and every test, with real peers, both engines, the oldest and the newest Python
 	@$(BIN)/python tests/gates.py lint types arrows quick \
-	    -- clients -- programs -- proofs pure fuzz python3.11 python3.12 python3.13
+	    -- worlds clients programs proxies codec pure python3.11 python3.13 fuzz
 
 demo: $(VENV)/.demo ## real flights through the proxy, read in PySpark; KAFKA=host:port runs it on your Kafka
 	@$(BIN)/ottla demo $(if $(KAFKA),--kafka $(KAFKA))
@@ -80,15 +80,21 @@ arrows:
 quick:
 	$(BIN)/python -X dev -m pytest -m "not slow" --dist loadfile --tx "3*popen//python=$(BIN)/python -X dev"
 
+# Worlds are pure Python, which the checks of the debug allocator slow by a tenth.
+worlds:
+	PYTHONMALLOC=pymalloc $(BIN)/python -X dev -m pytest -m slow tests/sim
+
 clients:
 	$(BIN)/python -X dev -m pytest -m slow $(CLIENTS)
 
-programs:
-	$(BIN)/python -X dev -m pytest -m slow $(addprefix --ignore=,$(CLIENTS) $(COMPUTING))
+proxies:
+	$(BIN)/python -X dev -m pytest -m slow tests/proxy
 
-# Their worlds are pure Python, which the checks of the debug allocator slow by a tenth.
-proofs:
-	PYTHONMALLOC=pymalloc $(BIN)/python -X dev -m pytest -m slow $(COMPUTING)
+codec:
+	PYTHONMALLOC=pymalloc $(BIN)/python -X dev -m pytest -m slow $(CODEC)
+
+programs:
+	$(BIN)/python -X dev -m pytest -m slow $(addprefix --ignore=,$(CLIENTS) $(CODEC) tests/proxy tests/sim)
 
 pure:
 	OTTLA_ENGINE=python $(BIN)/python -X dev -m pytest -m "not slow" $(AGAIN)

@@ -1,18 +1,17 @@
 """Run the gates of the Makefile named as arguments, and print what each took.
 
-    gates.py lint types quick -- clients -- pure python3.12
+    gates.py lint types quick -- clients programs pure python3.12
 
-First ``lint types quick``, one after the other; if all is well, at once ``clients`` and ``pure python3.12``. The output
-of all but the first of these lanes is printed when they have ended.
+First ``lint types quick``, one after the other. If all is well, the others, `LANES` at once: a lane that is free takes
+the next, so name the longest first. The output of one of these is printed when it has ended.
 
 A gate ``python3.12`` is the quick tests of all that stands on the codec on another Python, in a virtual environment of
 its own (``.venv-3.12``): `make other`. A Python that is not on the machine is said to be missing, and fails nothing.
 
-A lane stops at its first gate that fails, and the exit code is that of the first failure. The table is printed either
+Once a gate has failed no other is begun, and the exit code is that of the first failure. The table is printed either
 way, and then which tests failed: the end of the output says it all.
 """
 
-import contextlib
 import os
 import shutil
 import subprocess
@@ -20,9 +19,12 @@ import sys
 import tempfile
 import threading
 import time
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import IO
 
+LANES = 3
+"""On two cores: a third of the time a test waits."""
 RUNNING = f"python{sys.version_info.major}.{sys.version_info.minor}"
 FAILURES = "OTTLA_TEST_FAILURES"
 """Names the file in which `tests/conftest.py` writes a line for each test that failed."""
@@ -55,48 +57,69 @@ def run(gate: str, output: IO[str] | None) -> tuple[int, str]:
     return code, "FAILED" if code else "ok"
 
 
-class Lane:
-    """Gates that run one after the other; ``output`` is a file, or ``None`` for what is seen at once."""
+class Gates:
+    """What is run, and how it went.
 
-    def __init__(self, gates: list[str], output: IO[str] | None = None) -> None:
-        self.gates, self.output = gates, output
+    Attributes:
+        code: the exit code of the first that failed, or 0.
+        rows: of the table.
+    """
+
+    def __init__(self) -> None:
         self.code = 0
         self.rows: list[str] = []
+        self._lock = threading.Lock()
 
-    def run(self) -> None:
-        for gate in self.gates:
-            start = time.monotonic()
-            how = "not run"
-            if not self.code:
-                self.code, how = run(gate, self.output)
+    def in_turn(self, gates: Iterable[str]) -> None:
+        """Run them one after the other; what they print is seen at once."""
+        for gate in gates:
+            self._run(gate, None)
+
+    def at_once(self, gates: Iterable[str]) -> None:
+        """Run them in `LANES`; what one prints is seen when it has ended."""
+        left = iter(gates)
+        lanes = [threading.Thread(target=self._lane, args=(left,)) for _ in range(LANES)]
+        for lane in lanes:
+            lane.start()
+        for lane in lanes:
+            lane.join()
+
+    def _lane(self, left: Iterator[str]) -> None:
+        while True:
+            with self._lock:
+                gate = next(left, None)
+            if gate is None:
+                return
+            with tempfile.TemporaryFile("w+") as output:
+                self._run(gate, output)
+                output.seek(0)
+                with self._lock:
+                    shutil.copyfileobj(output, sys.stdout)
+                    sys.stdout.flush()
+
+    def _run(self, gate: str, output: IO[str] | None) -> None:
+        start, code, how = time.monotonic(), 0, "not run"
+        if not self.code:
+            code, how = run(gate, output)
+        with self._lock:
+            self.code = self.code or code
             self.rows.append(f"  {gate:<10} {(time.monotonic() - start) / 60:7.2f}  {how}")
 
 
 def main(arguments: list[str]) -> int:
     """Run the gates; returns the exit code of the first that failed, or 0."""
-    first, *rest = [text.split() for text in " ".join(arguments).split("--")]
-    with contextlib.ExitStack() as files:
-        failures = files.enter_context(tempfile.NamedTemporaryFile("r"))
+    first, _, rest = " ".join(arguments).partition("--")
+    gates = Gates()
+    with tempfile.NamedTemporaryFile("r") as failures:
         os.environ[FAILURES] = failures.name
-        lanes = [Lane(first)]
-        lanes[0].run()
-        if rest and not lanes[0].code:
-            beside = [Lane(gates, files.enter_context(tempfile.TemporaryFile("w+"))) for gates in rest[1:]]
-            lanes += [Lane(rest[0]), *beside]
-            threads = [threading.Thread(target=lane.run) for lane in lanes[1:]]
-            for thread in threads:
-                thread.start()
-            for thread in threads:
-                thread.join()
-            for lane in beside:
-                assert lane.output is not None
-                lane.output.seek(0)
-                shutil.copyfileobj(lane.output, sys.stdout)
-        print("\n  gate       minutes", *(row for lane in lanes for row in lane.rows), sep="\n")
+        gates.in_turn(first.split())
+        if not gates.code:
+            gates.at_once(rest.split())
+        print("\n  gate       minutes", *gates.rows, sep="\n")
         if failed := failures.read():
             print(f"\n{failed}", end="")
     sys.stdout.flush()
-    return next((lane.code for lane in lanes if lane.code), 0)
+    return gates.code
 
 
 if __name__ == "__main__":

@@ -270,7 +270,7 @@ def test_what_was_acknowledged_is_there_after_a_kill_and_what_was_synced_after_a
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", range(1, 5))
+@pytest.mark.parametrize("seed", [1, 2])
 @pytest.mark.parametrize("end", ["crash", "power_cut"])
 def test_it_is_there_whichever_operation_it_was(end: str, seed: int) -> None:
     for at in range(1, operations() + 2):

@@ -77,7 +77,7 @@ class Bench:
         assert self.spark.stdin is not None and self.spark.stdout is not None
         self.spark.stdin.write(f"{path}\n")
         self.spark.stdin.flush()
-        printed = []
+        printed: list[str] = []
         for line in self.spark.stdout:
             if line.strip() == END:
                 return "".join(printed)

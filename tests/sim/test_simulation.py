@@ -12,7 +12,7 @@ from tests.sim.mutations import MUTATIONS, SEEDS, changed
 from tests.sim.run import Result, catches, play, play_many
 
 QUICK = 8
-SLOW = 600
+SLOW = 400
 """`make sim` plays ten thousand."""
 FEATURES = {
     "a batch comes cut",
@@ -72,9 +72,9 @@ FEATURES = {
     "what a callback raised is raised by the next call",
     *(f"fault: {kind}" for kind in FAULTS),
 }
-"""What occurs at least a hundred times in all of them."""
+"""What occurs at least twenty times in all of them."""
 RARE = {"a session ends under a request"}
-"""At least fifty times: a client that holds its requests then meets it only where they were on their way."""
+"""At least ten times: a client that holds its requests then meets it only where they were on their way."""
 
 
 def broken(results: list[Result]) -> list[str]:
@@ -93,8 +93,8 @@ def test_every_promise_is_kept_in_hundreds_of_worlds() -> None:
     results = list(play_many(range(SLOW)))
     assert not broken(results)
     often = sum((each.features for each in results), Counter())
-    assert often.keys() >= FEATURES and min(often[each] for each in FEATURES) >= 30, often
-    assert min(often[each] for each in RARE) >= 15, often
+    assert often.keys() >= FEATURES and min(often[each] for each in FEATURES) >= 20, often
+    assert min(often[each] for each in RARE) >= 10, often
 
 
 def test_a_seed_replays_exactly_wherever_it_is_played() -> None:
