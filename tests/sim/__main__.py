@@ -91,7 +91,7 @@ def mutations(play: run.Play, broken: Mutations) -> int:
     """Say of each mutation which are the first seeds that catch it, and by what; note the quickest for next time."""
     missed, quickest = 0, {}
     for name, tried in broken.seeds.items():
-        start, caught = time.process_time(), list(islice(run.catches(name, tried, play=play), 1))
+        start, caught = time.process_time(), list(islice(run.catches(name, tried, play=play), 3))
         missed += not caught
         if caught:
             quickest[name] = min(caught, key=lambda each: each.requests).seed

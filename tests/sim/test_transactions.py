@@ -25,7 +25,7 @@ from tests.sim.transaction_mutations import MUTATIONS, SEEDS
 from tests.sim.transactions import DECIDED, LAST_EPOCH, ONGOING
 from tests.sim.transfers import play
 
-QUICK = 40
+QUICK = 20
 SLOW = 600
 FEATURES = {
     "a change survives its coordinator",
