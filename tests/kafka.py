@@ -1,7 +1,8 @@
 """Apache Kafka itself, as a peer for tests.
 
 Rules of this file:
-- Kafka's jars come from Maven once, into a cache outside the tree (`OTTLA_CACHE`, else ~/.cache/ottla).
+- Kafka's jars come from Maven once, into a cache outside the tree (`OTTLA_CACHE`, else ~/.cache/ottla). What makes
+  brokers start faster is kept there, too.
 - Brokers start when a test first asks for one, are shared by the session, and are ended by their own process
   at its end, also when the session breaks off.
 - Who has no JDK or Maven sees a skip with its reason; in CI a missing peer is a failure.
@@ -198,6 +199,7 @@ def _archive(release: Release) -> Path:
 
 
 def _make_archive(release: Release) -> None:
+    """Have a broker write the archive at its end."""
     path = _archive(release)
     partial = path.with_suffix(f".{os.getpid()}")
     with tempfile.TemporaryDirectory(prefix="ottla-kafka-") as home:
