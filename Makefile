@@ -80,21 +80,23 @@ arrows:
 quick:
 	$(BIN)/python -X dev -m pytest -m "not slow" --dist loadfile --tx "3*popen//python=$(BIN)/python -X dev"
 
-# Worlds are pure Python, which the checks of the debug allocator slow by a tenth.
+# The quick tests have the debug allocator, which takes a tenth of the time; these do without.
+SLOW := PYTHONMALLOC=pymalloc $(BIN)/python -X dev -m pytest -m slow
+
 worlds:
-	PYTHONMALLOC=pymalloc $(BIN)/python -X dev -m pytest -m slow tests/sim
+	$(SLOW) tests/sim
 
 clients:
-	$(BIN)/python -X dev -m pytest -m slow $(CLIENTS)
+	$(SLOW) $(CLIENTS)
 
 proxies:
-	$(BIN)/python -X dev -m pytest -m slow tests/proxy
+	$(SLOW) tests/proxy
 
 codec:
-	PYTHONMALLOC=pymalloc $(BIN)/python -X dev -m pytest -m slow $(CODEC)
+	$(SLOW) $(CODEC)
 
 programs:
-	$(BIN)/python -X dev -m pytest -m slow $(addprefix --ignore=,$(CLIENTS) $(CODEC) tests/proxy tests/sim)
+	$(SLOW) $(addprefix --ignore=,$(CLIENTS) $(CODEC) tests/proxy tests/sim)
 
 pure:
 	OTTLA_ENGINE=python $(BIN)/python -X dev -m pytest -m "not slow" $(AGAIN)
