@@ -80,7 +80,8 @@ async def test_a_session_by_topic_id_lives_as_long_as_the_consumer(kafka: Apache
                     assert await take(consumer, 1) == [b"%d" % number]
                     [session] = fetcher_of(client)._scheduler._sessions.values()
                     ids.add(session.id)
-                assert len(ids) == 1 and session.id > 0 and session.epoch > 30
+                assert len(ids) == 1 and session.id > 0
+                assert session.epoch >= 29, "each record took an answer, and the last may be the newest request's"
                 assert session._version >= 13 and len(session.known) == 20
                 consumer.pause([(topic, number) for number in range(10)])
                 await send(client, topic, b"after", partition=15)
