@@ -203,7 +203,7 @@ def _make_archive(release: Release) -> None:
     path = _archive(release)
     partial = path.with_suffix(f".{os.getpid()}")
     with tempfile.TemporaryDirectory(prefix="ottla-kafka-") as home:
-        kafka = _start(Path(home), 1, release=release, flags=(f"-XX:ArchiveClassesAtExit={partial}",))
+        kafka = start(Path(home), 1, release=release, flags=(f"-XX:ArchiveClassesAtExit={partial}",))
         kafka.kill(sig=signal.SIGTERM)
         kafka.stop()
     partial.rename(path)
@@ -381,26 +381,16 @@ def start(
     release: Release = NOW,
     heap: str = "512m",
     listeners: Mapping[str, str] | None = None,
+    flags: tuple[str, ...] = (),
 ) -> ApacheKafka:
     """Start ``count`` nodes below the folder ``home``, and wait until they form a cluster.
 
     ``settings`` are added to each node's server.properties; ``heap`` bounds each JVM's; ``listeners`` are more of them,
-    by name with their protocols, such as ``SSL``. The caller stops what this returns.
+    by name with their protocols, such as ``SSL``; ``flags`` are for the JVMs. The caller stops what
+    this returns.
     """
-    if not _archive(release).exists():
+    if not flags and not _archive(release).exists():
         _make_archive(release)
-    return _start(home, count, settings, release, heap, listeners)
-
-
-def _start(
-    home: Path,
-    count: int,
-    settings: Mapping[str, str] | None = None,
-    release: Release = NOW,
-    heap: str = "512m",
-    listeners: Mapping[str, str] | None = None,
-    flags: tuple[str, ...] = (),
-) -> ApacheKafka:
     listeners = listeners or {}
     zookeeper_port, *ports = free_ports(1 + (4 + len(listeners)) * count)
     each = iter(ports)

@@ -107,7 +107,7 @@ class Connections:
             del self._pressing[connection]
             try:
                 self._drive(connection, now)
-            except Exception as bug:
+            except Exception as bug:  # of one producer's records: the other connections go on
                 log.exception("a bug in the proxy, please report it: records for node %d", connection.node)
                 if connection.link is None:
                     self._lost(connection, as_ottla_error(bug), now)

@@ -126,7 +126,10 @@ def bench(tmp_path: Path) -> Iterator[Bench]:
     made = Bench(tmp_path, {address: f"127.0.0.1:{port}" for address, port in zip(written, free_ports(2), strict=True)})
     yield made
     if made.spark is not None:
-        made.spark.communicate(timeout=60)
+        try:
+            made.spark.communicate(timeout=60)
+        finally:
+            made.spark.kill()  # where a snippet hangs
     for server in reversed(made.servers):
         server.send_signal(signal.SIGTERM)
         server.wait(10)

@@ -172,7 +172,7 @@ _mutation("what is to be aborted is committed", (transactions, "EndTxnRequest", 
 _mutation("an abort does not wait for what is under way", (Sender, "withdraw", _without_waiting))
 _mutation("a commit does not wait for its records", (TransactionCore, "_commit", _not_flushed))
 _mutation("batches do not say that they are part of a transaction", (ProduceRequests, "build", _plain))
-_mutation("a producer that is fenced begins anew", (Transactions, "_give_up", _fenced_goes_on))
+_mutation("a producer that is fenced begins again", (Transactions, "_give_up", _fenced_goes_on))
 _mutation("the next epoch is taken, and not asked for", (Transactions, "_over", _next_epoch_by_itself))
 _mutation("an abort is not told where nothing has joined", (Transactions, "_end", _nothing_to_end))
 

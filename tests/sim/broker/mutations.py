@@ -123,7 +123,7 @@ def _not_stored(store_offsets: Any) -> Any:
     return broken
 
 
-_mutation("producer ids begin anew after a kill", (StateFile, "write", _from_the_beginning))
+_mutation("producer ids begin again after a kill", (StateFile, "write", _from_the_beginning))
 _mutation("repeats are not recognised", (Producers, "duplicate", lambda _: lambda self, batch: None))
 _mutation("committed offsets are not stored", (GroupLog, "store_offsets", _not_stored))
 
