@@ -121,18 +121,25 @@ def _raise(*_: object) -> None:
             raise Cancelled(scope)
 
 
-_REPORT = sys.unraisablehook
+@contextlib.contextmanager
+def _nothing_lost() -> Iterator[None]:
+    """Python loses what is raised while a finalizer runs, or in a callback of gc: the scope ends all the same.
 
+    Set around each scenario, as pytest sets a hook of its own when it has read the first conftest.py.
+    """
+    report = sys.unraisablehook
 
-def _raise_again(lost: "sys.UnraisableHookArgs") -> None:
-    """Python loses what is raised while a finalizer runs: the scope is to be ended all the same."""
-    if isinstance(lost.exc_value, Cancelled):
-        _ALARMS.set(0.0, lost.exc_value.scope)
-    else:
-        _REPORT(lost)
+    def raise_again(lost: "sys.UnraisableHookArgs") -> None:
+        if isinstance(lost.exc_value, Cancelled):
+            _ALARMS.set(0.0, lost.exc_value.scope)
+        else:
+            report(lost)
 
-
-sys.unraisablehook = _raise_again
+    sys.unraisablehook = raise_again
+    try:
+        yield
+    finally:
+        sys.unraisablehook = report
 
 
 class Tasks:
@@ -215,7 +222,8 @@ def blocking(test: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(made)
     def run(**given: Any) -> Any:
-        return made(**{name: _of(module, test.__module__, each) for name, each in given.items()})
+        with _nothing_lost():
+            return made(**{name: _of(module, test.__module__, each) for name, each in given.items()})
 
     return run
 

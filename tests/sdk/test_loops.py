@@ -4,6 +4,7 @@ import time
 
 import pytest
 
+from tests.sdk.blocking_loop import THREADS, blocking
 from tests.sdk.loops import ALL, Loop
 
 
@@ -100,3 +101,18 @@ async def test_its_clock_is_that_of_its_deadlines(loop: Loop) -> None:
     with loop.move_on_after(0.05):
         await loop.sleep(60)
     assert 0.049 <= loop.current_time() - start < 30, "uvloop counts milliseconds"
+
+
+async def _is_left_in_a_finalizer(loop: Loop) -> None:
+    class Slow:
+        def __del__(self) -> None:
+            time.sleep(0.05)
+
+    with loop.move_on_after(0.01) as scope:
+        Slow()
+        await loop.sleep(60)
+    assert scope.cancelled_caught
+
+
+def test_code_that_blocks_is_ended_though_python_lost_what_was_raised_in_a_finalizer() -> None:
+    blocking(_is_left_in_a_finalizer)(loop=THREADS)
