@@ -276,7 +276,7 @@ def _source(options: Mapping[str, str]) -> Source:
         differs = _has_sets_within_sets(value)
     except FutureWarning:
         differs = True
-    except re.error as error:
+    except (re.error, RecursionError) as error:
         raise ConfigurationError(f"subscribePattern {value!r} is no regular expression of Python's: {error}") from error
     if differs:
         raise ConfigurationError(

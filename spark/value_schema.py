@@ -74,8 +74,11 @@ def parse_value_schema(text: str) -> StructType:
     Raises:
         ConfigurationError: it is neither DDL nor the JSON of a StructType, or has a type that no value can have.
     """
-    schema = _of_json(text) if text.lstrip().startswith("{") else _Ddl(text).schema()
-    checked = _checked(schema, "")
+    try:
+        schema = _of_json(text) if text.lstrip().startswith("{") else _Ddl(text).schema()
+        checked = _checked(schema, "")
+    except RecursionError:
+        raise ConfigurationError("valueSchema is nested too deeply") from None
     assert isinstance(checked, StructType)
     return checked
 
@@ -83,6 +86,8 @@ def parse_value_schema(text: str) -> StructType:
 def _of_json(text: str) -> DataType:
     try:
         return StructType.fromJson(json.loads(text))
+    except RecursionError:
+        raise
     except Exception as error:  # pyspark raises whatever comes of it
         raise ConfigurationError(
             f"valueSchema is not the JSON of a StructType, as schema.json() gives it: {error}"

@@ -40,6 +40,8 @@ def _compiled(given: str | Sequence[str]) -> list[re.Pattern[str]]:
         return [re.compile(string("pattern or deny", each)) for each in given]
     except re.error as error:
         raise ConfigurationError(f"{error.pattern!r} is no regular expression: {error}") from None
+    except RecursionError:
+        raise ConfigurationError("a regular expression is nested too deeply") from None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -655,6 +655,7 @@ async def test_a_listener_that_fails_ends_the_loop_with_its_error(loop: Loop, ot
         ({"pattern": "t", "group": "g", "assignors": []}, "needs an assignor"),
         ({"pattern": "t", "group": "g", "heartbeat_interval": 50.0}, "below session_timeout"),
         ({"pattern": "t", "group": "g", "max_poll_interval": 0.0}, "max_poll_interval"),
+        ({"pattern": "(" * 2000 + ")" * 2000}, "nested too deeply"),
     ],
 )
 async def test_options_that_contradict_each_other_are_refused(

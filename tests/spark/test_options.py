@@ -319,6 +319,8 @@ def test_something_must_be_read_from_somewhere() -> None:
     assert "kafka.bootstrap.servers is missing" in refusal({"subscribe": "t"})
     pattern = {"kafka.bootstrap.servers": "h:1", "subscribePattern": "flights("}
     assert "'flights(' is no regular expression of Python's" in refusal(pattern)
+    pattern["subscribePattern"] = "(" * 2000 + ")" * 2000
+    assert "is no regular expression of Python's: maximum recursion depth" in refusal(pattern)
     for java in ("[a-z&&[^t]]+", "[a[bc]]+", r"\\[[a-z&&t]", "[[a]b]", r"[a\]&&b]"):
         for _ in range(2):  # Python warns of it once
             pattern = {"kafka.bootstrap.servers": "h:1", "subscribePattern": java}

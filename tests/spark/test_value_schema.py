@@ -67,6 +67,12 @@ def test_a_mistake_is_named_with_its_place(text: str, said: str) -> None:
         parse_value_schema(text)
 
 
+@pytest.mark.parametrize("text", [f"a {'ARRAY<' * 2000}INT{'>' * 2000}", '{"a":' * 2000], ids=["in DDL", "in JSON"])
+def test_what_is_nested_too_deeply_is_a_mistake_like_others(text: str) -> None:
+    with pytest.raises(ConfigurationError, match="valueSchema is nested too deeply"):
+        parse_value_schema(text)
+
+
 @pytest.mark.parametrize(
     ("kind", "field"),
     [
