@@ -82,6 +82,8 @@ ENDPOINTS_SINCE = 10
 """The version of Produce whose answers have addresses of leaders (KIP-951)."""
 ABORTABLE_SINCE = {PRODUCE: 11, END_TXN: 4}
 """The versions that know TRANSACTION_ABORTABLE (KIP-890)."""
+EPOCH_FOLLOWS_SINCE = 5
+"""The version of EndTxn that gives the next transaction an epoch of its own (KIP-890)."""
 
 
 class Shared(Protocol):
@@ -332,7 +334,9 @@ class Session:
 
         def refuse(code: int) -> None:
             if code == TransactionAbortable.code and version < ABORTABLE_SINCE[END_TXN]:
-                code = UnknownProducerId.code  # has clients abort, and get another epoch
+                code = UnknownProducerId.code
+            elif code == UnknownProducerId.code and version >= EPOCH_FOLLOWS_SINCE:
+                code = TransactionAbortable.code
             self._answer(ticket, build_response(EndTxnResponse(error_code=code), version, correlation_id))
 
         def end(now: float) -> None:

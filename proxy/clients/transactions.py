@@ -29,7 +29,13 @@ from ottla.codec.apis.add_partitions_to_txn import (
     AddPartitionsToTxnTopicResult,
 )
 from ottla.codec.apis.end_txn import EndTxnRequest, EndTxnResponse
-from ottla.errors import ConcurrentTransactions, OperationNotAttempted, TransactionAbortable, UnknownTopicOrPartition
+from ottla.errors import (
+    ConcurrentTransactions,
+    OperationNotAttempted,
+    TransactionAbortable,
+    UnknownProducerId,
+    UnknownTopicOrPartition,
+)
 from ottla.proxy.clients.admission import Admission
 from ottla.proxy.clients.rewriter import Rewriter
 from ottla.proxy.clients.topics import Topics
@@ -83,11 +89,14 @@ class Transactions:
     def end(
         self, request: EndTxnRequest, go_on: Callable[[float], None], refuse: Callable[[int], None], now: float
     ) -> None:
-        """A client ends its transaction: ``go_on`` once nothing of it is under way, or ``refuse`` with a code."""
+        """A client ends its transaction: ``go_on`` once nothing of it is under way, or ``refuse`` with a code.
+
+        UNKNOWN_PRODUCER_ID says that it needs another epoch.
+        """
         found = self._admission.producers.in_transaction(request.producer_id, request.producer_epoch)
         if found is None or found[1].transactional_id != request.transactional_id:
             if request.committed and not self._admission.may_commit(request.producer_id, request.producer_epoch):
-                refuse(TransactionAbortable.code)
+                refuse(UnknownProducerId.code)  # as below
             else:
                 go_on(now)
             return
@@ -98,7 +107,8 @@ class Transactions:
 
         def settled(now: float) -> None:
             if request.committed and transaction.failure is not None:
-                refuse(TransactionAbortable.code)
+                # What nobody can know ends with the epoch alone (see `ended`).
+                refuse((UnknownProducerId if transaction.failure.unknown else TransactionAbortable).code)
             else:
                 transaction.ending = request
                 if transaction.added:  # what comes behind its end could be part of the next one
