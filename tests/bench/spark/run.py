@@ -7,11 +7,13 @@ slows both. A ratio is taken within each round; printed are medians, and in brac
     aggregation     count and sum of the lengths of the values
     stream          all of it as a stream with the trigger availableNow, into the sink `noop`
     micro-batches   the same in `BATCHES` batches, without what is before and after them: a query of ottla's starts
-                    a process of Python, which takes a second or more, and of the connector's one a consumer
+                    a process of Python, which takes a second, and of the connector's one a consumer
 
 The broker is Apache Kafka, or brokerlite (``--brokerlite``); it shares the machine with Spark. Values are text that
 compresses to about a third. The clock on the wall is what a user waits for; where other programs want the same cores,
 processor time, of the JVM and all Python workers, says more.
+
+To read a thousand partitions the connector takes minutes, each time.
 
 The connector's jars come from Maven, for the version of Spark named by `CONNECTOR`.
 """
