@@ -23,7 +23,7 @@ help: ## list the targets
 
 setup: $(VENV)/.dev ## make .venv with everything that developing ottla needs
 
-check: extension ## the quick gates, for every edit (under three minutes)
+check: extension ## the quick gates, for every edit
 	@$(BIN)/python tests/gates.py lint types arrows quick
 
 test: extension ## every gate and every test, with real peers, both engines, the oldest and the newest Python

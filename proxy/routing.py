@@ -4,7 +4,7 @@ Rules:
 - The first rule whose glob matches counts. Topics whose names begin with ``__`` are Kafka's own and match none, nor do
   names that no topic can have.
 - The number of partitions is pinned when a rewritten topic is first seen: were it to follow a growing topic, every key
-  would move. Only a topic that was deleted and made anew (another topic id) gets a new pin. A restart forgets the pin,
+  would move. Only a topic that was deleted and made again (another topic id) gets a new pin. A restart forgets the pin,
   so a rule may state the number. Records of a topic that has fewer partitions than that are refused.
 - A record without a key stays where its client put it; an empty key is a key.
 """

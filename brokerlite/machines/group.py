@@ -231,7 +231,7 @@ class Group:
         self._count(protocols)
 
     def rename(self, member: Member, member_id: str) -> None:
-        """A static member was started anew, under another member id."""
+        """A static member was started again, under another member id."""
         old = member.member_id
         self.members = {member_id if key == old else key: value for key, value in self.members.items()}
         self.unsynced = {member_id if key == old else key: None for key in self.unsynced}

@@ -12,7 +12,7 @@ Rules:
   somebody came meanwhile. Then, for at most as long again, all must ask for their assignment.
 - A new dynamic member is only told its id, and must come again with it (KIP-394, JoinGroup v4+). A session that ends
   takes a member out, unless its JoinGroup or SyncGroup waits here.
-- A static member that was started anew takes its old place. In a stable group whose protocol does not change thereby
+- A static member that was started again takes its old place. In a stable group whose protocol does not change thereby
   nobody else notices, and if it was the leader it need not assign again (KIP-814, JoinGroup v9+).
 - What the leader assigned is stored before anybody is told. While the disk refuses it, the members wait for it, for a
   rebalance would end no better. Whatever else the disk refuses is answered with COORDINATOR_LOAD_IN_PROGRESS: with
@@ -246,7 +246,7 @@ class Groups:
         if not group.supports(asked.protocol_type, asked.protocols):
             raise InconsistentGroupProtocol(f"group {group.group_id} has no protocol in common with this member")
         if not asked.member_id:
-            self._join_anew(group, asked, now)
+            self._join_again(group, asked, now)
         elif asked.member_id in group.pending and asked.instance_id is None:
             self._add(group, asked.member_id, asked, now)
         else:
@@ -263,7 +263,7 @@ class Groups:
             return bool(member and member.joining) or group.waiting < self.settings.max_members
         return member is not None or len(group.members) < self.settings.max_members
 
-    def _join_anew(self, group: Group, asked: Joining, now: float) -> None:
+    def _join_again(self, group: Group, asked: Joining, now: float) -> None:
         """A member that has no id yet."""
         name = asked.instance_id or asked.client_id or "member"
         member_id = f"{name[:_LONGEST_NAME]}-{self._new_id()}"
@@ -307,7 +307,7 @@ class Groups:
             self._rebalance(group, f"member {member.member_id} joins again: {asked.reason}", now)
 
     def _replace(self, group: Group, member: Member, member_id: str, asked: Joining, now: float) -> None:
-        """A static member was started anew."""
+        """A static member was started again."""
         log.info("static member %s is %s now", asked.instance_id, member_id, extra={"group": group.group_id})
         old_id, old_protocols, old_leader = member.member_id, member.protocols, group.leader or ""
         member.answer_join(Joined(FencedInstanceId.code, old_id))
@@ -317,7 +317,7 @@ class Groups:
         self._update(group, member, asked)
         if group.state is not State.STABLE or group.vote() != group.protocol:
             self._renew(group, member, now)
-            self._rebalance(group, f"static member {member_id} was started anew: {asked.reason}", now)
+            self._rebalance(group, f"static member {member_id} was started again: {asked.reason}", now)
             return
         member.joining = None
         try:

@@ -160,7 +160,7 @@ class Segment:
         return end == self.size
 
     def recover(self, on_disk: int = 0) -> Iterator[RecordBatch | Damage]:
-        """Read what may not be on the disk as it was written, check it, and make the indexes of it anew.
+        """Read what may not be on the disk as it was written, check it, and make the indexes of it again.
 
         Iterate to the end: what comes out are the whole batches and what lies between them; there the log may be `cut`.
 

@@ -1,7 +1,7 @@
 """AlterShareGroupOffsets (key 91): have a share group begin elsewhere in its partitions (KIP-932).
 
 Sent by an administrator (Admin.alterShareGroupOffsets, `kafka-share-groups.sh --reset-offsets`) to the group's
-coordinator. The group must have no members. The state of the partitions begins anew at the offset given: what was
+coordinator. The group must have no members. The state of the partitions begins again at the offset given: what was
 acknowledged behind it is delivered again, and delivery counts are forgotten.
 
 Errors:

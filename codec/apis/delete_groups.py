@@ -2,7 +2,7 @@
 
 Sent by administrators (Admin.deleteConsumerGroups, kafka-consumer-groups.sh --delete) to the coordinator of the groups:
 ask FindCoordinator for each, and send every coordinator its own. It takes the right to delete each group. Works for
-groups of every type; their committed offsets go, too, so that consumers under this id begin anew where
+groups of every type; their committed offsets go, too, so that consumers under this id begin again where
 `auto.offset.reset` says. A group may come back at once: the next member that joins creates it.
 
 Each group succeeds or fails by itself.

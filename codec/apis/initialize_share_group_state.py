@@ -1,4 +1,4 @@
-"""InitializeShareGroupState (key 83): begin to keep a share group's state of partitions, or begin it anew (KIP-932).
+"""InitializeShareGroupState (key 83): begin to keep a share group's state of partitions, or begin it again (KIP-932).
 
 Brokers only: sent by the group coordinator to the share coordinator (FindCoordinator, `SHARE`) when a share group gets
 to read partitions it never read, and for AlterShareGroupOffsets. Needs the right to cluster actions.

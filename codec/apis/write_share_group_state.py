@@ -6,7 +6,7 @@ coordinator merges them into the state, and writes a whole snapshot from time to
 
 Errors:
     FENCED_LEADER_EPOCH: a later leader has read the state: this one leads no more.
-    FENCED_STATE_EPOCH: the state was initialized anew, say by AlterShareGroupOffsets: read it again.
+    FENCED_STATE_EPOCH: the state was initialized again, say by AlterShareGroupOffsets: read it again.
     UNKNOWN_TOPIC_OR_PARTITION: the share coordinator does not know the partition, perhaps not yet.
     INVALID_REQUEST: no state was initialized (InitializeShareGroupState).
     NOT_COORDINATOR, COORDINATOR_NOT_AVAILABLE: ask FindCoordinator again.

@@ -33,7 +33,7 @@ class ConsumerGroupMetadataKey:
 class ConsumerGroupMetadataValue:
     epoch: int = wire(Int32)
     metadata_hash: int = wire(Int64, default=0, tag=0)
-    """Of all topics subscribed to: it changes with partitions and racks, and the group is assigned anew (KIP-1101)."""
+    """Of all topics subscribed to: it changes with partitions and racks, and the group is assigned again (KIP-1101)."""
 
 
 @message(key=4, versions="0")

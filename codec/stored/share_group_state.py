@@ -44,7 +44,7 @@ class ShareSnapshotValue:
     snapshot_epoch: int = wire(Int32)
     """Counts the snapshots of this share partition."""
     state_epoch: int = wire(Int32)
-    """Rises when the state is begun anew, so that late writes for the old one are refused."""
+    """Rises when the state is begun again, so that late writes for the old one are refused."""
     leader_epoch: int = wire(Int32)
     """Of the partition's leader that wrote."""
     start_offset: int = wire(Int64)

@@ -42,7 +42,7 @@ class ShareGroupMetadataKey:
 class ShareGroupMetadataValue:
     epoch: int = wire(Int32)
     metadata_hash: int = wire(Int64)
-    """Of all topics subscribed to: when it changes the group is assigned anew."""
+    """Of all topics subscribed to: when it changes the group is assigned again."""
 
 
 @message(key=12, versions="0")

@@ -31,7 +31,7 @@ class LastAssignmentConfig:
 class StreamsGroupMetadataValue:
     epoch: int = wire(Int32)
     metadata_hash: int = wire(Int64)
-    """Of all topics of the topology: when it changes the group is assigned anew."""
+    """Of all topics of the topology: when it changes the group is assigned again."""
     validated_topology_epoch: int = wire(Int32, default=-1, tag=0)
     """The topology whose topics were found to be there and as they must be; -1 for none."""
     last_assignment_configs: tuple[LastAssignmentConfig, ...] | None = wire(

@@ -454,7 +454,7 @@ class Stream:
         self.waiting.extend(waiting)
 
     def renewed(self, epoch: int) -> None:
-        """Another producer id, with which it begins anew; nothing is in flight or numbered."""
+        """Another producer id, with which it begins again; nothing is in flight or numbered."""
         assert not self.sent, "what is numbered belongs to a producer id"
         self._begin(epoch)
 

@@ -390,7 +390,7 @@ class ConsumerCore:
                 self.membership.join(now)
             return
         new = [place for place in self._subscription.partitions if place not in self.fetcher.places]
-        self.fetcher.assign({place: self._subscription.start_anew(place) for place in new}, now)
+        self.fetcher.assign({place: self._subscription.start_again(place) for place in new}, now)
         self.fetcher.follow(topics)
 
     def _on_step(self, step: Step | None, now: float) -> None:

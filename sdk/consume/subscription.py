@@ -71,7 +71,7 @@ class Subscription:
         there = self._first is None or partition < self._first.get(topic, 0)
         return self._options.start if there else Time(EARLIEST)
 
-    def start_anew(self, place: TopicPartition) -> Start:
+    def start_again(self, place: TopicPartition) -> Start:
         """As `start`, without a group. What was read before, and was gone, is another topic now: it is read whole."""
         known = place in self._started
         self._started.add(place)

@@ -163,7 +163,7 @@ def test_an_epoch_that_is_not_the_next_is_refused_and_the_session_stays(reader: 
     assert reader.fetch() == 0
 
 
-def test_epochs_begin_anew_at_one(reader: Reader) -> None:
+def test_epochs_begin_again_at_one(reader: Reader) -> None:
     session = reader.machine.core.fetch_sessions._sessions[reader.id]
     session.epoch = reader.epoch = MAX_EPOCH
     assert reader.fetch() == 0

@@ -110,7 +110,7 @@ def test_join_group(machine: Machine, version: int) -> None:
 
 
 @pytest.mark.parametrize("version", [v for v in versions(11) if v >= 5])
-def test_join_group_of_a_static_member_that_was_started_anew(machine: Machine, version: int) -> None:
+def test_join_group_of_a_static_member_that_was_started_again(machine: Machine, version: int) -> None:
     first = asked(machine, joining(instance_id="i"), version)
     assert first.error_code == 0 and asked(machine, syncing(first.member_id, group_instance_id="i")).error_code == 0
     second = asked(machine, joining(instance_id="i"), version)

@@ -107,7 +107,7 @@ def test_cooperative_members_share_and_take_over(ottla_broker: Broker, client: M
 
 
 @pytest.mark.parametrize("client", [MEMBERS["java"], MEMBERS["librdkafka"]], ids=str)
-def test_a_static_member_that_is_started_anew_gets_its_partitions_back_without_a_rebalance(
+def test_a_static_member_that_is_started_again_gets_its_partitions_back_without_a_rebalance(
     ottla_broker: Broker, client: MemberClient
 ) -> None:
     bootstrap = ottla_broker.bootstrap
@@ -121,10 +121,10 @@ def test_a_static_member_that_is_started_anew_gets_its_partitions_back_without_a
         until(lambda: shared([a, b], PARTITIONS), [a, b], 60)
         before, generation = b.partitions, generation_of(ottla_broker)
         b.kill()
-        with start("b") as anew:
-            until(lambda: anew.partitions == before, [a, anew])
+        with start("b") as again:
+            until(lambda: again.partitions == before, [a, again])
             produce(bootstrap, 0, 80)
-            until(lambda: seen([a, anew]) == set(range(80)), [a, anew])
+            until(lambda: seen([a, again]) == set(range(80)), [a, again])
             assert generation_of(ottla_broker) == generation
 
 

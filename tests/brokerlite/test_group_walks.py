@@ -40,7 +40,7 @@ def check(group: Group, club: Club) -> None:
 
 def step(rng: random.Random, club: Club, people: list[Person]) -> None:
     person = rng.choice(people)
-    match rng.choice(("join", "join", "join", "sync", "sync", "beat", "leave", "commit", "time", "anew", "disk")):
+    match rng.choice(("join", "join", "join", "sync", "sync", "beat", "leave", "commit", "time", "again", "disk")):
         case "join":
             person.join(protocols=rng.choice(WANTED), rebalance_timeout_ms=rng.choice((0, 1000, 60_000)))
         case "sync":
@@ -51,7 +51,7 @@ def step(rng: random.Random, club: Club, people: list[Person]) -> None:
             person.leave()
         case "commit":
             person.commit(rng.randrange(100))
-        case "anew":
+        case "again":
             person.id, person.generation = "", -1
         case "disk":
             club.refuses = KafkaStorageError("no") if rng.random() < 0.3 else None

@@ -311,7 +311,7 @@ def test_whoever_waits_for_an_answer_is_alive() -> None:
     assert set(club.group.members) == {a.id, b.id}
     assert a.sync() == 0
     club.tick(SESSION - 0.1)
-    assert b.heartbeat() == 0, "its session began anew with the answer"
+    assert b.heartbeat() == 0, "its session began again with the answer"
 
 
 def test_a_new_member_that_waits_too_long_is_out() -> None:
@@ -441,7 +441,7 @@ def test_a_rebalance_goes_on_when_the_last_id_it_waited_for_has_left() -> None:
 # -- static members (KIP-345, KIP-814)
 
 
-def anew(person: Person) -> Person:
+def again(person: Person) -> Person:
     """The same instance, as another process."""
     other = person.club.person(person.name, person.instance_id)
     other.settings = person.settings
@@ -449,11 +449,11 @@ def anew(person: Person) -> Person:
 
 
 @pytest.mark.parametrize("leader", [True, False], ids=["leader", "follower"])
-def test_a_static_member_that_was_started_anew_takes_its_place_and_nobody_notices(leader: bool) -> None:
+def test_a_static_member_that_was_started_again_takes_its_place_and_nobody_notices(leader: bool) -> None:
     club = Club()
     a, b = club.pair(static=True)
     old, other = (a, b) if leader else (b, a)
-    new = anew(old)
+    new = again(old)
     assert new.join() == 0 and club.state is S and new.generation == 1 and new.id != old.id
     assert new.joined[-1].skip_assignment is leader
     assert new.joined[-1].leader == (new.id if leader else other.id)
@@ -468,37 +468,37 @@ def test_a_static_leader_of_an_old_client_takes_itself_for_a_follower() -> None:
     """Before v9 it could not know that it need not assign, and would wait for nobody."""
     club = Club()
     a, _ = club.pair(static=True)
-    new = anew(a)
+    new = again(a)
     new.settings = {**new.settings, "skips_assignment": False}
     assert new.join() == 0 and new.joined[-1].leader == a.id != new.id
     assert new.joined[-1].members == () and not new.joined[-1].skip_assignment
     assert new.sync() == 0 and new.assignment == a.assignment
 
 
-def test_a_static_member_that_was_started_anew_and_changes_the_protocol_starts_a_rebalance() -> None:
+def test_a_static_member_that_was_started_again_and_changes_the_protocol_starts_a_rebalance() -> None:
     club = Club()
     a, b = club.pair(static=True, protocols=BOTH)
-    new = anew(b)
+    new = again(b)
     assert new.join(protocols=STICKY) == WAITS and club.state is P
     assert a.join() == 0 and a.joined[-1].protocol == "sticky" and new.generation == 2
 
 
-def test_a_static_member_that_is_started_anew_while_its_group_waits_fences_the_one_before() -> None:
+def test_a_static_member_that_is_started_again_while_its_group_waits_fences_the_one_before() -> None:
     club = Club()
     a, b = club.pair(S, static=True)
     c = club.person("c")
     assert c.join() == b.join(protocols=CHANGED) == WAITS
-    new = anew(b)
+    new = again(b)
     assert new.join() == WAITS and b.joined[-1].error == 82, "the one that waited is told"
     assert a.join() == 0 and new.joined[-1].error == 0 and len(a.joined[-1].members) == 3
 
 
-def test_a_static_member_that_is_started_anew_between_join_and_sync_starts_over() -> None:
+def test_a_static_member_that_is_started_again_between_join_and_sync_starts_over() -> None:
     """The leader assigns to the member id that is gone."""
     club = Club()
     a, b = club.pair(C, static=True)
     assert b.sync() == WAITS
-    new = anew(b)
+    new = again(b)
     assert new.join() == WAITS and b.synced[-1].error == 82 and club.state is P
     assert a.sync() == 27 and a.join() == 0 and new.generation == 2
 
@@ -665,7 +665,7 @@ def test_a_static_member_that_cannot_be_stored_keeps_its_old_id() -> None:
     club = Club()
     a, b = club.pair(static=True)
     club.refuses = KafkaStorageError("no")
-    new = anew(b)
+    new = again(b)
     assert new.join() == 14 and b.heartbeat() == 0 and set(club.group.members) == {a.id, b.id}
     club.refuses = None
     assert new.join() == 0 and b.heartbeat() == 82

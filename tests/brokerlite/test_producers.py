@@ -96,7 +96,7 @@ def test_producers_do_not_see_each_other() -> None:
     stored(producers, idempotent(1, producer_id=1), 2)
 
 
-def test_sequences_go_on_behind_a_marker_of_the_same_epoch_and_begin_anew_behind_a_higher_one() -> None:
+def test_sequences_go_on_behind_a_marker_of_the_same_epoch_and_begin_again_behind_a_higher_one() -> None:
     for epoch, expected in ((0, 2), (1, 0)):
         producers = Producers()
         stored(producers, idempotent(0, 2), 0)

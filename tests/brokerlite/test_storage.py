@@ -136,7 +136,7 @@ def test_damage_to_a_base_offset_is_seen_though_no_crc_covers_it(one: OnePartiti
         assert one.log.end_offset == 3
 
 
-def test_indexes_made_anew_are_those_that_were_written_on_the_way(one: OnePartition) -> None:
+def test_indexes_made_again_are_those_that_were_written_on_the_way(one: OnePartition) -> None:
     one.append(*(a_batch(bytes(i * 7 % 300), timestamp=TODAY + i * 7919 % 1000) for i in range(200)))
     one.close()
     written = one.files(".index"), one.files(".timeindex")
@@ -153,7 +153,7 @@ def test_a_segment_too_short_for_an_index_has_both_or_none(one: OnePartition) ->
 
 @pytest.mark.parametrize("suffix", [".index", ".timeindex"])
 @pytest.mark.parametrize("damage", ["gone", "odd", "empty", "beyond"])
-def test_damaged_indexes_are_made_anew_after_a_clean_shutdown_too(one: OnePartition, suffix: str, damage: str) -> None:
+def test_damaged_indexes_are_made_again_after_a_clean_shutdown_too(one: OnePartition, suffix: str, damage: str) -> None:
     one.append(*(a_batch(b"%d" % i) for i in range(200)))
     values = one.values()
     one.close()
@@ -303,7 +303,7 @@ def test_after_a_kill_the_active_segment_is_read_from_the_recovery_point_on() ->
 
 @pytest.mark.parametrize("suffix", [".index", ".timeindex"])
 @pytest.mark.parametrize("damage", ["gone", "odd", "hole", "other batch"])
-def test_indexes_that_are_damaged_before_the_recovery_point_are_made_anew_from_the_whole_log(
+def test_indexes_that_are_damaged_before_the_recovery_point_are_made_again_from_the_whole_log(
     suffix: str, damage: str
 ) -> None:
     disk = ModelDisk()

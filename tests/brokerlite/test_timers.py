@@ -37,7 +37,7 @@ def test_what_is_set_again_happens_once_at_the_last_deadline() -> None:
     assert called == [8.0] and not timers.is_set("x")
 
 
-def test_what_is_cancelled_does_not_happen_and_may_be_set_anew() -> None:
+def test_what_is_cancelled_does_not_happen_and_may_be_set_again() -> None:
     timers, called = Timers(), list[float]()
     timers.set("x", 1.0, called.append)
     timers.cancel("x")

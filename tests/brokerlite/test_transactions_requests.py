@@ -179,7 +179,7 @@ def attempted(producers: Producers, epoch: int, sequence: int, rises: bool = Fal
     producers.attempt(parse_batch(batch((7, epoch), sequence)), rises=rises)
 
 
-def test_the_lowest_sequence_of_an_epoch_counts_and_a_newer_epoch_begins_anew() -> None:
+def test_the_lowest_sequence_of_an_epoch_counts_and_a_newer_epoch_begins_again() -> None:
     producers = Producers()
     for sequence in (4, 2, 3):
         attempted(producers, 0, sequence)

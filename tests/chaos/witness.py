@@ -132,7 +132,7 @@ class Witness:
         latest: OffsetSpec = OffsetSpec.latest()  # type: ignore[no-untyped-call]
         wanted = {TopicPartition(topic, each): latest for topic, count in self.topics.items() for each in range(count)}
         # Another client each time: in librdkafka 2.16 one that knows the leader goes on to ask with its old epoch when
-        # the same node has been elected anew. A client that nobody holds answers nothing.
+        # the same node has been elected again. A client that nobody holds answers nothing.
         admin = _admin(self.bootstrap)
         found = admin.list_offsets(wanted, isolation_level=isolation, request_timeout=10)
         return {(place.topic, place.partition): future.result(15).offset for place, future in found.items()}

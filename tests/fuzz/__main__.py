@@ -106,7 +106,7 @@ def fuzz(seconds: int, seed: int) -> int:
 
 
 def pack() -> int:
-    """Make the corpus anew of its own inputs, the seeds and what the runs have reached."""
+    """Make the corpus again of its own inputs, the seeds and what the runs have reached."""
     choice = _prepared(new=True)
     if (code := _start(merge=1)) == 0:
         inputs.pack(list(_reached(choice)), inputs.CORPUS)

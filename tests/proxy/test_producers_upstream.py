@@ -80,7 +80,7 @@ def test_a_sixth_batch_for_a_partition_waits() -> None:
     assert len(numbers(world)) == 7
 
 
-def test_behind_a_refused_batch_the_numbers_begin_anew_in_another_epoch() -> None:
+def test_behind_a_refused_batch_the_numbers_begin_again_in_another_epoch() -> None:
     world = world_of()
     producer = world.producer_id(1)
     world.upstream.errors["flights", 0] += [TopicAuthorizationFailed.code]

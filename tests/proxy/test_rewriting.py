@@ -474,7 +474,7 @@ def test_records_for_a_topic_that_was_deleted_are_given_back_soon(world: World) 
     assert again.code == 0
 
 
-def test_a_lost_sequence_is_begun_anew_when_nothing_is_in_doubt(world: World) -> None:
+def test_a_lost_sequence_is_begun_again_when_nothing_is_in_doubt(world: World) -> None:
     world.produce(1, {("flights", 3): batch(pairs())})
     for p in range(SIX):
         world.upstream.errors["flights", p] += [45]

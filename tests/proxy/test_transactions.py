@@ -273,7 +273,7 @@ def test_the_answer_to_an_older_end_does_not_end_what_is_open_now() -> None:
     assert code(end(world, producer, commit=True)) == TransactionAbortable.code
 
 
-def test_an_upstream_that_begins_anew_is_believed_to_have_nothing() -> None:
+def test_an_upstream_that_begins_again_is_believed_to_have_nothing() -> None:
     world = world_of()
     for _ in range(2):
         idempotent, transactional = world.producer_id(1), opened(world)

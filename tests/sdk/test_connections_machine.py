@@ -120,7 +120,7 @@ def test_a_node_is_in_no_trouble_where_one_connection_ended_and_another_works() 
     assert trouble.node == ONE and trouble.since == 30.0 and trouble.requests == 0
 
 
-def test_a_node_that_left_is_forgotten_and_begins_anew_when_it_is_back() -> None:
+def test_a_node_that_left_is_forgotten_and_begins_again_when_it_is_back() -> None:
     pool = Pool()
     pool.ask(ONE, 0.0, deadline=1.0)
     pool.run(0.0)

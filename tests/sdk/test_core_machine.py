@@ -505,7 +505,7 @@ def test_a_topic_that_one_has_been_told_of_stays_known_though_another_lets_go_of
     assert fake.named(-1) == ["t"], "who holds it now is told whether it is still so"
     net.run(lambda: core.metadata.updated_at == net.now)
     release()
-    assert not core.metadata.topic("t", net.now).done, "who wants it later asks anew"
+    assert not core.metadata.topic("t", net.now).done, "who wants it later asks again"
 
 
 def test_topics_that_nobody_holds_are_forgotten_in_the_end() -> None:

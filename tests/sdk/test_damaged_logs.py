@@ -153,7 +153,7 @@ def test_a_partition_in_trouble_stops_no_other_and_its_error_is_raised_once_unti
         leaders.logs["t", index].append(b"more")
     assert taken(leaders, fetcher, 2) == [b"more", b"more"]
     fetcher.assign({T: Offset(1)}, leaders.now)
-    assert taken(leaders, fetcher, 1) == [ChecksumMismatch.__name__], "broken anew"
+    assert taken(leaders, fetcher, 1) == [ChecksumMismatch.__name__], "broken again"
     fetcher.assign({T: Offset(2)}, leaders.now)
     leaders.logs[T].append(b"0-2")
     assert taken(leaders, fetcher, 1) == [b"0-2"]

@@ -109,7 +109,7 @@ def test_a_partition_given_up_and_taken_again_at_once_is_not_forgotten() -> None
     assert all(not gone for *_, gone in fetches(leaders))
 
 
-def test_a_session_that_the_broker_has_dropped_begins_anew() -> None:
+def test_a_session_that_the_broker_has_dropped_begins_again() -> None:
     leaders = Leaders({"t": 3})
     fetcher = reader(leaders, dict.fromkeys(T, Offset(0)))
     leaders.run(1.2)

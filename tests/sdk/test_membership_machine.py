@@ -328,7 +328,7 @@ def test_a_coordinator_that_falls_silent_while_a_request_waits_there_is_left_for
     group = InGroup()
     group.refuse(MemberIdRequired, ME)
     group.world.later(60.0)
-    assert group.join.member_id == ME, "waiting long is no reason to begin anew"
+    assert group.join.member_id == ME, "waiting long is no reason to begin again"
     group.world.home = (2, "two", 9002)
     group.world.later(15.0)
     (asked,) = group.world.waiting

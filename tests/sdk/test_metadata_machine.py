@@ -182,7 +182,7 @@ def known(client: Client, topic: str) -> None:
     assert wanted.done
 
 
-def test_a_topic_that_nobody_ever_held_is_asked_for_anew_once_metadata_of_others_came() -> None:
+def test_a_topic_that_nobody_ever_held_is_asked_for_again_once_metadata_of_others_came() -> None:
     client = Client()
     known(client, "t")
     assert client.metadata.topic("t", client.now).done, "the last answer was about it"

@@ -88,7 +88,7 @@ def test_a_steady_stream_has_its_rate_average_and_maximum_at_any_time() -> None:
             assert values["x-avg"] == pytest.approx(3, rel=0.2) and values["x-max"] == 6
 
 
-def test_after_a_long_silence_windows_start_anew() -> None:
+def test_after_a_long_silence_windows_start_again() -> None:
     metrics = Metrics()
     meter = metrics.meter("n")
     meter.add(1_000_000, 0.0)

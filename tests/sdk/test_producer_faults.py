@@ -808,7 +808,7 @@ def test_a_partitioner_that_raises_refuses_the_record_and_harms_nobody() -> None
     world.run(ask(producer, world, b"fine"))
 
 
-def test_keys_are_placed_anew_when_the_topic_grows() -> None:
+def test_keys_are_placed_again_when_the_topic_grows() -> None:
     world = World(ModelBroker({"t": 1}))
     producer = producer_in(world, partitioner=lambda key, partitions: partitions - 1)
     world.run(ask(producer, world, b"0"))

@@ -223,7 +223,7 @@ class NoMemory(socket.socket):
         raise OSError(errno.ENOBUFS, "what a system says that has no memory for this now")
 
 
-async def test_a_connection_to_which_a_write_failed_ends_with_the_reason_and_is_made_anew(
+async def test_a_connection_to_which_a_write_failed_ends_with_the_reason_and_is_made_again(
     ottla_broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with trio.fail_after(5):

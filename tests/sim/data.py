@@ -145,7 +145,7 @@ class Ordinary(TypedDict):
 _ORDINARY = Ordinary(
     diverging_epoch=wire.EpochEndOffset(), current_leader=wire.LeaderIdAndEpoch(), snapshot_id=wire.SnapshotId()
 )
-"""Defaults of an answer to Fetch, which would be made anew for each; nobody changes these."""
+"""Defaults of an answer to Fetch, which would be made again for each; nobody changes these."""
 
 
 def _key(topic: FetchTopic | ForgottenTopic, version: int) -> str:

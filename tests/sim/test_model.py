@@ -123,7 +123,7 @@ class Model:
         return first, second
 
 
-def test_a_log_takes_sequences_in_order_knows_the_last_five_and_begins_anew_with_an_epoch() -> None:
+def test_a_log_takes_sequences_in_order_knows_the_last_five_and_begins_again_with_an_epoch() -> None:
     log = PartitionLog()
     assert log.append(batch(100), 0) == (0, 0, 1)  # an id without state may begin anywhere
     for i in range(1, 6):

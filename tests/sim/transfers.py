@@ -1,7 +1,7 @@
 """Transactional producers against brokers that are as unkind as Kafka allows: each transaction is whole or absent.
 
 A teller moves money: each of its transactions writes a record to every account that is concerned. It changes its mind
-now and then, is cancelled, is killed and started anew with the same transactional id, or meets a second one with it.
+now and then, is cancelled, is killed and started again with the same transactional id, or meets a second one with it.
 When all is done and quiet, what a read_committed consumer has got of each transaction is all of its records, each once,
 or none: all if the teller was told that it is committed, none if that it is aborted.
 
@@ -478,10 +478,10 @@ class Transfers:
         teller = next((each for each in self.tellers if each.process is link.client), None)
         if teller is None:
             return
-        anew = isinstance(message, InitProducerIdRequest) and message.producer_id < 0
-        if anew and teller.initialized:
-            raise Violation("a producer begins anew", f"{link.client.name} may have been fenced")
-        if isinstance(message, InitProducerIdRequest) and not anew:
+        again = isinstance(message, InitProducerIdRequest) and message.producer_id < 0
+        if again and teller.initialized:
+            raise Violation("a producer begins again", f"{link.client.name} may have been fenced")
+        if isinstance(message, InitProducerIdRequest) and not again:
             teller.renewed[message.producer_epoch] += 1
         if teller.fenced and isinstance(message, (ProduceRequest, *_OF_TRANSACTIONS)) and not link.writing:
             raise Violation(WRITES, f"{link.client.name}: {type(message).__name__}")

@@ -2,7 +2,7 @@
 
 Tellers and a plain producer fill the inputs. A workman is a member of a group with a transactional id, whose loop is
 that of `ottla.sdk.transform`: it makes some records of each record that it reads, and commits them with its offsets.
-Its handler is slow now and then, raises errors, is cancelled; workmen are killed and started anew, meet a second one
+Its handler is slow now and then, raises errors, is cancelled; workmen are killed and started again, meet a second one
 with their transactional id or their instance id, come and go. When all is done and quiet:
 
 - Of each input that read_committed shows, each output is there once, and of no other. In a partition they have the
@@ -302,7 +302,7 @@ class Transforms(Transfers):
             fault, self.armed = self.armed, None
             self._meet(link, message, fault)
         if isinstance(message, InitProducerIdRequest) and message.producer_id < 0 and workman.initialized:
-            raise Violation("a producer begins anew", f"{workman.name} may have been fenced")
+            raise Violation("a producer begins again", f"{workman.name} may have been fenced")
         fatal = workman.producer.fatal if workman.producer is not None else None
         if fatal is not None and isinstance(message, _OF_TRANSACTIONS) and not link.writing:
             raise Violation(WRITES, f"{workman.name}: {type(message).__name__}")

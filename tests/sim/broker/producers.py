@@ -4,7 +4,7 @@ Rules:
 - One request at a time, and the same one again until it is answered: the protocol says of each that a repeat does no
   harm. In version 1 partitions are added before they are written to, in version 2 (KIP-890) by writing to them.
 - A producer that gives up a request whose fate it does not know aborts, and goes on in another epoch.
-- One that is fenced stops, and perhaps begins anew as a new one does. Its transaction is then aborted, unless it had
+- One that is fenced stops, and perhaps begins again as a new one does. Its transaction is then aborted, unless it had
   asked to commit.
 - Any other error is a finding: a right client does not get it.
 
