@@ -65,11 +65,13 @@ class Limit:
         """
         if isinstance(self.places, int):
             return dict.fromkeys(partitions, self.places)
-        if missing := sorted(set(partitions) - set(self.places)):
-            hint = "" if self.by_time else "; -2 stands for earliest, -1 for latest"
-            raise ConfigurationError(f"{self.option} must name every partition, and misses {_names(missing)}{hint}")
         if extra := sorted(set(self.places) - set(partitions)):
             raise ConfigurationError(f"{self.option} names {_names(extra)}, which the query does not read")
+        if missing := sorted(set(partitions) - set(self.places)):
+            hint = {"startingOffsets": "; -2 stands for earliest", "endingOffsets": "; -1 stands for latest"}
+            raise ConfigurationError(
+                f"{self.option} must name every partition, and misses {_names(missing)}{hint.get(self.option, '')}"
+            )
         return dict(self.places)
 
 
@@ -86,9 +88,15 @@ def parse_assign(text: str) -> frozenset[TopicPartition]:
     return frozenset(partitions)
 
 
-def parse_places(text: str, option: str, *, lowest: int = EARLIEST) -> dict[TopicPartition, int]:
-    """The numbers of ``{"topic": {"0": 23}}``; none may be below ``lowest``."""
-    wanted = 'a JSON object such as {"topic": {"0": 23}}'
+def parse_places(
+    text: str, option: str, *, lowest: int = EARLIEST, words: Iterable[str] = ()
+) -> dict[TopicPartition, int]:
+    """The numbers of ``{"topic": {"0": 23}}``; none may be below ``lowest``.
+
+    Args:
+        words: that the option takes besides, for messages.
+    """
+    wanted = "".join(f"{word} or " for word in words) + 'a JSON object such as {"topic": {"0": 23}}'
     places: dict[TopicPartition, int] = {}
     for topic, by_partition in _json_object(text, option, wanted).items():
         if not isinstance(by_partition, dict):
@@ -189,7 +197,7 @@ def _refuse_too_young(starting: Limit, found: Mapping[TopicPartition, int]) -> N
 def _lost(place: TopicPartition, start: int, end: int, lowest: int, highest: int, fail: bool, isolation: int) -> None:
     topic, partition = place
     if fail:
-        why = "deleted by retention, or was the topic recreated?"
+        why = f"{'deleted by retention' if start < lowest else 'not written yet'}, or was the topic recreated?"
         if isolation == READ_COMMITTED and max(start, end) > highest:
             why = f"a transaction may be open at {highest}, behind which read_committed reads nothing;"
         raise DataLoss(

@@ -320,7 +320,8 @@ def _limit(
         if word == impossible:
             raise ConfigurationError(f"{offsets} cannot be {impossible} in a batch query")
         return Limit(offsets, words[word])
-    places = _within_bounds(parse_places(value, offsets), offsets)
+    possible = [each for each in words if each != impossible]
+    places = _within_bounds(parse_places(value, offsets, words=possible), offsets)
     for (topic, partition), place in places.items():
         if impossible is not None and place == words[impossible]:
             raise ConfigurationError(

@@ -5,11 +5,12 @@ pyarrow) is imported when a query does.
 """
 
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from pyspark.sql.datasource import DataSource
+from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
 
 from ottla.errors import ConfigurationError
 from ottla.spark.failures import one_sentence
@@ -57,17 +58,17 @@ class DefaultSource(DataSource):
             _check_columns(schema, options.layout)
             return FilteredBatchReader(options) if pushes_filters else BatchReader(options)
 
-    def streamReader(self, schema: "StructType") -> "StreamReader":
-        """
-        Raises:
-            ConfigurationError: the user gave columns of their own, or see `StreamOptions.parse`.
-        """
+    def streamReader(self, schema: "StructType") -> "StreamReader | RefusedStream":
+        """One that refuses where the user gave columns of their own, or see `StreamOptions.parse`."""
         from ottla.spark.options import StreamOptions
         from ottla.spark.stream import StreamReader
 
-        with one_sentence():
+        try:
             options = StreamOptions.parse(self.options)
             _check_columns(schema, options.read.layout)
+        except ConfigurationError as error:
+            return RefusedStream(error)
+        with one_sentence():
             return StreamReader(options)
 
     def writer(self, schema: "StructType", overwrite: bool) -> "BatchWriter":
@@ -97,6 +98,32 @@ class DefaultSource(DataSource):
 
         with one_sentence():
             return StreamWriter(WriteOptions.parse(self.options), schema)
+
+
+class RefusedStream(DataSourceStreamReader):
+    """A stream with options that cannot be: each question is answered with the error.
+
+    What is raised where a reader is made Spark hides behind an error of its own.
+    """
+
+    def __init__(self, error: ConfigurationError) -> None:
+        self._error = error
+
+    def initialOffset(self) -> dict[str, Any]:
+        with one_sentence():
+            raise self._error
+
+    def latestOffset(self, *_: object) -> dict[str, Any]:
+        with one_sentence():
+            raise self._error
+
+    def partitions(self, *_: object) -> list[InputPartition]:
+        with one_sentence():
+            raise self._error
+
+    def read(self, partition: InputPartition) -> Iterator[Any]:
+        with one_sentence():
+            raise self._error
 
 
 def _is_spark_pushing_filters(caller: FrameType) -> bool:

@@ -16,6 +16,7 @@ Source: KafkaMicroBatchStream.scala, MicroBatchExecution.scala.
 
 import logging
 import math
+import re
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
@@ -33,6 +34,7 @@ from pyspark.sql.streaming.datasource import (
 
 from ottla.codec.apis.list_offsets import EARLIEST, LATEST
 from ottla.errors import DataLoss, OttlaError, UnknownTopicOrPartition
+from ottla.sdk.cluster.cluster import TopicPartition
 from ottla.sdk.consume.record_sets import READ_COMMITTED
 from ottla.sdk.options import Options
 from ottla.spark.failures import one_sentence
@@ -70,6 +72,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """When a batch was last given."""
         self._beyond: tuple[StreamOffset, StreamOffset] | None = None
         """Ends of logs, and the same where partitions are held that were read beyond them; see `_held`."""
+        self._done: Positions | None = None
+        """What was last committed to the group."""
         self._logged: set[tuple[str, str]] = set()
         """Warnings that were logged, and the start of their batch."""
         self._progress = Progress(Options(**dict(self._config.options)).client_id)
@@ -113,6 +117,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             first = not before.begun
             if first:
                 before = self._beginning(now)
+            else:
+                self._commit(before.positions)
             newest = self._last or self._latest(now)
             if self._idle is not None and self._idle[0] is newest and self._idle[1] == start:
                 self._progress.report(now)
@@ -156,16 +162,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return read_task(partition, self.options.read)
 
     def commit(self, end: Mapping[str, Any]) -> None:
-        """A batch is done: commit its end to the consumer group, if there is one, so that Kafka's tools see the lag."""
-        group = self.options.group
-        if group is None:
-            return
-        patient = {**dict(self._config.options), "api_timeout": COMMIT_SECONDS}
-        with clients.use(replace(self._config, options=tuple(patient.items()))) as client:
-            try:
-                client.commit(group, StreamOffset.parse(end).positions)
-            except OttlaError as error:  # the query goes by its checkpoint, and needs no group
-                self._warn(f"offsets of group {group!r} were not committed, and the query goes on: {error}")
+        """Nothing: what is done is where `latestOffset` starts, which Spark asks sooner, and after a restart too."""
 
     def stop(self) -> None:
         """The client is that of the process, which ends."""
@@ -173,6 +170,19 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._served.stop()
 
     # -- inside -------------------------------------------------------------------------------------------------------
+
+    def _commit(self, done: Positions) -> None:
+        """Commit what is done to the consumer group, if there is one, so that Kafka's tools see the lag."""
+        group = self.options.group
+        if group is None or done == self._done:
+            return
+        self._done = done
+        patient = {**dict(self._config.options), "api_timeout": COMMIT_SECONDS}
+        with clients.use(replace(self._config, options=tuple(patient.items()))) as client:
+            try:
+                client.commit(group, done)
+            except OttlaError as error:  # the query goes by its checkpoint, and needs no group
+                self._warn(f"offsets of group {group!r} were not committed, and the query goes on: {error}")
 
     def _beginning(self, now: float) -> StreamOffset:
         """Where a query begins that has no checkpoint.
@@ -262,7 +272,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             if place in before.gone and (is_now is None or known is None):  # it was told of when it went
                 continue
             if is_now is None:
-                lost.append(f"{topic}-{partition} is gone")
+                gone = "is gone" if self._reads(place) else "was read, and the options do not name it any more"
+                lost.append(f"{topic}-{partition} {gone}")
             elif known is None:
                 lost.append(f"topic {topic} was created again")
             elif is_now < was:
@@ -272,6 +283,13 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             if self.options.read.fail_on_data_loss:
                 raise DataLoss(f"{said}: failOnDataLoss=false goes on with what there is")
             self._warn(f"data was lost, and the query goes on: {said}", before)
+
+    def _reads(self, place: TopicPartition) -> bool:
+        """Whether the options name a partition."""
+        source = self.options.read.source
+        if isinstance(source, str):
+            return re.fullmatch(source, place[0]) is not None
+        return (place if isinstance(source, frozenset) else place[0]) in source
 
     def _waits_for_more(self, available: int, now: float) -> bool:
         least = self.options.least

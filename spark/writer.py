@@ -20,7 +20,7 @@ from dataclasses import dataclass, replace
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
-from pyspark.sql.types import ArrayType, BinaryType, DataType, IntegerType, StringType, StructType
+from pyspark.sql.types import ArrayType, BinaryType, DataType, IntegerType, MapType, StringType, StructType
 
 from ottla.codec.columns import BinaryColumn, HeaderColumn
 from ottla.codec.partitioners import PARTITIONERS, partition_column
@@ -115,6 +115,7 @@ def _parts(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
 # -- the columns -----------------------------------------------------------------------------------------------------
 
 _TEXT_OR_BYTES = (StringType, BinaryType)
+_NESTED = (ArrayType, MapType, StructType)
 
 
 def check_schema(schema: StructType, topic: str | None) -> None:
@@ -142,9 +143,9 @@ def check_schema(schema: StructType, topic: str | None) -> None:
 
 def _check(types: dict[str, DataType], name: str, wanted: str, fits: bool) -> None:
     if not fits:
-        raise ConfigurationError(
-            f"column {name} must be {wanted}, not {types[name].simpleString()}: cast it, or give it another name"
-        )
+        kind, otherwise = types[name], "" if name in ("value", "topic") else ", or give it another name"
+        as_text = f"write it as JSON, by to_json({name})" if isinstance(kind, _NESTED) else "cast it"
+        raise ConfigurationError(f"column {name} must be {wanted}, not {kind.simpleString()}: {as_text}{otherwise}")
 
 
 def _are_headers(given: DataType) -> bool:
@@ -227,8 +228,8 @@ class _Sender:
         if low < 0 or high >= count:
             wrong = low if low < 0 else high
             raise UnknownTopicOrPartition(
-                f"a row names partition {wrong}, and {topic!r} has partitions 0 to {count - 1}: correct the column "
-                "partition, or make it null where the key is to decide"
+                told=f"a row names partition {wrong}, and {topic!r} has partitions 0 to {count - 1}: correct the "
+                "column partition, or make it null where the key is to decide"
             )
 
 

@@ -10,7 +10,7 @@ from pyspark.sql.types import StringType, StructType
 
 from ottla.errors import ConfigurationError
 from ottla.spark.columns import Layout, spark_schema
-from ottla.spark.source import DefaultSource
+from ottla.spark.source import DefaultSource, RefusedStream
 
 ROOT = Path(__file__).parents[2]
 
@@ -59,8 +59,11 @@ def test_what_only_one_kind_of_query_has_is_no_mistake_yet_nor_worth_a_warning(
 def test_columns_of_ones_own_are_refused() -> None:
     with pytest.raises(ConfigurationError, match=r"fixed columns.*leave out .schema"):
         source().reader(StructType().add("value", StringType()))
-    with pytest.raises(ConfigurationError, match=r"fixed columns.*leave out .schema"):
-        source().streamReader(StructType().add("value", StringType()))
+    stream = source().streamReader(StructType().add("value", StringType()))
+    assert isinstance(stream, RefusedStream)
+    for asked in (stream.initialOffset, stream.latestOffset):
+        with pytest.raises(ConfigurationError, match=r"fixed columns.*leave out .schema"):
+            asked()
 
 
 @pytest.mark.parametrize(

@@ -171,13 +171,26 @@ def test_a_checkpoint_of_the_jvm_connector_is_continued(query: Query, ottla_brok
 @pytest.mark.slow
 def test_a_group_is_told_how_far_the_query_is(query: Query, ottla_broker: Broker) -> None:
     write(ottla_broker, *"abcd")
-    query.run(groupIdPrefix="mine", maxOffsetsPerTrigger=2)
+    query.run(groupIdPrefix="mine", maxOffsetsPerTrigger=3)
     from confluent_kafka import Consumer, TopicPartition
 
     consumer = Consumer({"bootstrap.servers": ottla_broker.bootstrap, "group.id": "mine"})
     [place] = consumer.committed([TopicPartition("t", 0)], 20)
     consumer.close()
-    assert place.offset == 2, "one batch behind, as Spark tells"
+    assert place.offset == 4
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("trigger", [{"availableNow": True}, {"once": True}, {"processingTime": "1 second"}])
+def test_what_is_wrong_with_the_options_of_a_stream_is_said(
+    trigger: dict[str, Any], spark: "SparkSession", ottla_broker: Broker, tmp_path: Path
+) -> None:
+    ottla_broker.create_topic("t")
+    options = {"kafka.bootstrap.servers": ottla_broker.bootstrap, "subscribe": "t", "maxOffsetsPerTrigger": "0"}
+    rows = spark.readStream.format("ottla").options(**options).load()
+    query = rows.writeStream.format("noop").option("checkpointLocation", str(tmp_path)).trigger(**trigger).start()
+    with pytest.raises(Exception, match=r"ConfigurationError: maxOffsetsPerTrigger must be .*, not '0'"):
+        query.awaitTermination(30)
 
 
 # -- what Spark asks for ----------------------------------------------------------------------------------------------
@@ -189,7 +202,7 @@ def asked(ottla_broker: Broker) -> "Iterator[Callable[..., StreamReader]]":
 
     def made(**options: Any) -> StreamReader:
         given = {"kafka.bootstrap.servers": ottla_broker.bootstrap, "subscribe": "t"} | options
-        return StreamReader(StreamOptions.parse({name: str(value) for name, value in given.items()}))
+        return StreamReader(StreamOptions.parse({name: str(each) for name, each in given.items() if each is not None}))
 
     with polled_at_once():
         yield made
@@ -383,8 +396,12 @@ def test_a_group_that_takes_no_offsets_is_warned_of_once(
     reader = asked(groupIdPrefix="app")
     end = begun(reader)
     connected = list(clients)
+    limit = reader.getDefaultReadLimit()
     for _ in range(3):
-        reader.commit(end)
+        reader.latestOffset(end, limit)
+    write(ottla_broker, "a")
+    following = reader.latestOffset(end, limit)
+    reader.latestOffset(following, limit)
     assert caplog.text.count("offsets of group 'app' were not committed, and the query goes on") == 1
     assert set(connected) < set(clients), "a client stays"
     member.close()
@@ -439,6 +456,15 @@ def test_a_topic_that_goes_between_two_questions_is_loss(
     delete(ottla_broker, "t")
     with pytest.raises(DataLoss, match="t-0 is gone"):
         reader.latestOffset(end, EVERYTHING)
+
+
+def test_a_topic_that_the_options_do_not_name_any_more_is_not_said_to_be_gone(asked: Asked) -> None:
+    end = begun(asked())
+    for options in ({"subscribe": "other"}, {"subscribe": None, "subscribePattern": "o.*"}):
+        with pytest.raises(DataLoss, match="t-0 was read, and the options do not name it any more; t-1 was read"):
+            asked(**options).latestOffset(end, EVERYTHING)
+    with pytest.raises(DataLoss, match=r"^t-1 was read, and the options do not name it any more: failOnDataLoss"):
+        asked(subscribe=None, assign='{"t": [0]}').latestOffset(end, EVERYTHING)
 
 
 def test_a_stream_has_no_end(asked: Asked) -> None:

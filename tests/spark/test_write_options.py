@@ -153,7 +153,12 @@ def test_all_columns_of_the_jvm_connector_are_taken_and_others_are_not_looked_at
     [
         (columns(key=StringType(), Value=StringType()), r"a column value is needed, and there is Value, key"),
         (columns(), r"a column value is needed, and there is none"),
-        (columns(value=LongType()), r"column value must be string or binary, not bigint: cast it"),
+        (columns(value=LongType()), r"column value must be string or binary, not bigint: cast it$"),
+        (
+            columns(value=StringType(), key=LongType()),
+            r"column key must be string or binary, not bigint: cast it, or give it another name",
+        ),
+        (columns(value=ArrayType(LongType())), r"not array<bigint>: write it as JSON, by to_json\(value\)$"),
         (columns(value=StringType(), key=IntegerType()), r"column key must be string or binary, not int"),
         (columns(value=StringType(), partition=LongType()), r"column partition must be int, not bigint"),
         (columns(value=StringType(), headers=StringType()), r"headers must be array<struct<key:string,value:binary>>"),
