@@ -308,7 +308,10 @@ class ProducerCore:
             size += 10 + 4 * len(name) + (len(content) if content else 0)
         if HEADER_SIZE + size > self._core.options.max_request_size:
             limit = self._core.options.max_request_size
-            raise RecordTooLarge(f"a record of about {size} bytes for {record.topic!r}; max_request_size is {limit}")
+            raise RecordTooLarge(
+                f"a record of about {size} bytes for {record.topic!r}; max_request_size is {limit}: raise it, and the "
+                "topic's max.message.bytes, or send less at once"
+            )
         record.size, record.deadline = size, now + self._delivery_timeout
 
     def _accept(self, record: PendingRecord, now: float) -> None:
