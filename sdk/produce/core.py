@@ -310,7 +310,7 @@ class ProducerCore:
             limit = self._core.options.max_request_size
             raise RecordTooLarge(
                 f"a record of about {size} bytes for {record.topic!r}; max_request_size is {limit}: raise it, and the "
-                "topic's max.message.bytes, or send less at once"
+                "topic's max.message.bytes, or make it smaller"
             )
         record.size, record.deadline = size, now + self._delivery_timeout
 
