@@ -33,7 +33,9 @@ _PYTHON = """\
 # same pyspark is installed.
 path=:$PYTHONPATH:
 for archive in {archives}; do
-    case $path in *":$archive:"*) path=${{path%%":$archive:"*}}:${{path#*":$archive:"}} ;; esac
+    while :; do
+        case $path in *":$archive:"*) path=${{path%%":$archive:"*}}:${{path#*":$archive:"}} ;; *) break ;; esac
+    done
 done
 path=${{path#:}}
 export PYTHONPATH="${{path%:}}"
@@ -62,7 +64,8 @@ def session(app_name: str = "ottla", master: str = "local[2]", **conf: str | int
     except ImportError as error:
         raise ConfigurationError("PySpark is not installed: pip install 'ottla[spark]'") from error
     os.environ["JAVA_HOME"] = str(ensure_java())
-    os.environ.setdefault("PYSPARK_PYTHON", _python() if master.startswith("local") else sys.executable)
+    if os.environ.get("PYSPARK_PYTHON", python := _python()) == python:
+        os.environ["PYSPARK_PYTHON"] = python if master.startswith("local") else sys.executable
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     builder = SparkSession.builder.appName(app_name).master(master)
     for name, value in (_SETTINGS | conf).items():
@@ -83,9 +86,8 @@ def _python() -> str:
     """The Python for Spark's processes on this machine: a script in front of the one that runs, if it can be made."""
     import pyspark
 
-    archives = sorted(
-        (Path(pyspark.__file__).parent / "python" / "lib").glob("*.zip")
-    )  # of a pyspark that pip installed
+    # Where Spark finds itself, if pip has installed it.
+    archives = sorted((Path(pyspark.__file__).resolve().parent / "python" / "lib").glob("*.zip"))
     if not archives or not sys.executable or os.name != "posix":
         return sys.executable
     listed = " ".join(shlex.quote(str(each)) for each in archives)

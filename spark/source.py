@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
 
-from ottla.errors import ConfigurationError
+from ottla.errors import ConfigurationError, OttlaError
 from ottla.spark.failures import one_sentence
 
 if TYPE_CHECKING:
@@ -59,17 +59,17 @@ class DefaultSource(DataSource):
             return FilteredBatchReader(options) if pushes_filters else BatchReader(options)
 
     def streamReader(self, schema: "StructType") -> "StreamReader | RefusedStream":
-        """One that refuses where the user gave columns of their own, or see `StreamOptions.parse`."""
+        """One that refuses where the user gave columns of their own, or see `StreamOptions.parse`, or where no broker
+        announces itself."""
         from ottla.spark.options import StreamOptions
         from ottla.spark.stream import StreamReader
 
         try:
             options = StreamOptions.parse(self.options)
             _check_columns(schema, options.read.layout)
-        except ConfigurationError as error:
-            return RefusedStream(error)
-        with one_sentence():
             return StreamReader(options)
+        except OttlaError as error:
+            return RefusedStream(error)
 
     def writer(self, schema: "StructType", overwrite: bool) -> "BatchWriter":
         """
@@ -101,12 +101,12 @@ class DefaultSource(DataSource):
 
 
 class RefusedStream(DataSourceStreamReader):
-    """A stream with options that cannot be: each question is answered with the error.
+    """A stream that cannot be: each question is answered with the error.
 
     What is raised where a reader is made Spark hides behind an error of its own.
     """
 
-    def __init__(self, error: ConfigurationError) -> None:
+    def __init__(self, error: OttlaError) -> None:
         self._error = error
 
     def initialOffset(self) -> dict[str, Any]:

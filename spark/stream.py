@@ -51,7 +51,9 @@ POLL_SECONDS = 0.1
 TOPICS_SECONDS = 1.0
 """Between two questions for topics and their partitions."""
 COMMIT_SECONDS = 5.0
-"""That a batch waits at the most until its offsets are committed to a group."""
+"""That a batch waits at the most until its offsets are committed to a group, and for a connection to do so."""
+COMMIT_PAUSE = 30.0
+"""After a commit that failed."""
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -74,6 +76,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Ends of logs, and the same where partitions are held that were read beyond them; see `_held`."""
         self._done: Positions | None = None
         """What was last committed to the group."""
+        self._commit_at = -math.inf
+        """No commit is tried before."""
         self._logged: set[tuple[str, str]] = set()
         """Warnings that were logged, and the start of their batch."""
         self._progress = Progress(Options(**dict(self._config.options)).client_id)
@@ -117,15 +121,17 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             first = not before.begun
             if first:
                 before = self._beginning(now)
-            else:
-                self._commit(before.positions)
             newest = self._last or self._latest(now)
             if self._idle is not None and self._idle[0] is newest and self._idle[1] == start:
+                self._commit(before, newest, now)
                 self._progress.report(now)
                 return dict(start)
             begins = self._begins(before, newest)
             ends = self._held(begins, newest)
             self._check_for_loss(before, ends)
+            if not first:
+                self._commit(before, newest, now)
+                now = time.monotonic()
         self._progress.reached(begins, ends.positions, now)
         positions = ends.positions
         if not isinstance(limit, ReadAllAvailable):
@@ -162,7 +168,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return read_task(partition, self.options.read)
 
     def commit(self, end: Mapping[str, Any]) -> None:
-        """Nothing: what is done is where `latestOffset` starts, which Spark asks sooner, and after a restart too."""
+        """Nothing: what is done is where `latestOffset` is to start, which Spark asks after a restart, too."""
 
     def stop(self) -> None:
         """The client is that of the process, which ends."""
@@ -171,18 +177,26 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     # -- inside -------------------------------------------------------------------------------------------------------
 
-    def _commit(self, done: Positions) -> None:
-        """Commit what is done to the consumer group, if there is one, so that Kafka's tools see the lag."""
-        group = self.options.group
-        if group is None or done == self._done:
+    def _commit(self, done: StreamOffset, newest: StreamOffset, now: float) -> None:
+        """Commit what is done to the consumer group, if there is one, so that Kafka's tools see the lag.
+
+        Left out are partitions that are gone by now, or are of another topic.
+        """
+        group, there = self.options.group, {}
+        for place, at in done.positions.items():
+            if place in newest.positions and done.position(place, newest.ids.get(place[0])) is not None:
+                there[place] = at
+        if group is None or there == self._done or now < self._commit_at:
             return
-        self._done = done
-        patient = {**dict(self._config.options), "api_timeout": COMMIT_SECONDS}
-        with clients.use(replace(self._config, options=tuple(patient.items()))) as client:
-            try:
-                client.commit(group, done)
-            except OttlaError as error:  # the query goes by its checkpoint, and needs no group
-                self._warn(f"offsets of group {group!r} were not committed, and the query goes on: {error}")
+        patient = {**dict(self._config.options), "api_timeout": COMMIT_SECONDS, "connect_timeout": COMMIT_SECONDS}
+        try:
+            with clients.use(replace(self._config, options=tuple(patient.items()))) as client:
+                client.commit(group, there)
+        except OttlaError as error:  # the query goes by its checkpoint, and needs no group
+            self._commit_at = now + COMMIT_PAUSE
+            self._warn(f"offsets of group {group!r} were not committed, and the query goes on: {error}")
+        else:
+            self._done = there
 
     def _beginning(self, now: float) -> StreamOffset:
         """Where a query begins that has no checkpoint.

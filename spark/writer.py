@@ -144,8 +144,9 @@ def check_schema(schema: StructType, topic: str | None) -> None:
 def _check(types: dict[str, DataType], name: str, wanted: str, fits: bool) -> None:
     if not fits:
         kind, otherwise = types[name], "" if name in ("value", "topic") else ", or give it another name"
-        as_text = f"write it as JSON, by to_json({name})" if isinstance(kind, _NESTED) else "cast it"
-        raise ConfigurationError(f"column {name} must be {wanted}, not {kind.simpleString()}: {as_text}{otherwise}")
+        nested = isinstance(kind, _NESTED) and name in ("key", "value")
+        advice = f"write it as JSON, by to_json({name})" if nested else "cast it"
+        raise ConfigurationError(f"column {name} must be {wanted}, not {kind.simpleString()}: {advice}{otherwise}")
 
 
 def _are_headers(given: DataType) -> bool:

@@ -49,6 +49,7 @@ from ottla.errors import (
     TransactionAbortable,
     TransactionAborted,
     TransactionOutcomeUnknown,
+    UnknownProducerId,
     UnsupportedVersion,
     broker_error,
 )
@@ -85,6 +86,8 @@ _MOVED_LIMIT = 3.0
 """Seconds for which another coordinator is looked for where one says that there is nothing to commit."""
 _PAUSE = 0.2
 """Seconds between two such attempts."""
+_NOT_COMMITTED = (InvalidTxnState, TransactionAbortable, UnknownProducerId)
+"""What has the transaction aborted; the last one as with Java's client: a proxy says it, too."""
 
 
 class Transactions:
@@ -442,7 +445,8 @@ class Transactions:
             self._core.transaction_coordinators.forget(self.transactional_id)
             self.trouble = str(error)
             self._core.later(now + _PAUSE, self._send_end_again)
-        elif isinstance(error, TransactionAbortable | InvalidTxnState) and self.state is State.COMMITTING:
+        elif isinstance(error, _NOT_COMMITTED) and self.state is State.COMMITTING:
+            self._unsure |= isinstance(error, UnknownProducerId)  # the next one needs another epoch
             (self._lose_track if self._end_repeated else self._cannot_commit)(error, now)
         elif isinstance(error, InvalidTxnState) and self.state is State.ABORTING and not self._joining.joined:
             self._unsure = True  # nothing had joined, as far as the coordinator knows

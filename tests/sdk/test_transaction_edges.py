@@ -22,7 +22,9 @@ from ottla.errors import (
     NotEnoughReplicas,
     OutOfOrderSequenceNumber,
     TransactionAbortable,
+    TransactionAborted,
     TransactionOutcomeUnknown,
+    UnknownProducerId,
 )
 from ottla.sdk.admin import CommittedOffset
 from ottla.sdk.consume.committing import Claim
@@ -409,6 +411,22 @@ def test_a_commit_that_may_have_been_carried_out_is_not_said_to_be_aborted(refus
         teller.answer_end(refusal.code)
         teller.world.later(0.3)
     assert isinstance(teller.error, TransactionOutcomeUnknown) and teller.transaction.committed is None
+
+
+def test_a_commit_for_which_the_epoch_will_not_do_is_aborted_and_another_one_asked_for() -> None:
+    teller = Transacting(1)
+    teller.send(0)
+    join(teller)
+    teller.store()
+    teller.leave()
+    teller.answer_end(UnknownProducerId.code)
+    teller.world.later(0.3)
+    abort = teller.asked(EndTxnRequest)
+    assert not abort.committed and not teller.pending(InitProducerIdRequest)
+    teller.answer_end(0)
+    teller.world.later(0.3)
+    assert isinstance(teller.error, TransactionAborted) and teller.transaction.committed is False
+    assert teller.asked(InitProducerIdRequest).producer_id == abort.producer_id
 
 
 def test_a_record_that_waits_for_its_turn_is_not_part_of_the_next_transaction(both: Transacting) -> None:

@@ -1,16 +1,13 @@
 """The Python of a Spark on this machine."""
 
+import os
 import subprocess
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
 from ottla.spark.local import _python
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 pyspark = pytest.importorskip("pyspark")
 ARCHIVES = sorted(map(str, (Path(pyspark.__file__).parent / "python" / "lib").glob("*.zip")))
@@ -41,6 +38,7 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         (["/a", *reversed(ARCHIVES)], "/a"),
         (["/a", ARCHIVES[0], "/b", ARCHIVES[1]], "/a:/b"),
         (ARCHIVES, ""),
+        ([*ARCHIVES, "/a", *ARCHIVES, *ARCHIVES, "/b"], "/a:/b"),  # of a source that Spark has found by itself
         (["/elsewhere/pyspark.zip", "/*"], "/elsewhere/pyspark.zip:/*"),
     ],
 )
@@ -56,11 +54,44 @@ def test_where_nothing_can_be_kept_it_is_the_one_that_runs_itself(cache: Path) -
     assert _python() == sys.executable
 
 
+PROBE = """
+import pyspark
+from pyspark.sql.datasource import DataSource, DataSourceReader
+
+class DefaultSource(DataSource):
+    @classmethod
+    def name(cls):
+        return "probe"
+
+    def schema(self):
+        return "home string"
+
+    def reader(self, schema):
+        return Reader()
+
+class Reader(DataSourceReader):
+    def __init__(self):
+        self.planned = pyspark.__file__
+
+    def read(self, partition):
+        yield (self.planned,)
+        yield (pyspark.__file__,)
+"""
+SHOW_PROBE = (
+    "import ottla.spark; print(*(row.home for row in ottla.spark.session().read.format('probe').load().collect()))"
+)
+
+
 @pytest.mark.slow
-def test_processes_of_spark_import_the_installed_pyspark(spark: "SparkSession") -> None:
-    def where(_: int) -> str:
-        import pyspark
-
-        return str(pyspark.__file__)
-
-    assert spark.sparkContext.parallelize([1], 1).map(where).collect() == [pyspark.__file__]
+def test_processes_that_plan_and_read_import_the_installed_pyspark(tmp_path: Path) -> None:
+    (tmp_path / "pyspark_probe.py").write_text(PROBE)  # which Spark finds by itself
+    environment = {name: value for name, value in os.environ.items() if name != "PYSPARK_PYTHON"}
+    path = os.pathsep.join([str(tmp_path), environment.get("PYTHONPATH", "")])
+    done = subprocess.run(
+        [sys.executable, "-c", SHOW_PROBE],
+        env=environment | {"PYTHONPATH": path},
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert done.stdout.split() == [pyspark.__file__] * 2, done.stderr

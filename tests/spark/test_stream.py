@@ -384,10 +384,12 @@ def test_a_start_behind_the_end_is_loss_and_was_not_read(asked: Asked) -> None:
         begun(reader)
 
 
-def test_a_group_that_takes_no_offsets_is_warned_of_once(
-    asked: Asked, ottla_broker: Broker, caplog: pytest.LogCaptureFixture
+def test_a_group_that_takes_no_offsets_is_warned_of_once_and_gets_them_when_it_does(
+    asked: Asked, ottla_broker: Broker, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from confluent_kafka import Consumer
+    from confluent_kafka import Consumer, TopicPartition
+
+    monkeypatch.setattr(stream, "COMMIT_PAUSE", 0.0)
 
     member = Consumer({"bootstrap.servers": ottla_broker.bootstrap, "group.id": "app"})
     member.subscribe(["t"])
@@ -403,8 +405,44 @@ def test_a_group_that_takes_no_offsets_is_warned_of_once(
     following = reader.latestOffset(end, limit)
     reader.latestOffset(following, limit)
     assert caplog.text.count("offsets of group 'app' were not committed, and the query goes on") == 1
-    assert set(connected) < set(clients), "a client stays"
+    assert set(connected) <= set(clients), "the client that reads stays"
     member.close()
+    reader.latestOffset(following, limit)
+    consumer = Consumer({"bootstrap.servers": ottla_broker.bootstrap, "group.id": "app"})
+    places = consumer.committed([TopicPartition("t", each) for each in range(2)], 20)
+    consumer.close()
+    assert sum(max(each.offset, 0) for each in places) == 1
+
+
+def test_no_offset_of_another_topic_is_committed(asked: Asked, ottla_broker: Broker) -> None:
+    from confluent_kafka import Consumer, TopicPartition
+
+    write(ottla_broker, *"abc")
+    reader = asked(startingOffsets="earliest", groupIdPrefix="mine")
+    limit = reader.getDefaultReadLimit()
+    end = reader.latestOffset(reader.initialOffset(), limit)
+    delete(ottla_broker, "t")
+    ottla_broker.create_topic("t", partitions=2)
+    with pytest.raises(DataLoss):
+        asked(groupIdPrefix="mine").latestOffset(end, limit)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(stream, "TOPICS_SECONDS", 0.0)
+        asked(groupIdPrefix="mine", failOnDataLoss="false").latestOffset(end, limit)
+    consumer = Consumer({"bootstrap.servers": ottla_broker.bootstrap, "group.id": "mine"})
+    places = consumer.committed([TopicPartition("t", each) for each in range(2)], 20)
+    consumer.close()
+    assert max(each.offset for each in places) <= 0
+
+
+def test_a_group_that_cannot_be_reached_is_no_reason_to_fail(
+    asked: Asked, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    end = begun(asked())
+    reader = asked(groupIdPrefix="app")
+    limit = reader.getDefaultReadLimit()
+    monkeypatch.setattr(stream, "COMMIT_SECONDS", 1e-6)  # no connection is made in that time
+    assert reader.latestOffset(end, limit) == end
+    assert "offsets of group 'app' were not committed, and the query goes on" in caplog.text
 
 
 def test_a_limit_of_an_option_does_not_hold_where_spark_wants_everything(asked: Asked, ottla_broker: Broker) -> None:

@@ -67,7 +67,15 @@ def test_a_mistake_is_named_with_its_place(text: str, said: str) -> None:
         parse_value_schema(text)
 
 
-@pytest.mark.parametrize("text", [f"a {'ARRAY<' * 2000}INT{'>' * 2000}", '{"a":' * 2000], ids=["in DDL", "in JSON"])
+ARRAYS = '{"type":"array","containsNull":true,"elementType":' * 2000 + '"integer"' + "}" * 2000
+FIELD = f'{{"name":"a","nullable":true,"metadata":{{}},"type":{ARRAYS}}}'
+
+
+@pytest.mark.parametrize(
+    "text",
+    [f"a {'ARRAY<' * 2000}INT{'>' * 2000}", f'{{"type":"struct","fields":[{FIELD}]}}'],
+    ids=["in DDL", "in JSON"],
+)
 def test_what_is_nested_too_deeply_is_a_mistake_like_others(text: str) -> None:
     with pytest.raises(ConfigurationError, match="valueSchema is nested too deeply"):
         parse_value_schema(text)
