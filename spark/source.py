@@ -59,8 +59,9 @@ class DefaultSource(DataSource):
             return FilteredBatchReader(options) if pushes_filters else BatchReader(options)
 
     def streamReader(self, schema: "StructType") -> "StreamReader | RefusedStream":
-        """One that refuses where the user gave columns of their own, or see `StreamOptions.parse`, or where no broker
-        announces itself."""
+        """One that refuses, where the user gave columns of their own, where `StreamOptions.parse` would, or where no
+        broker announces itself.
+        """
         from ottla.spark.options import StreamOptions
         from ottla.spark.stream import StreamReader
 

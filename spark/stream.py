@@ -75,7 +75,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._beyond: tuple[StreamOffset, StreamOffset] | None = None
         """Ends of logs, and the same where partitions are held that were read beyond them; see `_held`."""
         self._done: Positions | None = None
-        """What was last committed to the group."""
+        """What was done when offsets were last committed to the group."""
         self._commit_at = -math.inf
         """No commit is tried before."""
         self._logged: set[tuple[str, str]] = set()
@@ -182,12 +182,13 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
         Left out are partitions that are gone by now, or are of another topic.
         """
-        group, there = self.options.group, {}
+        group = self.options.group
+        if group is None or done.positions == self._done or now < self._commit_at:
+            return
+        there: Positions = {}
         for place, at in done.positions.items():
             if place in newest.positions and done.position(place, newest.ids.get(place[0])) is not None:
                 there[place] = at
-        if group is None or there == self._done or now < self._commit_at:
-            return
         patient = {**dict(self._config.options), "api_timeout": COMMIT_SECONDS, "connect_timeout": COMMIT_SECONDS}
         try:
             with clients.use(replace(self._config, options=tuple(patient.items()))) as client:
@@ -196,7 +197,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._commit_at = now + COMMIT_PAUSE
             self._warn(f"offsets of group {group!r} were not committed, and the query goes on: {error}")
         else:
-            self._done = there
+            self._done = done.positions
 
     def _beginning(self, now: float) -> StreamOffset:
         """Where a query begins that has no checkpoint.
