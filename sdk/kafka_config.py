@@ -678,10 +678,11 @@ def _in_milliseconds(seconds: float | str) -> str:
 
 def _defaults_in(text: str, config: Mapping[str, Any]) -> str:
     """What the names are by default that ``text`` speaks of, but not ``config``."""
+    client = _client()
     takers: dict[Part, Callable[..., Any]] = {
         "client": ClientOptions,
-        "producer": _client().producer,
-        "consumer": _client().consumer,
+        "producer": client.producer,
+        "consumer": client.consumer,
     }
     given, says = {_leads_to(name) for name in config}, ""
     for option in dict.fromkeys(_ARGUMENT.findall(text)):

@@ -334,8 +334,8 @@ class Session:
 
         def refuse(code: int) -> None:
             if code == TransactionAbortable.code and version < ABORTABLE_SINCE[END_TXN]:
-                code = UnknownProducerId.code
-            elif code == UnknownProducerId.code and version >= EPOCH_FOLLOWS_SINCE:
+                code = UnknownProducerId.code  # has clients abort, and get another epoch
+            elif code == UnknownProducerId.code and version >= EPOCH_FOLLOWS_SINCE:  # that comes with the abort
                 code = TransactionAbortable.code
             self._answer(ticket, build_response(EndTxnResponse(error_code=code), version, correlation_id))
 

@@ -96,7 +96,7 @@ class Transactions:
         found = self._admission.producers.in_transaction(request.producer_id, request.producer_epoch)
         if found is None or found[1].transactional_id != request.transactional_id:
             if request.committed and not self._admission.may_commit(request.producer_id, request.producer_epoch):
-                refuse(UnknownProducerId.code)  # as below
+                refuse(UnknownProducerId.code)  # it is not known in any transaction of this epoch
             else:
                 go_on(now)
             return
