@@ -1,7 +1,8 @@
 """The columns of a row that is read.
 
 Rules:
-- Their names, order and types are those of Spark's own Kafka connector.
+- Their names, order and types are those of Spark's own Kafka connector. There each may be null; here those that never
+  are say so, because Spark makes rows of Arrow batches, and asks for nulls value by value.
 - With `valueFormat=json`, the column `value` is a struct: no field of a value can clash with another column, and what
   is selected from it is written as after `from_json`. The last column has the bytes of values that do not fit.
 
@@ -25,11 +26,11 @@ _COLUMNS = StructType(
     [
         StructField("key", BinaryType()),
         StructField("value", BinaryType()),
-        StructField("topic", StringType()),
-        StructField("partition", IntegerType()),
-        StructField("offset", LongType()),
-        StructField("timestamp", TimestampType()),
-        StructField("timestampType", IntegerType()),
+        StructField("topic", StringType(), nullable=False),
+        StructField("partition", IntegerType(), nullable=False),
+        StructField("offset", LongType(), nullable=False),
+        StructField("timestamp", TimestampType(), nullable=False),
+        StructField("timestampType", IntegerType(), nullable=False),
     ]
 )
 _HEADERS = StructField(

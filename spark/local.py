@@ -17,7 +17,12 @@ REDACTED = "(?i)secret|password|token|access[.]?key|credential|jaas|key[.]pem|ke
 """Of which options Spark shows no value, by a part of the name or of the value: its own default, and what it misses of
 Kafka's names. It shows the options of streams in their plans."""
 
+UNCHECKED = "-Darrow.enable_unsafe_memory_access=true -Darrow.enable_null_check_for_get=false"
+"""Options of Java: Arrow need not look whether a value is there and not null, as Spark has looked when it asks for it."""
+
 _SETTINGS = {
+    "spark.driver.defaultJavaOptions": UNCHECKED,
+    "spark.executor.defaultJavaOptions": UNCHECKED,
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     "spark.sql.shuffle.partitions": "2",
@@ -49,7 +54,7 @@ def session(app_name: str = "ottla", master: str = "local[2]", **conf: str | int
     It listens on the loopback address only. Sets `JAVA_HOME`, `PYSPARK_PYTHON` and `SPARK_LOCAL_IP` in the environment,
     the last two unless they are set: without them Spark takes whatever Java and Python the PATH has. On this machine
     (``local[…]``) its Python is a script in front of the one that runs, with which Spark's Python processes start a
-    second sooner.
+    second sooner. Its Java is told that Arrow need not check what Spark has checked.
 
     Args:
         conf: Spark's settings, as in ``session(**{"spark.driver.memory": "2g"})``; they win over ours.

@@ -49,7 +49,7 @@ class Scope:
     def __init__(self, seconds: float | None = None, *, fails: bool = False) -> None:
         self.cancelled_caught = False
         self._seconds, self._fails = seconds, fails
-        self.open = self.closed = self._due = False
+        self.open = self.closed = self.due = False
         self._main = threading.current_thread() is threading.main_thread()
 
     def __enter__(self) -> "Scope":
@@ -73,13 +73,17 @@ class Scope:
         return True
 
     def cancel(self) -> None:
-        self._due = True
+        self.due = True
+        self.interrupt()
+        _ALARMS.repeat(self)
+
+    def interrupt(self) -> None:
         if self.open and not self.closed:
             signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGUSR1)
 
     def take(self) -> bool:
         """Whether it is to be ended now."""
-        due, self._due = self._due and self.open and not self.closed, False
+        due, self.due = self.due and self.open and not self.closed, False
         return due
 
 
@@ -87,22 +91,33 @@ class Alarms:
     """A thread that cancels scopes in time; one for all, as a signal may come while a scope would start its own."""
 
     def __init__(self) -> None:
-        self._new: queue.SimpleQueue[tuple[float, Scope]] = queue.SimpleQueue()
+        self._new: queue.SimpleQueue[tuple[float, Scope, bool]] = queue.SimpleQueue()
         self._started = False
 
     def set(self, when: float, scope: Scope) -> None:
+        self._put(when, scope, False)
+
+    def repeat(self, scope: Scope) -> None:
+        """Signal until the scope is ended: the main thread blocks all the same if a signal comes just before that."""
+        self._put(time.monotonic() + 0.05, scope, True)
+
+    def _put(self, when: float, scope: Scope, cancelled: bool) -> None:
         if not self._started:
             self._started = True
             threading.Thread(target=self._watch, daemon=True, name="alarms").start()
-        self._new.put((when, scope))
+        self._new.put((when, scope, cancelled))
 
     def _watch(self) -> None:
-        waiting: list[tuple[float, Scope]] = []
+        waiting: list[tuple[float, Scope, bool]] = []
         while True:
             now = time.monotonic()
-            for when, scope in waiting:
+            for when, scope, cancelled in waiting:
                 if when <= now and scope.open:
-                    scope.cancel()
+                    if not cancelled:
+                        scope.cancel()
+                    elif scope.due:
+                        scope.interrupt()
+                        self.repeat(scope)
             waiting = [each for each in waiting if not each[1].closed and (each[0] > now or not each[1].open)]
             due = min((max(each[0] - now, 0.001) for each in waiting), default=None)
             with contextlib.suppress(queue.Empty):

@@ -53,6 +53,7 @@ OF_TRANSFERS = {
     "a commit is refused, and becomes an abort",
     "a hasty transaction is aborted",
     "a hasty transaction is committed",
+    "a rule changes",
     "a transaction begins with records of the one before in flight",
     "a transaction can only be aborted",
     "a transaction is aborted",

@@ -219,7 +219,7 @@ class Teller:
             self._failed(told)
             calm = self.world.options.delivery_timeout >= 5 and self.timeout > 10 and not self.fenced
             calm = calm and all(each.kind != "swallow" for each in self.world.faults)  # which is noticed late
-            if in_peace and calm and error is None and not self.world.forgetful:
+            if in_peace and calm and error is None and not self.world.lenient:
                 raise Violation(FAILS, f"{written.name}: {told}") from told
         features[f"a transaction is {written.outcome}"] += 1
         self.settled |= in_peace and bool(core.committed) and bool(written.values)
@@ -322,8 +322,8 @@ class Transfers:
     """Faults that are this world's, and come twice as often as others."""
     RELEASES: tuple[str, ...] = ("2.8", "3.9", "3.9", "4.3", "4.3", "4.3", BROKERLITE, BROKERLITE)
     """Of Kafka, that the model cluster may be; or brokerlite."""
-    forgetful = False
-    """A transaction may fail because what was known of its producer is forgotten."""
+    lenient = False
+    """A transaction may fail though nothing goes wrong any more."""
     SETTLES = True
     """Tellers go on until a transaction is committed in which nothing went wrong any more."""
 

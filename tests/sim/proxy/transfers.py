@@ -59,6 +59,10 @@ class ProxiedTransfers(Transfers):
     back: Network
     proxy: ProxyProcess
     bugs: Bugs
+    forgetful: bool
+    """The proxy may forget what it knew of a producer."""
+    rules_change: bool
+    """The proxy has another rule for topic ``b`` whenever it starts again."""
     gentle: bool
     """Nothing goes wrong but that the proxy is killed, and starts again with its state: no transaction fails for it."""
     hasty: list[Hasty]
@@ -95,6 +99,8 @@ class ProxiedTransfers(Transfers):
         if chance.random() < 0.8:
             self.proxy.stored = []
         self.forgetful = gives_up or self.proxy.stored is None
+        self.rules_change = not self.forgetful and Random(f"{self.seed} rules").random() < 0.4
+        self.lenient = self.forgetful or self.rules_change  # which fails a producer's next transaction, whenever that is
         self.upstream = Upstream(self.clock, brokers.cluster)
         own = Random(f"{self.seed} hasty")
         self.hasty, self.in_haste = [], own.random() < HASTY
@@ -108,7 +114,8 @@ class ProxiedTransfers(Transfers):
         faults, own = super()._drawn(), Random(f"{self.seed} refusals")
         self.gentle = Random(f"{self.seed} gentle").random() < 0.25
         if self.gentle:
-            self.forgetful, self.proxy.stored = False, []
+            self.forgetful = self.lenient = self.rules_change = False
+            self.proxy.stored = []
             self.proxy.config = replace(self.proxy.config, delivery_timeout=10_000.0)
             self.cluster.transactions.reluctance = 0.0
             return [replace(each, kind="restart", seconds=0.1) for each in faults]
@@ -122,7 +129,6 @@ class ProxiedTransfers(Transfers):
     @property
     def in_peace(self) -> bool:
         return self.gentle or super().in_peace
-
     def _people(self) -> None:
         super()._people()
         for index in range(self.in_haste and Random(f"{self.seed} hasty people").choice((1, 1, 2))):
@@ -137,6 +143,8 @@ class ProxiedTransfers(Transfers):
         match fault.kind:
             case "restart":
                 if proxy.alive and proxy.core is not None:
+                    if self.rules_change:
+                        self._change_rules()
                     proxy.dies_at = self.chance.choice((0, 0, 1, 2, 5, 20))
                     proxy.restart_after = fault.seconds / 4
                     if not proxy.dies_at:
@@ -154,6 +162,14 @@ class ProxiedTransfers(Transfers):
                 return
         self.say("!", fault.kind, "")
         self.features[f"fault: {fault.kind}"] += 1
+
+    def _change_rules(self) -> None:
+        """Records of ``b`` pass from the next start on, and are rewritten from the one behind it on; as they have no
+        keys they go where they are sent, either way."""
+        rules = self.proxy.config.topics
+        rules = rules[:1] if len(rules) > 1 else (*rules, parse_rule("b=rewrite"))
+        self.proxy.config = replace(self.proxy.config, topics=rules)
+        self.features["a rule changes"] += 1
 
     def _refuse(self, fault: Fault) -> None:
         """For what is in them, so that no repetition helps; sometimes while an earlier attempt is unanswered."""
