@@ -32,9 +32,10 @@ log = logging.getLogger("ottla.spark")
 PREFIX = "kafka."
 _BOOTSTRAP = "bootstrap.servers"
 
-_PARTITION_BYTES = 8 * 2**20
+_PARTITION_BYTES = 7 * 2**20
 """Of a partition in one answer, unless the user says otherwise: a task reads in bulk, and few answers cost the broker a
-quarter of what those of Kafka's default of 1 MiB do. What is read ahead is bounded besides, all partitions together.
+quarter of what those of Kafka's default of 1 MiB do. What is read ahead is bounded besides, all partitions together. A
+connection keeps the memory of two such answers, and of no larger ones (`ottla.codec.inbox`).
 """
 
 _IDLE = {

@@ -106,6 +106,22 @@ def test_a_clients_memory_is_given_back_when_there_is_no_hurry() -> None:
     assert list(inbox.feed(framed(b"nothing new"))) == [b"nothing new"] and sys.getrefcount(kept) == held - 1
 
 
+def test_what_a_client_has_already_is_taken_as_soon_as_a_frame_begins() -> None:
+    inbox = Inbox()
+    kept = home(frame_of(inbox, 40 * LARGE, 1))
+    assert list(inbox.feed(framed(bytes([2]) * (40 * LARGE))[:100])) == []
+    room = inbox.room
+    assert room is not None and room.obj is kept and len(room) == 40 * LARGE - 96, "it does not grow there"
+
+
+def test_what_a_server_has_is_not_taken_for_an_announcement() -> None:
+    inbox = Inbox(blocks=Blocks())
+    kept = home(frame_of(inbox, 40 * LARGE, 1))
+    assert list(inbox.feed(framed(bytes([2]) * (40 * LARGE))[:100])) == []
+    room = inbox.room
+    assert room is not None and room.obj is not kept and len(room) < 2 * LARGE
+
+
 def test_connections_share_blocks_and_a_frame_under_way_has_one_to_itself() -> None:
     blocks = Blocks()
     first, second = Inbox(blocks=blocks), Inbox(blocks=blocks)

@@ -102,7 +102,7 @@ def test_settings_of_the_client_are_passed_on_in_its_own_units() -> None:
         "partition_max_bytes": 1000,
     }
     assert options.client.arguments == dict(options.client.options)
-    assert ReadOptions.parse(LEAST).client.arguments == {"partition_max_bytes": 8 * 2**20}, "a task reads in bulk"
+    assert ReadOptions.parse(LEAST).client.arguments == {"partition_max_bytes": 7 * 2**20}, "a task reads in bulk"
     Options(**parse(**{"kafka.fetch.max.bytes": "1000"}).client.arguments)
 
 
