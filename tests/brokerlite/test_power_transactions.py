@@ -160,7 +160,14 @@ OUTCOMES = list(itertools.product([True, False], repeat=2))
 VERSIONS = pytest.mark.parametrize("version", [V1, V2], ids=["v1", "v2"])
 
 
-@pytest.mark.parametrize("outcomes", OUTCOMES, ids=str)
+def quick(*quick: int) -> pytest.MarkDecorator:
+    """All outcomes, of which those with these numbers are tried always."""
+    marks = [() if number in quick else pytest.mark.slow for number in range(len(OUTCOMES))]
+    given = [pytest.param(each, marks=mark) for each, mark in zip(OUTCOMES, marks, strict=True)]
+    return pytest.mark.parametrize("outcomes", given, ids=str)
+
+
+@quick(0, 2)
 @VERSIONS
 def test_after_a_power_cut_a_producer_goes_on_as_if_nothing_had_been_where_answers_wait_for_the_disk(
     version: int, outcomes: tuple[bool, ...]
@@ -208,10 +215,8 @@ def test_it_does_so_too_where_the_next_transaction_has_another_producer_id(monke
         test_after_a_power_cut_a_producer_goes_on_as_if_nothing_had_been_where_answers_wait_for_the_disk(V2, outcomes)
 
 
-@pytest.mark.parametrize(
-    "outcomes", [OUTCOMES[0], *(pytest.param(each, marks=pytest.mark.slow) for each in OUTCOMES[1:])], ids=str
-)
-@VERSIONS
+@quick(0)
+@pytest.mark.parametrize("version", [pytest.param(V1, marks=pytest.mark.slow), V2], ids=["v1", "v2"])
 def test_what_is_told_after_a_power_cut_is_true_where_no_answer_waits_for_the_disk(
     version: int, outcomes: tuple[bool, ...]
 ) -> None:

@@ -80,6 +80,11 @@ SHAPES: dict[str, Callable[[int], tuple[bytes, int]]] = {
 }
 
 
+COMPRESSIONS = pytest.mark.parametrize(
+    "compression", [Compression.NONE, pytest.param(Compression.ZSTD, marks=pytest.mark.slow)], ids=["none", "zstd"]
+)
+
+
 def most(fits: Callable[[int], bool]) -> int:
     """The largest number that fits."""
     low, high = 1, LIMIT
@@ -89,7 +94,7 @@ def most(fits: Callable[[int], bool]) -> int:
     return low
 
 
-@pytest.mark.parametrize("compression", [Compression.NONE, Compression.ZSTD], ids=lambda each: each.name.lower())
+@COMPRESSIONS
 @pytest.mark.parametrize("shape", SHAPES.values(), ids=list(SHAPES))
 def test_what_is_held_of_a_batch_is_no_more_than_its_limit(
     module: Any, shape: Callable[[int], tuple[bytes, int]], compression: Compression
@@ -113,7 +118,7 @@ def test_what_is_held_of_a_batch_is_no_more_than_its_limit(
     assert taken(lambda: refused(lambda: larger.records(LIMIT)))[1] < 4 * LIMIT + content
 
 
-@pytest.mark.parametrize("compression", [Compression.NONE, Compression.ZSTD], ids=lambda each: each.name.lower())
+@COMPRESSIONS
 @pytest.mark.parametrize("shape", SHAPES.values(), ids=list(SHAPES))
 def test_what_a_batch_may_take_is_known_beforehand(
     module: Any, shape: Callable[[int], tuple[bytes, int]], compression: Compression

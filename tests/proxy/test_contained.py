@@ -7,7 +7,8 @@ import random
 import socket
 from collections import Counter
 from collections.abc import Callable
-from functools import wraps
+from functools import cache, partial, wraps
+from itertools import count
 from types import FunctionType
 from typing import Any, Self
 
@@ -167,8 +168,8 @@ CONTAINING: set[object] = {
     Control._questions,  # `ProxyCore.deadline` reads it
 }
 """By these the rest is contained."""
-ENTRIES = [
-    pytest.param(machine, name, id=f"{machine.__name__}.{name}")
+ENTRIES: list[tuple[type, str]] = [
+    (machine, name)
     for machine in MACHINES
     for name, method in vars(machine).items()
     if isinstance(method, FunctionType) and method not in CONTAINING and not name.startswith("__")
@@ -209,42 +210,61 @@ def day(world: World) -> list[tuple[int, Reply]]:
     return replies
 
 
-def the_day_with(monkeypatch: pytest.MonkeyPatch, machine: type, name: str, fails: int | None) -> int:
-    """Have the method's call number ``fails`` raise, and see that all others are served; how often it was called."""
-    calls: Counter[str] = Counter()
-    method: Callable[..., Any] = vars(machine)[name]
+def world_of_the_day() -> World:
+    return World(Upstream({"t": PARTITIONS, "plain": 1}, 2), "t=rewrite", "plain=observe", "new=rewrite")
 
+
+def preceded(method: Callable[..., Any], by: Callable[[], None]) -> Callable[..., Any]:
     @wraps(method)
     def called(*args: Any, **kwargs: Any) -> Any:
-        calls[name] += 1
-        if calls[name] - 1 == fails:
-            raise Injected
+        by()
         return method(*args, **kwargs)
 
-    with monkeypatch.context() as patch:
-        patch.setattr(machine, name, called)
-        world = World(Upstream({"t": PARTITIONS, "plain": 1}, 2), "t=rewrite", "plain=observe", "new=rewrite")
-        replies = day(world)
-        count, tried, fails = calls[name], fails, None
-        for client, reply in replies:
-            ended = reply.frame is not None or client in world.closed
-            assert ended, f"call {tried} of {name}: client {client} still waits for {reply}"
-        world.settle(2)
-        assert world.request(8, KNOWN, 9).frame
-        later = world.produce(8, {("t", p): batch([(key, b"late") for key in TO]) for p in range(PARTITIONS)})
-        world.settle(2)
-        assert {each.error_code for each in later.produced.values()} == {0}
-    return count
+    return called
 
 
-@pytest.mark.parametrize(("machine", "name"), ENTRIES)
+@cache
+def calls_of_a_day() -> Counter[tuple[type, str]]:
+    """How often each method is called where nothing is raised."""
+    calls: Counter[tuple[type, str]] = Counter()
+    with pytest.MonkeyPatch.context() as patch:
+        for machine, name in ENTRIES:
+            patch.setattr(machine, name, preceded(vars(machine)[name], partial(calls.update, [(machine, name)])))
+        served(world_of_the_day())
+    return calls
+
+
+def raises_at(call: int) -> Callable[[], None]:
+    numbers = count()
+
+    def check() -> None:
+        if next(numbers) == call:
+            raise Injected
+
+    return check
+
+
+def served(world: World) -> None:
+    """Have a day, and see that everybody is answered, or hung up on."""
+    for client, reply in day(world):
+        assert reply.frame is not None or client in world.closed, f"client {client} still waits for {reply}"
+
+
+@pytest.mark.parametrize(("machine", "name"), ENTRIES, ids=[f"{machine.__name__}.{name}" for machine, name in ENTRIES])
 def test_whatever_is_raised_where_ever_the_others_are_served(
     machine: type, name: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.CRITICAL + 1)
-    calls = the_day_with(monkeypatch, machine, name, None)
-    for fails in range(min(calls, MOST_CALLS)):
-        the_day_with(monkeypatch, machine, name, fails)
+    for fails in range(min(calls_of_a_day()[machine, name], MOST_CALLS)):
+        with monkeypatch.context() as patch:
+            patch.setattr(machine, name, preceded(vars(machine)[name], raises_at(fails)))
+            world = world_of_the_day()
+            served(world)
+            world.settle(2)
+            assert world.request(8, KNOWN, 9).frame
+            later = world.produce(8, {("t", p): batch([(key, b"late") for key in TO]) for p in range(PARTITIONS)})
+            world.settle(2)
+            assert {each.error_code for each in later.produced.values()} == {0}
 
 
 def damaged(data: bytes, rng: random.Random) -> bytes:

@@ -185,7 +185,7 @@ def test_each_public_method_that_can_be_awaited_has_a_scenario(of: type) -> None
 @pytest.mark.parametrize("scenario", SCENARIOS, ids=str)
 def test_a_cancellation_at_any_point(scenario: Scenario) -> None:
     clean = played(scenario)
-    for at in spread(range(1, clean.points + 1), 100):
+    for at in spread(range(1, clean.points + 1), 50):
         compare(scenario, clean, play(scenario, Plan((at,))))
 
 

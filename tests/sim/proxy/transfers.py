@@ -100,7 +100,7 @@ class ProxiedTransfers(Transfers):
             self.proxy.stored = []
         self.forgetful = gives_up or self.proxy.stored is None
         self.rules_change = not self.forgetful and Random(f"{self.seed} rules").random() < 0.4
-        self.lenient = self.forgetful or self.rules_change  # which fails a producer's next transaction, whenever that is
+        self.lenient = self.forgetful or self.rules_change  # which fails a producer's next one, whenever that is
         self.upstream = Upstream(self.clock, brokers.cluster)
         own = Random(f"{self.seed} hasty")
         self.hasty, self.in_haste = [], own.random() < HASTY
@@ -119,6 +119,9 @@ class ProxiedTransfers(Transfers):
             self.proxy.config = replace(self.proxy.config, delivery_timeout=10_000.0)
             self.cluster.transactions.reluctance = 0.0
             return [replace(each, kind="restart", seconds=0.1) for each in faults]
+        if faults and self.rules_change:
+            at = Random(f"{self.seed} rules change").uniform
+            faults += [Fault(at(0.0, self.seconds), "restart", 0.1) for _ in range(2)]
         if faults and self.in_haste:
             faults += [
                 Fault(own.uniform(0.0, self.seconds), "refuse records", own.choice((0.1, 0.5, 2.0)))
@@ -129,6 +132,7 @@ class ProxiedTransfers(Transfers):
     @property
     def in_peace(self) -> bool:
         return self.gentle or super().in_peace
+
     def _people(self) -> None:
         super()._people()
         for index in range(self.in_haste and Random(f"{self.seed} hasty people").choice((1, 1, 2))):
@@ -164,8 +168,7 @@ class ProxiedTransfers(Transfers):
         self.features[f"fault: {fault.kind}"] += 1
 
     def _change_rules(self) -> None:
-        """Records of ``b`` pass from the next start on, and are rewritten from the one behind it on; as they have no
-        keys they go where they are sent, either way."""
+        """Records of ``b`` are rewritten from the next start on, or pass again. They go where they are sent."""
         rules = self.proxy.config.topics
         rules = rules[:1] if len(rules) > 1 else (*rules, parse_rule("b=rewrite"))
         self.proxy.config = replace(self.proxy.config, topics=rules)
