@@ -4,8 +4,8 @@ Rules:
 - Whatever arrives may be fed, in any pieces; it is copied at once, so its memory may be used again.
 - Once a frame of 64 kB or more has begun, `room` is where more of it belongs: a driver that can, reads into it and says
   how much it `filled`. Nothing of it is copied then.
-- A length is only an announcement: the memory of a frame grows with what has come of it, to about four times that. Only
-  what a client has already is taken at once.
+- A length is only an announcement: the memory of a frame grows with what has come of it, to about four times that. A
+  client takes a block that it has kept as soon as the frame begins.
 - The memory of a large frame is used again once there is no view of the frame any more: to touch a page for the first
   time costs as much as to decode what is in it. Blocks of 16 MiB together are kept so, for the next frames come while
   those before them are looked at. The connections of a server share theirs. A client's own are freed by a small frame,
@@ -95,7 +95,10 @@ class Inbox:
 
     @property
     def needs(self) -> int:
-        """Bytes of memory for the large frame under way, if it is to have `room`; 0: there is no such frame."""
+        """Bytes of memory for the large frame under way, if it is to have `room`; 0: there is no such frame.
+
+        A block that a client has kept is not counted.
+        """
         if self._memory is not None and self._have < len(self._memory):
             return len(self._memory)
         return _fitting(min(max(_GROWTH * self._have, LARGE), self.under_way)) if self.under_way else 0
@@ -112,6 +115,7 @@ class Inbox:
         return memoryview(self._memory)[self._have : self.under_way]
 
     def _grown(self, begun: Buffer) -> bytearray:
+        # A server is granted what it needs now, and what it keeps is for any of its connections.
         memory = None if self._shares else self._blocks.take(self.under_way)
         if memory is None:
             size = self.needs

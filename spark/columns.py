@@ -1,15 +1,15 @@
 """The columns of a row that is read.
 
 Rules:
-- Their names, order and types are those of Spark's own Kafka connector. There each may be null; here those that never
-  are say so, because Spark makes rows of Arrow batches, and asks for nulls value by value.
+- Their names, order and types are those of Spark's own Kafka connector. There each is nullable; here those are not that
+  are never null, because Spark makes rows of Arrow batches, and looks for nulls value by value.
 - With `valueFormat=json`, the column `value` is a struct: no field of a value can clash with another column, and what
   is selected from it is written as after `from_json`. The last column has the bytes of values that do not fit.
 
 Source: KafkaRecordToRowConverter.scala.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from pyspark.sql.types import (
     ArrayType,
@@ -53,10 +53,24 @@ class JsonFormat:
 
 @dataclass(frozen=True)
 class Layout:
-    """Which columns a row has; ``json`` is ``None`` where values are bytes."""
+    """Which columns a row has.
+
+    Attributes:
+        json: ``None`` where values are bytes.
+        nullable: columns that are never null, and that somebody has declared as if they could be.
+    """
 
     include_headers: bool = False
     json: JsonFormat | None = None
+    nullable: frozenset[str] = frozenset()
+
+    def declared_as(self, schema: StructType) -> "Layout | None":
+        """This with columns as a table or a user has declared them; ``None`` if they are others."""
+        fields = zip(spark_schema(self).fields, schema.fields, strict=False)
+        declared = replace(
+            self, nullable=frozenset(own.name for own, given in fields if given.nullable and not own.nullable)
+        )
+        return declared if spark_schema(declared) == schema else None
 
 
 def spark_schema(layout: Layout) -> StructType:
@@ -65,4 +79,6 @@ def spark_schema(layout: Layout) -> StructType:
     if layout.json is not None:
         fields[fields.index(_COLUMNS["value"])] = StructField("value", layout.json.fields)
         fields.append(StructField(layout.json.corrupt, BinaryType()))
-    return StructType(fields)
+    return StructType(
+        [StructField(each.name, each.dataType, each.nullable or each.name in layout.nullable) for each in fields]
+    )

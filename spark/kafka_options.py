@@ -34,8 +34,8 @@ _BOOTSTRAP = "bootstrap.servers"
 
 _PARTITION_BYTES = 7 * 2**20
 """Of a partition in one answer, unless the user says otherwise: a task reads in bulk, and few answers cost the broker a
-quarter of what those of Kafka's default of 1 MiB do. What is read ahead is bounded besides, all partitions together. A
-connection keeps the memory of two such answers, and of no larger ones (`ottla.codec.inbox`).
+quarter of what those of Kafka's default of 1 MiB do. What is read ahead is bounded besides, all partitions together. Of
+answers of this size a connection keeps the memory of two, of larger ones that of one (`ottla.codec.inbox`).
 """
 
 _IDLE = {

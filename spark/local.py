@@ -17,12 +17,7 @@ REDACTED = "(?i)secret|password|token|access[.]?key|credential|jaas|key[.]pem|ke
 """Of which options Spark shows no value, by a part of the name or of the value: its own default, and what it misses of
 Kafka's names. It shows the options of streams in their plans."""
 
-UNCHECKED = "-Darrow.enable_unsafe_memory_access=true -Darrow.enable_null_check_for_get=false"
-"""Options of Java: Arrow need not look whether a value is there and not null, as Spark has looked when it asks for it."""
-
 _SETTINGS = {
-    "spark.driver.defaultJavaOptions": UNCHECKED,
-    "spark.executor.defaultJavaOptions": UNCHECKED,
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     "spark.sql.shuffle.partitions": "2",
@@ -31,6 +26,9 @@ _SETTINGS = {
     "spark.log.level": "ERROR",
     "spark.redaction.regex": REDACTED,
 }
+_LOCAL = {"spark.driver.defaultJavaOptions": "-Darrow.enable_unsafe_memory_access=true"}
+"""Where driver and executor are one process: Arrow does not look whether a value lies within its buffer. Spark asks for
+values of rows that are there, and the buffers come from this machine's own Python."""
 
 _PYTHON = """\
 #!/bin/sh
@@ -54,7 +52,7 @@ def session(app_name: str = "ottla", master: str = "local[2]", **conf: str | int
     It listens on the loopback address only. Sets `JAVA_HOME`, `PYSPARK_PYTHON` and `SPARK_LOCAL_IP` in the environment,
     the last two unless they are set: without them Spark takes whatever Java and Python the PATH has. On this machine
     (``local[…]``) its Python is a script in front of the one that runs, with which Spark's Python processes start a
-    second sooner. Its Java is told that Arrow need not check what Spark has checked.
+    second sooner, and its Java reads their buffers without checks of their bounds.
 
     Args:
         conf: Spark's settings, as in ``session(**{"spark.driver.memory": "2g"})``; they win over ours.
@@ -73,7 +71,8 @@ def session(app_name: str = "ottla", master: str = "local[2]", **conf: str | int
         os.environ["PYSPARK_PYTHON"] = python if master.startswith("local") else sys.executable
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     builder = SparkSession.builder.appName(app_name).master(master)
-    for name, value in (_SETTINGS | conf).items():
+    settings = _SETTINGS | _LOCAL if master.startswith("local") else _SETTINGS
+    for name, value in (settings | conf).items():
         builder = builder.config(name, value)
     spark = builder.getOrCreate()
     try:

@@ -6,6 +6,7 @@ pyarrow) is imported when a query does.
 
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any
@@ -55,7 +56,7 @@ class DefaultSource(DataSource):
         pushes_filters = _is_spark_pushing_filters(sys._getframe(1))
         with one_sentence():
             options = ReadOptions.parse(self.options)
-            _check_columns(schema, options.layout)
+            options = replace(options, layout=_declared(schema, options.layout))
             return FilteredBatchReader(options) if pushes_filters else BatchReader(options)
 
     def streamReader(self, schema: "StructType") -> "StreamReader | RefusedStream":
@@ -67,8 +68,8 @@ class DefaultSource(DataSource):
 
         try:
             options = StreamOptions.parse(self.options)
-            _check_columns(schema, options.read.layout)
-            return StreamReader(options)
+            read = replace(options.read, layout=_declared(schema, options.read.layout))
+            return StreamReader(replace(options, read=read))
         except OttlaError as error:
             return RefusedStream(error)
 
@@ -136,9 +137,16 @@ def _is_spark_pushing_filters(caller: FrameType) -> bool:
     return Path(caller.f_code.co_filename).stem == "data_source_pushdown_filters"
 
 
-def _check_columns(schema: "StructType", layout: "Layout") -> None:
+def _declared(schema: "StructType", layout: "Layout") -> "Layout":
+    """The layout with the columns that Spark asks for: of `DefaultSource.schema`, a table, or a user's own."""
     from ottla.spark.columns import spark_schema
 
-    fixed = spark_schema(layout)
-    if schema != fixed:
-        raise ConfigurationError(f"format ottla has fixed columns ({fixed.simpleString()}): leave out .schema(…)")
+    declared = layout.declared_as(schema)
+    if declared is None:
+        fixed = spark_schema(layout)
+        never = ", ".join(each.name for each in fixed.fields if not each.nullable)
+        raise ConfigurationError(
+            f"format ottla has fixed columns ({fixed.simpleString()}), of which only {never} can be NOT NULL: "
+            "leave out .schema(…), or the columns of the table"
+        )
+    return declared

@@ -160,9 +160,9 @@ OUTCOMES = list(itertools.product([True, False], repeat=2))
 VERSIONS = pytest.mark.parametrize("version", [V1, V2], ids=["v1", "v2"])
 
 
-def quick(*quick: int) -> pytest.MarkDecorator:
+def quick(*numbers: int) -> pytest.MarkDecorator:
     """All outcomes, of which those with these numbers are tried always."""
-    marks = [() if number in quick else pytest.mark.slow for number in range(len(OUTCOMES))]
+    marks = [() if number in numbers else pytest.mark.slow for number in range(len(OUTCOMES))]
     given = [pytest.param(each, marks=mark) for each, mark in zip(OUTCOMES, marks, strict=True)]
     return pytest.mark.parametrize("outcomes", given, ids=str)
 

@@ -8,7 +8,6 @@ import socket
 from collections import Counter
 from collections.abc import Callable
 from functools import cache, partial, wraps
-from itertools import count
 from types import FunctionType
 from typing import Any, Self
 
@@ -230,24 +229,26 @@ def calls_of_a_day() -> Counter[tuple[type, str]]:
     with pytest.MonkeyPatch.context() as patch:
         for machine, name in ENTRIES:
             patch.setattr(machine, name, preceded(vars(machine)[name], partial(calls.update, [(machine, name)])))
-        served(world_of_the_day())
+        served(world_of_the_day(), "nothing raises")
     return calls
 
 
-def raises_at(call: int) -> Callable[[], None]:
-    numbers = count()
+class Raises:
+    """Once, when it is called for this time."""
 
-    def check() -> None:
-        if next(numbers) == call:
+    def __init__(self, call: int) -> None:
+        self.left = call
+
+    def __call__(self) -> None:
+        self.left -= 1
+        if self.left == -1:
             raise Injected
 
-    return check
 
-
-def served(world: World) -> None:
+def served(world: World, when: str) -> None:
     """Have a day, and see that everybody is answered, or hung up on."""
     for client, reply in day(world):
-        assert reply.frame is not None or client in world.closed, f"client {client} still waits for {reply}"
+        assert reply.frame is not None or client in world.closed, f"{when}: client {client} still waits for {reply}"
 
 
 @pytest.mark.parametrize(("machine", "name"), ENTRIES, ids=[f"{machine.__name__}.{name}" for machine, name in ENTRIES])
@@ -257,9 +258,11 @@ def test_whatever_is_raised_where_ever_the_others_are_served(
     caplog.set_level(logging.CRITICAL + 1)
     for fails in range(min(calls_of_a_day()[machine, name], MOST_CALLS)):
         with monkeypatch.context() as patch:
-            patch.setattr(machine, name, preceded(vars(machine)[name], raises_at(fails)))
+            raises = Raises(fails)
+            patch.setattr(machine, name, preceded(vars(machine)[name], raises))
             world = world_of_the_day()
-            served(world)
+            served(world, f"call {fails} of {name} raises")
+            assert raises.left < 0, f"{name} is not called {fails + 1} times"
             world.settle(2)
             assert world.request(8, KNOWN, 9).frame
             later = world.produce(8, {("t", p): batch([(key, b"late") for key in TO]) for p in range(PARTITIONS)})

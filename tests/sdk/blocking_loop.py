@@ -58,7 +58,7 @@ class Scope:
             _SCOPES.append(self)
             if self._seconds is not None:
                 _ALARMS.set(time.monotonic() + self._seconds, self)
-            self.open = True
+            self.open = True  # from here on `__exit__` sees what is raised
         return self
 
     def __exit__(self, kind: Any, error: BaseException | None, traceback: Any) -> bool:
@@ -74,11 +74,12 @@ class Scope:
 
     def cancel(self) -> None:
         self.due = True
-        self.interrupt()
-        _ALARMS.repeat(self)
+        if self.open and not self.closed:
+            self.interrupt()
+            _ALARMS.repeat(self)
 
     def interrupt(self) -> None:
-        if self.open and not self.closed:
+        if not self.closed:
             signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGUSR1)
 
     def take(self) -> bool:
@@ -98,7 +99,7 @@ class Alarms:
         self._put(when, scope, False)
 
     def repeat(self, scope: Scope) -> None:
-        """Signal until the scope is ended: the main thread blocks all the same if a signal comes just before that."""
+        """Signal until it is taken: if one comes just before the main thread blocks, that blocks all the same."""
         self._put(time.monotonic() + 0.05, scope, True)
 
     def _put(self, when: float, scope: Scope, cancelled: bool) -> None:
@@ -111,14 +112,14 @@ class Alarms:
         waiting: list[tuple[float, Scope, bool]] = []
         while True:
             now = time.monotonic()
-            for when, scope, cancelled in waiting:
-                if when <= now and scope.open:
-                    if not cancelled:
-                        scope.cancel()
-                    elif scope.due:
-                        scope.interrupt()
-                        self.repeat(scope)
-            waiting = [each for each in waiting if not each[1].closed and (each[0] > now or not each[1].open)]
+            ready = [each for each in waiting if each[0] <= now and each[1].open]
+            waiting = [each for each in waiting if each not in ready and not each[1].closed]
+            for _, scope, cancelled in ready:
+                if not cancelled:
+                    scope.cancel()
+                elif scope.due:
+                    scope.interrupt()
+                    self.repeat(scope)
             due = min((max(each[0] - now, 0.001) for each in waiting), default=None)
             with contextlib.suppress(queue.Empty):
                 waiting.append(self._new.get(timeout=due))

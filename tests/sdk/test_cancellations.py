@@ -182,10 +182,11 @@ def test_each_public_method_that_can_be_awaited_has_a_scenario(of: type) -> None
     assert {each.method for each in SCENARIOS if each.of is of} == public(of)
 
 
+@pytest.mark.parametrize("most", [50, pytest.param(100, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("scenario", SCENARIOS, ids=str)
-def test_a_cancellation_at_any_point(scenario: Scenario) -> None:
+def test_a_cancellation_at_any_point(scenario: Scenario, most: int) -> None:
     clean = played(scenario)
-    for at in spread(range(1, clean.points + 1), 50):
+    for at in spread(range(1, clean.points + 1), most):
         compare(scenario, clean, play(scenario, Plan((at,))))
 
 

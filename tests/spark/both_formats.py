@@ -8,7 +8,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -66,9 +66,17 @@ def batch(spark: "SparkSession", format: str, options: dict[str, str]) -> dict[s
 
 
 def stream(
-    spark: "SparkSession", format: str, options: dict[str, str], checkpoint: str, fails_at: int | None = None
+    spark: "SparkSession",
+    format: str,
+    options: dict[str, str],
+    checkpoint: str,
+    fails_at: int | None = None,
+    once_in: Sequence[str] = (),
 ) -> dict[str, Any]:
-    """The values that a query reads with the trigger availableNow, the ends of its batches, and why it failed."""
+    """The values that a query reads with the trigger availableNow, the ends of its batches, and why it failed.
+
+    With columns in ``once_in``, it keeps state: what it has seen of these.
+    """
     values: list[str | None] = []
 
     def take(frame: "DataFrame", number: int) -> None:
@@ -80,6 +88,8 @@ def stream(
     error, ends = None, []
     try:
         source = spark.readStream.format(format).options(**options).load()
+        if once_in:
+            source = source.dropDuplicates(list(once_in))
         started = source.writeStream.foreachBatch(take).option("checkpointLocation", checkpoint)
         query = started.trigger(availableNow=True).start()
         query.awaitTermination()

@@ -1,5 +1,6 @@
 """A query of Spark's own connector is gone on with by format ottla, on the checkpoint that it has written."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,10 +23,10 @@ class Runs:
     def write(self, values: str) -> None:
         LIBRDKAFKA.produce(self.broker.bootstrap, [Message("t", None, each.encode()) for each in values])
 
-    def run(self, format: str, fails_at: int | None = None, **options: Any) -> Any:
+    def run(self, format: str, fails_at: int | None = None, once_in: Sequence[str] = (), **options: Any) -> Any:
         """What it has read, and why it failed."""
         given = {"kafka.bootstrap.servers": self.broker.bootstrap, "subscribe": "t", "startingOffsets": "earliest"}
-        where = {"checkpoint": str(self.checkpoint), "fails_at": fails_at}
+        where = {"checkpoint": str(self.checkpoint), "fails_at": fails_at, "once_in": once_in}
         return self.formats.ask("stream", format=format, options=given | options, **where)
 
     def values(self, format: str, **options: Any) -> str:
@@ -50,6 +51,14 @@ def test_each_record_is_read_once_and_there_is_no_way_back(runs: Runs) -> None:
     assert runs.values("ottla") == "lm"
     runs.write("n")
     assert runs.run("kafka")["error"]
+
+
+def test_state_is_gone_on_with(runs: Runs) -> None:
+    columns = ["topic", "timestampType", "value"]  # the first two are nullable in the connector alone
+    runs.write("abca")
+    assert runs.values("kafka", once_in=columns) == "abc"
+    runs.write("bdc")
+    assert runs.values("ottla", once_in=columns) == "d"
 
 
 def test_a_batch_that_the_connector_has_not_finished_is_read_again(runs: Runs) -> None:

@@ -77,13 +77,20 @@ class Reader(DataSourceReader):
         yield (self.planned,)
         yield (pyspark.__file__,)
 """
-SHOW_PROBE = (
-    "import ottla.spark; print(*(row.home for row in ottla.spark.session().read.format('probe').load().collect()))"
-)
+SHOW_PROBE = """
+import ottla.spark
+
+spark = ottla.spark.session(**{"spark.driver.extraJavaOptions": "-Dours=kept"})
+print(*(row.home for row in spark.read.format("probe").load().collect()))
+java = spark.sparkContext._jvm.System
+print(java.getProperty("arrow.enable_unsafe_memory_access"), java.getProperty("ours"))
+"""
 
 
 @pytest.mark.slow
-def test_processes_that_plan_and_read_import_the_installed_pyspark(tmp_path: Path) -> None:
+def test_processes_that_plan_and_read_import_the_installed_pyspark_and_java_does_not_check_arrow(
+    tmp_path: Path,
+) -> None:
     (tmp_path / "pyspark_probe.py").write_text(PROBE)  # which Spark finds by itself
     environment = {name: value for name, value in os.environ.items() if name != "PYSPARK_PYTHON"}
     path = os.pathsep.join([str(tmp_path), environment.get("PYTHONPATH", "")])
@@ -94,4 +101,4 @@ def test_processes_that_plan_and_read_import_the_installed_pyspark(tmp_path: Pat
         text=True,
         timeout=120,
     )
-    assert done.stdout.split() == [pyspark.__file__] * 2, done.stderr
+    assert done.stdout.split() == [*[pyspark.__file__] * 2, "true", "kept"], done.stderr

@@ -6,11 +6,14 @@ from pathlib import Path
 
 import pytest
 from pyspark.sql.datasource import CaseInsensitiveDict
-from pyspark.sql.types import StringType, StructType
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import StringType, StructField, StructType
 
 from ottla.errors import ConfigurationError
+from ottla.spark.arrow import arrow_schema
 from ottla.spark.columns import Layout, spark_schema
 from ottla.spark.source import DefaultSource, RefusedStream
+from ottla.spark.stream import StreamReader
 
 ROOT = Path(__file__).parents[2]
 
@@ -54,6 +57,19 @@ def test_what_only_one_kind_of_query_has_is_no_mistake_yet_nor_worth_a_warning(
 ) -> None:
     assert source(**options).schema() == spark_schema(Layout())
     assert not caplog.records
+
+
+@pytest.mark.parametrize("options", [{}, {"includeHeaders": "true"}, {"valueFormat": "json", "valueSchema": "a INT"}])
+def test_a_table_may_declare_as_nullable_what_never_is_null(options: dict[str, str]) -> None:
+    declared = StructType([StructField(each.name, each.dataType) for each in source(**options).schema().fields])
+    assert arrow_schema(source(**options).reader(declared).options.layout).equals(
+        to_arrow_schema(declared, timezone="UTC")
+    )
+    stream = source(**options).streamReader(declared)
+    assert isinstance(stream, StreamReader) and spark_schema(stream.options.read.layout) == declared
+    keyed = StructType([StructField(each.name, each.dataType, False) for each in declared.fields])
+    with pytest.raises(ConfigurationError, match="only topic, partition, offset, timestamp, timestampType can be NOT"):
+        source(**options).reader(keyed)
 
 
 def test_columns_of_ones_own_are_refused() -> None:
