@@ -46,7 +46,8 @@ def topic(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture(autouse=True)
 def no_client_left() -> Iterator[None]:
-    """Close the clients that queries of this process left for the next."""
+    """Close the clients that queries of this process, and other tests, left for the next."""
+    spark_reader.clients.close()
     yield
     spark_reader.clients.close()
 
