@@ -66,13 +66,13 @@ def session(app_name: str = "ottla", master: str = "local[2]", **conf: str | int
         from pyspark.sql import SparkSession
     except ImportError as error:
         raise ConfigurationError("PySpark is not installed: pip install 'ottla[spark]'") from error
+    here = master.startswith("local")
     os.environ["JAVA_HOME"] = str(ensure_java())
     if os.environ.get("PYSPARK_PYTHON", python := _python()) == python:
-        os.environ["PYSPARK_PYTHON"] = python if master.startswith("local") else sys.executable
+        os.environ["PYSPARK_PYTHON"] = python if here else sys.executable
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     builder = SparkSession.builder.appName(app_name).master(master)
-    settings = _SETTINGS | _LOCAL if master.startswith("local") else _SETTINGS
-    for name, value in (settings | conf).items():
+    for name, value in (_SETTINGS | (_LOCAL if here else {}) | conf).items():
         builder = builder.config(name, value)
     spark = builder.getOrCreate()
     try:

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from ottla.codec.apis.list_offsets import EARLIEST, LATEST
+from ottla.codec.inbox import LARGE, Blocks, Inbox
 from ottla.errors import ConfigurationError
 from ottla.sdk.consume.record_sets import READ_COMMITTED, READ_UNCOMMITTED
 from ottla.sdk.kafka_config import CLIENT, CONSUMER, MEANINGS, SAME, To
@@ -20,6 +21,7 @@ from ottla.spark.offsets import Limit
 from ottla.spark.options import ReadOptions
 from ottla.spark.value_schema import parse_value_schema
 from ottla.spark.write_options import WriteOptions
+from tests.codec.test_inbox import frame_of, home
 
 ROOT = Path(__file__).parents[2]
 LEAST = {"kafka.bootstrap.servers": "localhost:9092", "subscribe": "t"}
@@ -104,6 +106,13 @@ def test_settings_of_the_client_are_passed_on_in_its_own_units() -> None:
     assert options.client.arguments == dict(options.client.options)
     assert ReadOptions.parse(LEAST).client.arguments == {"partition_max_bytes": 7 * 2**20}, "a task reads in bulk"
     Options(**parse(**{"kafka.fetch.max.bytes": "1000"}).client.arguments)
+
+
+def test_a_connection_keeps_the_memory_of_two_answers_of_a_partition() -> None:
+    blocks = Blocks()
+    inbox, answer = Inbox(blocks=blocks), int(ReadOptions.parse(LEAST).client.arguments["partition_max_bytes"]) + LARGE
+    looked_at = [frame_of(inbox, answer, number) for number in range(2)]
+    assert [id(home(each)) for each in looked_at] == [id(each) for each in blocks]
 
 
 def test_the_table_of_options_has_what_is_taken() -> None:
