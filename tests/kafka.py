@@ -39,7 +39,8 @@ HOST = "127.0.0.1"
 CLUSTER_ID = "b3R0bGEtYXMtcGVlci0wMA"
 START_SECONDS = 90.0
 """How long brokers may take to start; three nodes need nine seconds on two idle cores."""
-ZOOKEEPER_SESSION_SECONDS = 4
+ZOOKEEPER_SESSION_SECONDS = 10
+"""How long a broker may be without a core before it counts as gone: one that starts beside other tests takes seconds."""
 
 _PORTS = range(15_000, 32_000)
 """Below the ports that systems give to outgoing connections, so that one found free is still free seconds later."""
@@ -422,7 +423,7 @@ def _start_zookeeper(home: Path, port: int, release: Release) -> subprocess.Pope
     settings = home / "zookeeper.properties"
     settings.write_text(
         f"dataDir={home}/zookeeper\nclientPort={port}\nclientPortAddress={HOST}\n"
-        "admin.enableServer=false\nmaxClientCnxns=0\ntickTime=500\n"
+        "admin.enableServer=false\nmaxClientCnxns=0\ntickTime=500\n"  # a session is 20 ticks at most
     )
     main = "org.apache.zookeeper.server.quorum.QuorumPeerMain"
     return _spawn(java(main, settings, log="info", release=release), home / "zookeeper.log")
