@@ -350,17 +350,19 @@ class Hasty(SimulatedProcess):
 
     def _batch(self, place: Place, name: str) -> _Batch:
         topic, count = place[0], self.world.topics[place[0]]
-        # What passes at one time and is rewritten at another goes where it is sent, either way.
-        partition = murmur2_partition if topic != "a" and self.world.rules_change else _crc32_partition
-        keys = [key for n in range(KEYS * count) if partition(key := b"%d" % n, count) == place[1]]
+        keys = [key for n in range(KEYS * count) if _crc32_partition(key := b"%d" % n, count) == place[1]]
         records: list[tuple[Place, bytes, bytes]] = []
         builder = BatchBuilder()
         for _ in range(self.chance.choice((1, 2, 3))):
             self._number += 1
             key, value = self.chance.choice(keys), f"{name}.{self._number}".encode()
             value += b"." * self.chance.choice((0, 0, 300))
-            index = murmur2_partition(key, count) if topic == "a" else place[1]
-            records.append(((topic, index), key, value))
+            there = place
+            if topic == "a" or self.world.rules_change:
+                there = topic, murmur2_partition(key, count)
+            if topic != "a" and self.world.rules_change:
+                self.world.ledger.moved[value] = there
+            records.append((there, key, value))
             builder.append(1000, key, value)
         sequence = self._next[place]
         self._next[place] += len(records)
@@ -527,19 +529,19 @@ class Hasty(SimulatedProcess):
                 (place, value) for batch in made.batches if not batch.stored for place, _, value in batch.records
             ]
 
-    def check(self, seen: dict[Place, list[bytes]], astray: set[bytes], *, forgetful: bool) -> None:
+    def check(self, seen: dict[Place, list[bytes]], *, forgetful: bool) -> None:
         """What of it a read_committed consumer gets, beside what the ledger sees to.
 
         Args:
             seen: the values in each partition.
-            astray: values of which nothing is promised.
             forgetful: the proxy may have lost what it knew of a transaction.
 
         Raises:
             Violation: it must not.
         """
         at = {(place, value): n for place, values in seen.items() for n, value in enumerate(values)}
-        last: dict[tuple[Place, bytes], int] = {}
+        last: dict[tuple[object, bytes], int] = {}
+        astray, moved = self.world.ledger.astray, self.world.ledger.moved
         for made in self.transactions:
             for batch in made.batches:
                 where = f"{made.written.name}, sent to {batch.place[0]}-{batch.place[1]} at {batch.sequence}"
@@ -554,9 +556,10 @@ class Hasty(SimulatedProcess):
                     if made.written.outcome == COMMITTED and batch.told in ABORT | OVER and not forgetful:
                         raise Violation(OVERTAKEN, where)
                 for place, key, value in records if found else ():
-                    if at[place, value] < last.get((place, key), -1):
+                    ordered = (made, key) if value in moved else (place, key)  # another transaction's may be elsewhere
+                    if at[place, value] < last.get(ordered, -1):
                         raise Violation(ORDER, f"{where}: {value.decode()}")
-                    last[place, key] = at[place, value]
+                    last[ordered] = at[place, value]
 
 
 def _passes(code: int | None) -> bool:

@@ -10,6 +10,7 @@ from ottla.proxy.clients.rewriter import Rewriter
 from ottla.proxy.clients.transactions import Transactions
 from ottla.proxy.clients.windows import Outcome
 from ottla.proxy.journal.journal import Journal
+from ottla.proxy.routing import RuleHistory
 from ottla.proxy.upstream import delivery
 from ottla.proxy.upstream.delivery import Delivery
 from ottla.proxy.upstream.producer import Producer
@@ -53,6 +54,10 @@ def _without_what_is_parked(settled: Any) -> Any:
     return property(lambda self: not any(window.under_way for window in self.windows.values()))
 
 
+def _never(changed: Any) -> Any:
+    return lambda self, topic, since: False
+
+
 def _yes(may_go: Any) -> Any:
     return lambda self, batch: True
 
@@ -81,3 +86,4 @@ _mutation("a doubt ends with its transaction", (Transactions, "ended", _forgets)
 _mutation("a transaction is committed with a part of a batch", (Rewriter, "_fail_transaction", _nothing))
 _mutation("records go to partitions that were not added", (Rewriter, "_may_go", _yes))
 _mutation("a transaction is not noted", (Journal, "transaction", _nothing))
+_mutation("a producer goes on under another rule", (RuleHistory, "changed", _never))

@@ -1,6 +1,7 @@
 """Transactional producers through the real proxy to a model cluster; see `tests.sim.transfers` for what is promised.
 
-Records of topic ``a`` have keys, and their producers send them to other partitions than those of their keys.
+Records of topic ``a`` have keys, and their producers send them to other partitions than those of their keys. Where the
+rule of topic ``b`` changes, so do those of ``b``.
 """
 
 from collections import Counter
@@ -75,7 +76,9 @@ class ProxiedTransfers(Transfers):
     def record(self, place: Place, value: bytes) -> PendingRecord:
         topic, partition = place
         if topic != "a":
-            return super().record(place, value)
+            if not self.rules_change:
+                return super().record(place, value)
+            self.ledger.moved[value] = place
         count = self.topics[topic]
         key = next(b"%d" % n for n in range(10_000) if murmur2_partition(b"%d" % n, count) == partition)
         return PendingRecord(topic, value, key, (partition + self.shift) % count, (), 1000)
@@ -168,7 +171,7 @@ class ProxiedTransfers(Transfers):
         self.features[f"fault: {fault.kind}"] += 1
 
     def _change_rules(self) -> None:
-        """Records of ``b`` are rewritten from the next start on, or pass again. They go where they are sent."""
+        """Records of ``b`` are rewritten from the next start on, or pass again."""
         rules = self.proxy.config.topics
         rules = rules[:1] if len(rules) > 1 else (*rules, parse_rule("b=rewrite"))
         self.proxy.config = replace(self.proxy.config, topics=rules)
@@ -211,9 +214,8 @@ class ProxiedTransfers(Transfers):
         for hasty in self.hasty:
             hasty.account()
         super()._check()
-        seen = {place: [value for _, value in view.decided] for place, view in self.brokers.views.items()}
         for hasty in self.hasty:
-            hasty.check(seen, self.ledger.astray, forgetful=self.forgetful)
+            hasty.check(self.ledger.seen(), forgetful=self.forgetful)
         until = self.clock.now + QUIET
         while self.clock.now < until and self.clock.step():
             pass
