@@ -40,7 +40,7 @@ CLUSTER_ID = "b3R0bGEtYXMtcGVlci0wMA"
 START_SECONDS = 90.0
 """How long brokers may take to start; three nodes need nine seconds on two idle cores."""
 ZOOKEEPER_SESSION_SECONDS = 10
-"""How long a broker may be without a core before it counts as gone: one that starts beside other tests takes seconds."""
+"""How long a broker may be without a core before it counts as gone: one that starts beside others takes seconds."""
 
 _PORTS = range(15_000, 32_000)
 """Below the ports that systems give to outgoing connections, so that one found free is still free seconds later."""
