@@ -18,7 +18,7 @@ import logging
 import math
 import re
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -54,6 +54,8 @@ COMMIT_SECONDS = 5.0
 """That a batch waits at the most until its offsets are committed to a group, and for a connection to do so."""
 COMMIT_PAUSE = 30.0
 """After a commit that failed."""
+COMMIT_AGAIN = 3600.0
+"""After which a query that is idle commits once more: brokers forget what is old (``offsets.retention.minutes``)."""
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -67,7 +69,12 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._newest: StreamOffset | None = None
         """Where the logs ended at `_newest_at`; the same object while nothing changes."""
         self._last: StreamOffset | None = None
-        """Where the logs ended when the trigger availableNow began; ``None`` with other triggers."""
+        """Where the logs ended when the trigger availableNow began; ``None`` with other triggers.
+
+        A batch goes no further. What is there by now, and how far behind the query is, `_newest` says.
+        """
+        self._new: tuple[float, StreamOffset, Mapping[TopicPartition, int]] = -math.inf, BEGINNING, {}
+        """Until when it holds where partitions begin that are new behind an offset."""
         self._idle: tuple[StreamOffset, Mapping[str, Any]] | None = None
         """Ends of logs, and a start behind which they have nothing."""
         self._batch_at: float | None = None
@@ -77,7 +84,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._done: Positions | None = None
         """What was done when offsets were last committed to the group."""
         self._commit_at = -math.inf
-        """No commit is tried before."""
+        """No commit is tried before, and of the same offsets none before `_commit_again_at`."""
+        self._commit_again_at = -math.inf
         self._logged: set[tuple[str, str]] = set()
         """Warnings that were logged, and the start of their batch."""
         self._progress = Progress(Options(**dict(self._config.options)).client_id)
@@ -121,27 +129,29 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             first = not before.begun
             if first:
                 before = self._beginning(now)
-            newest = self._last or self._latest(now)
-            if self._idle is not None and self._idle[0] is newest and self._idle[1] == start:
+            newest = self._latest(now)
+            last = self._last or newest
+            if self._idle is not None and self._idle[0] is last and self._idle[1] == start:
                 self._commit(before, newest, now)
                 self._progress.report(now)
                 return dict(start)
-            begins = self._begins(before, newest)
-            ends = self._held(begins, newest)
+            begins = self._begins(before, last, now)
+            ends = self._held(before, begins, last)
             self._check_for_loss(before, ends)
             if not first:
                 self._commit(before, newest, now)
                 now = time.monotonic()
-        self._progress.reached(begins, ends.positions, now)
-        positions = ends.positions
-        if not isinstance(limit, ReadAllAvailable):
-            if self._waits_for_more(sum(max(positions[place] - begins[place], 0) for place in positions), now):
-                return dict(start)
-            if self.options.most is not None:
-                positions = limited(begins, positions, self.options.most)
+            self._progress.reached(begins, newest.of(last), now)
+            positions = ends.positions
+            if not isinstance(limit, ReadAllAvailable):
+                available = sum(max(positions[place] - begins[place], 0) for place in positions)
+                if self._waits_for_more(available, now):
+                    return dict(start)
+                if self.options.most is not None and available > self.options.most:
+                    positions = limited(self._there(begins, positions), positions, self.options.most)
         end = before.next(positions, ends.ids, begins, first=first)
         if end is None:
-            self._idle = newest, start
+            self._idle = last, start
             return dict(start)
         self._batch_at = now
         return end.json()
@@ -183,7 +193,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         Left out are partitions that are gone by now, or are of another topic.
         """
         group = self.options.group
-        if group is None or done.positions == self._done or now < self._commit_at:
+        if group is None or (done.positions == self._done and now < self._commit_again_at):
+            return
+        ends = self._last is not None and self._last.is_reached(done)  # and there is no later commit
+        if now < self._commit_at and not ends:
             return
         there: Positions = {}
         for place, at in done.positions.items():
@@ -197,7 +210,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._commit_at = now + COMMIT_PAUSE
             self._warn(f"offsets of group {group!r} were not committed, and the query goes on: {error}")
         else:
-            self._done = done.positions
+            self._done, self._commit_again_at = done.positions, now + COMMIT_AGAIN
 
     def _beginning(self, now: float) -> StreamOffset:
         """Where a query begins that has no checkpoint.
@@ -241,39 +254,57 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         assert self._newest is not None, "it was asked for"
         return self._newest
 
-    def _begins(self, before: StreamOffset, newest: StreamOffset) -> Positions:
+    def _begins(self, before: StreamOffset, last: StreamOffset, now: float) -> Positions:
         """Where a batch begins: new partitions where their logs do."""
         begins: Positions = {}
         new = []
-        for place in newest.positions:
-            if (known := before.position(place, newest.ids.get(place[0]))) is None:
+        for place in last.positions:
+            if (known := before.position(place, last.ids.get(place[0]))) is None:
                 new.append(place)
             else:
                 begins[place] = known
-        if new:
-            try:
-                with clients.use(self._config) as client:
-                    begins |= client.offsets(dict.fromkeys(new, EARLIEST))
-            except UnknownTopicOrPartition:  # one has gone this moment: no log begins before 0
-                begins |= dict.fromkeys(new, 0)
-        return begins
+        if not new:
+            return begins
+        until, behind, starts = self._new
+        if now >= until or behind != before or not starts.keys() >= set(new):
+            starts = self._earliest(new, dict.fromkeys(new, 0))
+            self._new = now + POLL_SECONDS, before, starts
+        return begins | {place: starts[place] for place in new}
 
-    def _held(self, begins: Positions, newest: StreamOffset) -> StreamOffset:
-        """``newest``, where partitions that are read beyond their last stable offset stand still until it comes there.
+    def _there(self, begins: Positions, ends: Positions) -> Positions:
+        """Where the records begin that partitions still have: those of which the oldest are gone further on."""
+        behind = {place: at for place, at in begins.items() if at < ends[place]}
+        earliest = self._earliest(behind, behind)
+        return begins | {place: min(max(at, earliest[place]), ends[place]) for place, at in behind.items()}
 
-        A query may have read records of open transactions before it was told to read committed ones only.
+    def _earliest(self, places: Collection[TopicPartition], otherwise: Positions) -> Mapping[TopicPartition, int]:
+        try:
+            with clients.use(self._config) as client:
+                return client.offsets(dict.fromkeys(places, EARLIEST))
+        except UnknownTopicOrPartition:  # one has gone this moment
+            return otherwise
+
+    def _held(self, before: StreamOffset, begins: Positions, last: StreamOffset) -> StreamOffset:
+        """``last``, where partitions that begin behind it stand still until it comes there.
+
+        New ones do, if the oldest records were deleted since the trigger availableNow began. Others may have been read
+        beyond their last stable offset, before the query was told to read committed records only.
         """
-        behind = [place for place, at in newest.positions.items() if at < begins[place]]
-        if not behind or self.options.read.isolation != READ_COMMITTED:
-            return newest
-        if self._beyond is None or self._beyond[0] is not newest:
+        behind = [place for place, at in last.positions.items() if at < begins[place]]
+        if not behind:
+            return last
+        new = {place: begins[place] for place in behind if before.position(place, last.ids.get(place[0])) is None}
+        read = [place for place in behind if place not in new]
+        if not read or self.options.read.isolation != READ_COMMITTED:
+            return replace(last, positions=last.positions | new)
+        if self._beyond is None or self._beyond[0] is not last:
             try:
                 with clients.use(self._config) as client:
-                    ends = client.offsets(dict.fromkeys(behind, LATEST))
+                    ends = client.offsets(dict.fromkeys(read, LATEST))
             except UnknownTopicOrPartition:  # one has gone this moment
-                return newest
-            held = {place: begins[place] for place in behind if ends[place] >= begins[place]}
-            self._beyond = newest, replace(newest, positions=newest.positions | held)
+                return replace(last, positions=last.positions | new)
+            held = {place: begins[place] for place in read if ends[place] >= begins[place]}
+            self._beyond = last, replace(last, positions=last.positions | new | held)
         return self._beyond[1]
 
     def _check_for_loss(self, before: StreamOffset, newest: StreamOffset) -> None:

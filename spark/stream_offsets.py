@@ -109,6 +109,18 @@ class StreamOffset:
             return None
         return self.positions.get(place, self.gone.get(place))
 
+    def of(self, other: "StreamOffset") -> Positions:
+        """The positions of the partitions of another, as far as they are there and their topics are the same."""
+        return {
+            place: at
+            for place, at in self.positions.items()
+            if place in other.positions and self.position(place, other.ids.get(place[0])) is not None
+        }
+
+    def is_reached(self, done: "StreamOffset") -> bool:
+        """Whether another is as far everywhere."""
+        return all((done.position(place, self.ids.get(place[0])) or 0) >= at for place, at in self.positions.items())
+
     def next(
         self, positions: Positions, ids: Mapping[str, str], begins: Positions, *, first: bool
     ) -> "StreamOffset | None":

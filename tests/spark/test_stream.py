@@ -4,8 +4,10 @@ import json
 import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from unittest import mock
 
 import pytest
 from pyspark.errors import StreamingQueryException
@@ -172,12 +174,7 @@ def test_a_checkpoint_of_the_jvm_connector_is_continued(query: Query, ottla_brok
 def test_a_group_is_told_how_far_the_query_is(query: Query, ottla_broker: Broker) -> None:
     write(ottla_broker, *"abcd")
     query.run(groupIdPrefix="mine", maxOffsetsPerTrigger=3)
-    from confluent_kafka import Consumer, TopicPartition
-
-    consumer = Consumer({"bootstrap.servers": ottla_broker.bootstrap, "group.id": "mine"})
-    [place] = consumer.committed([TopicPartition("t", 0)], 20)
-    consumer.close()
-    assert place.offset == 4
+    assert committed(ottla_broker, "mine", ("t", 0)) == [4]
 
 
 @pytest.mark.slow
@@ -378,6 +375,62 @@ def test_a_new_topic_is_read_from_where_its_log_begins(ottla_broker: Broker, ask
     assert read(reader, following, reader.latestOffset(following, limit)) == [("trimmed", 0, 47, 49)]
 
 
+def test_a_new_partition_whose_records_are_deleted_while_available_now_lasts_is_no_loss(
+    ottla_broker: Broker, asked: Asked
+) -> None:
+    reader = asked(startingOffsets="earliest")
+    end = begun(reader)
+    grow(ottla_broker, "t", 3)
+    write(ottla_broker, *"abcde", partition=2)
+    again = asked()
+    again.prepareForTriggerAvailableNow()
+    write(ottla_broker, *"fgh", partition=2)
+    trim(ottla_broker, "t", 7, partition=2)
+    following = again.latestOffset(end, EVERYTHING)
+    assert read(again, end, following) == []
+    other = asked()
+    assert read(other, following, other.latestOffset(following, EVERYTHING)) == [("t", 2, 7, 8)]
+
+
+def test_a_limit_counts_what_partitions_still_have(ottla_broker: Broker, asked: Asked) -> None:
+    reader = asked(startingOffsets="earliest", maxOffsetsPerTrigger=5, failOnDataLoss=False)
+    limit, end = reader.getDefaultReadLimit(), begun(reader)
+    write(ottla_broker, *map(str, range(100)))
+    trim(ottla_broker, "t", 98)
+    write(ottla_broker, *"abc", partition=1)
+    following = reader.latestOffset(end, limit)
+    assert read(reader, end, following) == [("t", 0, 0, 100), ("t", 1, 0, 3)]
+
+
+def test_how_far_behind_a_query_is_counts_what_came_since_available_now_began(
+    ottla_broker: Broker, asked: Asked
+) -> None:
+    write(ottla_broker, *"abc")
+    reader = asked(startingOffsets="earliest")
+    reader.prepareForTriggerAvailableNow()
+    end = begun(reader)
+    write(ottla_broker, *"defg")
+    assert reader.latestOffset(end, EVERYTHING) == end
+    assert reader.reportLatestOffset() == {"t": {"0": 7, "1": 0}}
+    lags = {each.tags["partition"]: each.value for each in reader._progress.metrics() if each.name == "records-lag"}
+    assert lags == {"0": 4.0, "1": 0.0}
+
+
+def test_a_query_that_waits_for_more_asks_no_more_often_for_the_beginning_of_new_partitions(
+    ottla_broker: Broker, asked: Asked, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reader = asked(startingOffsets="earliest", minOffsetsPerTrigger=100)
+    limit, end = reader.getDefaultReadLimit(), begun(reader)
+    grow(ottla_broker, "t", 3)
+    write(ottla_broker, "a", partition=2)
+    monkeypatch.setattr(stream, "POLL_SECONDS", 60.0)
+    asks = mock.Mock(wraps=reader._earliest)
+    monkeypatch.setattr(reader, "_earliest", asks)
+    for _ in range(10):
+        assert reader.latestOffset(end, limit) == end
+    assert asks.call_count == 1
+
+
 def test_a_start_behind_the_end_is_loss_and_was_not_read(asked: Asked) -> None:
     reader = asked(startingOffsets=json.dumps({"t": {"0": 7, "1": 0}}))
     with pytest.raises(DataLoss, match="t-0 is to be read from 7, and ends at 0: failOnDataLoss=false"):
@@ -387,7 +440,7 @@ def test_a_start_behind_the_end_is_loss_and_was_not_read(asked: Asked) -> None:
 def test_a_group_that_takes_no_offsets_is_warned_of_once_and_gets_them_when_it_does(
     asked: Asked, ottla_broker: Broker, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from confluent_kafka import Consumer, TopicPartition
+    from confluent_kafka import Consumer
 
     monkeypatch.setattr(stream, "COMMIT_PAUSE", 0.0)
 
@@ -395,6 +448,7 @@ def test_a_group_that_takes_no_offsets_is_warned_of_once_and_gets_them_when_it_d
     member.subscribe(["t"])
     while not member.assignment():
         member.poll(0.1)
+    clients.close()  # those of other tests
     reader = asked(groupIdPrefix="app")
     end = begun(reader)
     connected = list(clients)
@@ -408,15 +462,10 @@ def test_a_group_that_takes_no_offsets_is_warned_of_once_and_gets_them_when_it_d
     assert set(connected) <= set(clients), "the client that reads stays"
     member.close()
     reader.latestOffset(following, limit)
-    consumer = Consumer({"bootstrap.servers": ottla_broker.bootstrap, "group.id": "app"})
-    places = consumer.committed([TopicPartition("t", each) for each in range(2)], 20)
-    consumer.close()
-    assert sum(max(each.offset, 0) for each in places) == 1
+    assert sum(max(offset, 0) for offset in committed(ottla_broker, "app", ("t", 0), ("t", 1))) == 1
 
 
 def test_no_offset_of_another_topic_is_committed(asked: Asked, ottla_broker: Broker) -> None:
-    from confluent_kafka import Consumer, TopicPartition
-
     write(ottla_broker, *"abc")
     reader = asked(startingOffsets="earliest", groupIdPrefix="mine")
     limit = reader.getDefaultReadLimit()
@@ -428,10 +477,67 @@ def test_no_offset_of_another_topic_is_committed(asked: Asked, ottla_broker: Bro
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(stream, "TOPICS_SECONDS", 0.0)
         asked(groupIdPrefix="mine", failOnDataLoss="false").latestOffset(end, limit)
-    consumer = Consumer({"bootstrap.servers": ottla_broker.bootstrap, "group.id": "mine"})
-    places = consumer.committed([TopicPartition("t", each) for each in range(2)], 20)
+    assert max(committed(ottla_broker, "mine", ("t", 0), ("t", 1))) <= 0
+
+
+def committed(broker: Broker, group: str, *places: tuple[str, int]) -> list[int]:
+    from confluent_kafka import Consumer, TopicPartition
+
+    consumer = Consumer({"bootstrap.servers": broker.bootstrap, "group.id": group})
+    found = consumer.committed([TopicPartition(*place) for place in places], 20)
     consumer.close()
-    assert max(each.offset for each in places) <= 0
+    return [each.offset for each in found]
+
+
+def test_while_available_now_lasts_topics_go_and_come_and_the_group_is_told_of_the_others(
+    asked: Asked, ottla_broker: Broker
+) -> None:
+    for name in ("t-gone", "t-stays"):
+        ottla_broker.create_topic(name, partitions=1)
+    for name in ("t", "t-gone", "t-stays"):
+        write(ottla_broker, *"abc", topic=name)
+    reader = asked(
+        subscribe=None, subscribePattern="t.*", startingOffsets="earliest", groupIdPrefix="mine", failOnDataLoss=False
+    )
+    reader.prepareForTriggerAvailableNow()
+    end = begun(reader)
+    delete(ottla_broker, "t-gone")
+    delete(ottla_broker, "t")
+    ottla_broker.create_topic("t", partitions=2)
+    assert reader.latestOffset(end, EVERYTHING) == end
+    assert committed(ottla_broker, "mine", ("t-stays", 0), ("t", 0)) == [3, -1001]
+
+
+def test_the_last_commit_of_available_now_is_tried_soon_after_one_that_failed(
+    asked: Asked, ottla_broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(ottla_broker, *"abc")
+    reader = asked(startingOffsets="earliest", groupIdPrefix="mine")
+    reader.prepareForTriggerAvailableNow()
+    limit = ReadMaxRows(1)
+    reader.options = replace(reader.options, most=1)
+    first = reader.latestOffset(reader.initialOffset(), limit)
+    with monkeypatch.context() as patch:
+        patch.setattr(stream, "COMMIT_SECONDS", 1e-6)  # no connection is made in that time
+        second = reader.latestOffset(first, limit)
+    third = reader.latestOffset(second, limit)
+    assert committed(ottla_broker, "mine", ("t", 0)) == [-1001], "others wait for the pause to be over"
+    assert reader.latestOffset(third, limit) == third
+    assert committed(ottla_broker, "mine", ("t", 0)) == [3]
+
+
+def test_an_idle_query_commits_again_before_its_group_is_forgotten(
+    asked: Asked, ottla_broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stream, "COMMIT_AGAIN", 0.0)
+    write(ottla_broker, "a")
+    reader = asked(startingOffsets="earliest", groupIdPrefix="mine")
+    end = begun(reader)
+    assert reader.latestOffset(end, EVERYTHING) == end
+    forget(ottla_broker, "mine")
+    assert committed(ottla_broker, "mine", ("t", 0)) == [-1001]
+    assert reader.latestOffset(end, EVERYTHING) == end
+    assert committed(ottla_broker, "mine", ("t", 0)) == [1]
 
 
 def test_a_group_that_cannot_be_reached_is_no_reason_to_fail(
@@ -527,13 +633,13 @@ def grow(broker: Broker, topic: str, total: int) -> None:
     admin.create_partitions([NewPartitions(topic, total)])[topic].result(20)
 
 
-def trim(broker: Broker, topic: str, offset: int) -> None:
+def trim(broker: Broker, topic: str, offset: int, partition: int = 0) -> None:
     """Delete what lies before an offset."""
     from confluent_kafka import TopicPartition
     from confluent_kafka.admin import AdminClient
 
     admin = AdminClient({"bootstrap.servers": broker.bootstrap})
-    [deleted] = admin.delete_records([TopicPartition(topic, 0, offset)]).values()
+    [deleted] = admin.delete_records([TopicPartition(topic, partition, offset)]).values()
     deleted.result(20)
 
 
@@ -542,3 +648,11 @@ def delete(broker: Broker, topic: str) -> None:
 
     admin = AdminClient({"bootstrap.servers": broker.bootstrap})
     admin.delete_topics([topic])[topic].result(20)
+
+
+def forget(broker: Broker, group: str) -> None:
+    """Delete a group, as a broker does when its offsets are old."""
+    from confluent_kafka.admin import AdminClient
+
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap})
+    admin.delete_consumer_groups([group])[group].result(20)
