@@ -151,6 +151,8 @@ def ask_leaders(
 ) -> Steps[dict[TopicPartition, T | OttlaError]]:
     """Ask the leader of each partition of topics that are known, again where its error may pass.
 
+    A topic that goes meanwhile is an error once brokers have not known it for a while, as at the beginning.
+
     Args:
         read: where it leaves a partition out, that is asked about again at once.
         most: partitions of one request; by default all of a leader.
@@ -161,13 +163,19 @@ def ask_leaders(
     order = list(dict.fromkeys(places))
     left, found = order, dict[TopicPartition, T | OttlaError]()
     while left:
-        where = {place: core.cluster.leader(*place) or core.metadata.why_no_leader(*place) for place in left}
-        answers = yield from _ask(where, send, read, most)
+        topics = yield from _topics(task, left)
+        gone = {place: error for place in left if (error := topics[place[0]].error) is not None}
+        where = {
+            place: core.cluster.leader(*place) or core.metadata.why_no_leader(*place)
+            for place in left
+            if place not in gone
+        }
+        answers = gone | (yield from _ask(where, send, read, most))
         troubles: list[OttlaError] = []
         for place, answer in answers.items():
             if not isinstance(answer, OttlaError):
                 found[place] = answer
-            elif answer.retriable and task.now < until:
+            elif answer.retriable and place not in gone and task.now < until:
                 troubles.append(answer)
             elif strict:
                 raise answer
@@ -234,10 +242,13 @@ def existing_places(task: Task[Any], places: Collection[TopicPartition]) -> Step
 
 def _know_topics(task: Task[Any], places: Iterable[TopicPartition]) -> Steps[dict[str, Outcome[Topic]]]:
     """The topics of ``places``, once each is known or cannot be; until the call ends their leaders are kept fresh."""
-    metadata, names = task.core.metadata, dict.fromkeys(topic for topic, _ in places)
-    for name in names:
-        task.outcome.when_done(metadata.hold(name))
-    topics = {name: metadata.topic(name, task.now) for name in names}
+    for name in dict.fromkeys(topic for topic, _ in places):
+        task.outcome.when_done(task.core.metadata.hold(name))
+    return (yield from _topics(task, places))
+
+
+def _topics(task: Task[Any], places: Iterable[TopicPartition]) -> Steps[dict[str, Outcome[Topic]]]:
+    topics = {name: task.core.metadata.topic(name, task.now) for name in dict.fromkeys(topic for topic, _ in places)}
     yield all_of(list(topics.values()))
     return topics
 

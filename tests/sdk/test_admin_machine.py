@@ -69,6 +69,7 @@ from ottla.sdk import calls
 from ottla.sdk.admin import CommittedOffset, ListedOffset
 from ottla.sdk.calls import resets
 from ottla.sdk.calls.offsets import reachable_offsets
+from ottla.sdk.cluster.metadata import UNKNOWN_TOPIC_GRACE
 from ottla.sdk.consume.fetcher import Offset
 from ottla.sdk.core import ClientCore
 from ottla.sdk.options import Options
@@ -513,6 +514,24 @@ def test_brokers_that_know_only_segments_are_asked_for_the_beginning_where_none_
     broker.script = script
     found = world.call(lambda now: calls.list_offsets(world.core, {("t", 0): 1000, ("t", 1): 5000}, now))
     assert found == {("t", 0): ListedOffset(3), ("t", 1): ListedOffset(40)}
+
+
+def test_a_topic_that_goes_while_offsets_are_looked_up_is_told_once_brokers_have_not_known_it_for_a_while() -> None:
+    broker, world = cluster()
+
+    def script(node: int, message: Any) -> Any:
+        if not isinstance(message, ListOffsetsRequest):
+            return None
+        broker.leader.clear()
+        broker.logs.clear()
+        unknown = ListOffsetsPartitionResponse(partition_index=0, error_code=UnknownTopicOrPartition.code)
+        return ListOffsetsResponse(topics=(ListOffsetsTopicResponse(name="t", partitions=(unknown,)),))
+
+    broker.script = script
+    start = world.now
+    with pytest.raises(UnknownTopicOrPartition):
+        world.call(lambda now: calls.list_offsets(world.core, {("t", 0): EARLIEST}, now))
+    assert UNKNOWN_TOPIC_GRACE <= world.now - start < UNKNOWN_TOPIC_GRACE + 1
 
 
 def test_the_largest_timestamp_is_not_taken_for_a_time_by_old_brokers() -> None:
