@@ -46,6 +46,11 @@ class Progress:
             self._take(positions, ends, now)
         self.report(now)
 
+    def begun(self, positions: Positions) -> None:
+        """A batch begins there. It counts, too, if it is the first that Spark asks about, which reads it again."""
+        if not self._before:
+            self._before = positions
+
     def report(self, now: float) -> None:
         """Write a line to the log, if it is time for one."""
         if self._report_at is None:

@@ -18,9 +18,9 @@ import logging
 import math
 import re
 import time
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeVar
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
@@ -45,7 +45,10 @@ from ottla.spark.reader import Task, Topics, clients, places_of, read_task, topi
 from ottla.spark.stream_offsets import BEGINNING, Positions, StreamOffset, limited
 
 log = logging.getLogger("ottla.spark")
+T = TypeVar("T")
 
+MOST_GONE = 5
+"""Topics of a pattern that may go while brokers are asked about them, one after the other."""
 POLL_SECONDS = 0.1
 """Between two questions for the ends of logs."""
 TOPICS_SECONDS = 1.0
@@ -79,8 +82,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Ends of logs, and a start behind which they have nothing."""
         self._batch_at: float | None = None
         """When a batch was last given."""
-        self._beyond: tuple[StreamOffset, StreamOffset] | None = None
-        """Ends of logs, and the same where partitions are held that were read beyond them; see `_held`."""
+        self._beyond: tuple[StreamOffset, Positions] = BEGINNING, {}
+        """Ends of logs, and where partitions begin that were read beyond these; see `_held`."""
         self._done: Positions | None = None
         """What was done when offsets were last committed to the group."""
         self._commit_at = -math.inf
@@ -136,7 +139,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 self._progress.report(now)
                 return dict(start)
             begins = self._begins(before, last, now)
-            ends = self._held(before, begins, last)
+            ends = self._held(before, begins, last, newest)
             self._check_for_loss(before, ends)
             if not first:
                 self._commit(before, newest, now)
@@ -168,7 +171,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """
         read = self.options.read
         with one_sentence():
-            ranges = StreamOffset.parse(start).until(StreamOffset.parse(end))
+            if self._served is not None:
+                self._served.start(time.monotonic())
+            ranges = StreamOffset.parse(start).until(StreamOffset.parse(end), self._earliest)
+        self._progress.begun({each.place: each.start for each in ranges})
         tasks = plan(ranges, min_tasks=read.min_tasks, max_records=read.max_records, max_tasks=read.max_tasks)
         return [Task(self._config, task) for task in tasks]
 
@@ -219,25 +225,30 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             ConfigurationError: a topic does not exist, or the options do not fit it.
         """
         read = self.options.read
-        with clients.use(self._config) as client:
-            topics = topics_of(client, read.source, missing=isinstance(read.source, str))
-            starts = known_starts(
-                client,
-                places_of(topics, read.source),
-                read.starting,
-                latest_if_no_record=read.latest_if_no_record,
-                isolation=read.isolation,
-            )
+
+        def ask() -> StreamOffset:
+            with clients.use(self._config) as client:
+                topics = topics_of(client, read.source, missing=isinstance(read.source, str))
+                starts = known_starts(
+                    client,
+                    places_of(topics, read.source),
+                    read.starting,
+                    latest_if_no_record=read.latest_if_no_record,
+                    isolation=read.isolation,
+                )
+                return StreamOffset(starts, _ids(topics), starts)
+
+        beginning = _asked_again(ask)
         if self._last is not None:  # else "latest" could lie behind it
             self._last = self._latest(now, fresh=True)
-        return StreamOffset(starts, _ids(topics), starts)
+        return beginning
 
     def _latest(self, now: float, *, fresh: bool = False) -> StreamOffset:
         """Where the logs end, as of a moment ago, or just now."""
         try:
             return self._asked(now, fresh)
         except UnknownTopicOrPartition:  # a topic has gone since topics were asked for
-            return self._asked(now, fresh=True)
+            return _asked_again(lambda: self._asked(now, fresh=True))
 
     def _asked(self, now: float, fresh: bool) -> StreamOffset:
         read = self.options.read
@@ -267,7 +278,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return begins
         until, behind, starts = self._new
         if now >= until or behind != before or not starts.keys() >= set(new):
-            starts = self._earliest(new, dict.fromkeys(new, 0))
+            starts = self._earliest(new)
             self._new = now + POLL_SECONDS, before, starts
         return begins | {place: starts[place] for place in new}
 
@@ -277,34 +288,46 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         earliest = self._earliest(behind, behind)
         return begins | {place: min(max(at, earliest[place]), ends[place]) for place, at in behind.items()}
 
-    def _earliest(self, places: Collection[TopicPartition], otherwise: Positions) -> Mapping[TopicPartition, int]:
+    def _earliest(
+        self, places: Collection[TopicPartition], otherwise: Positions | None = None
+    ) -> Mapping[TopicPartition, int]:
+        """Where the logs begin; of all ``otherwise``, by default 0, if one of them has gone this moment."""
         try:
             with clients.use(self._config) as client:
                 return client.offsets(dict.fromkeys(places, EARLIEST))
-        except UnknownTopicOrPartition:  # one has gone this moment
-            return otherwise
+        except UnknownTopicOrPartition:
+            return dict.fromkeys(places, 0) if otherwise is None else otherwise
 
-    def _held(self, before: StreamOffset, begins: Positions, last: StreamOffset) -> StreamOffset:
+    def _held(self, before: StreamOffset, begins: Positions, last: StreamOffset, newest: StreamOffset) -> StreamOffset:
         """``last``, where partitions that begin behind it stand still until it comes there.
 
-        New ones do, if the oldest records were deleted since the trigger availableNow began. Others may have been read
-        beyond their last stable offset, before the query was told to read committed records only.
+        Those do that were new after the trigger availableNow began, and whose oldest records were deleted since then.
+        Others may have been read beyond their last stable offset, before the query was told to read committed records
+        only.
         """
         behind = [place for place, at in last.positions.items() if at < begins[place]]
         if not behind:
             return last
-        new = {place: begins[place] for place in behind if before.position(place, last.ids.get(place[0])) is None}
-        read = [place for place in behind if place not in new]
-        if not read or self.options.read.isolation != READ_COMMITTED:
-            return replace(last, positions=last.positions | new)
-        if self._beyond is None or self._beyond[0] is not last:
+        there = newest.of(last)
+        held = {
+            place: begins[place]
+            for place in behind
+            if before.position(place, last.ids.get(place[0])) is None or there.get(place, -1) >= begins[place]
+        }
+        read = [place for place in behind if place not in held]
+        if read and self.options.read.isolation == READ_COMMITTED:
+            held |= self._read_beyond(read, begins, last)
+        return replace(last, positions=last.positions | held)
+
+    def _read_beyond(self, places: list[TopicPartition], begins: Positions, last: StreamOffset) -> Positions:
+        """Where those of ``places`` begin that were read beyond their last stable offset, and not beyond the end."""
+        if self._beyond[0] is not last:
             try:
                 with clients.use(self._config) as client:
-                    ends = client.offsets(dict.fromkeys(read, LATEST))
+                    ends = client.offsets(dict.fromkeys(places, LATEST))
             except UnknownTopicOrPartition:  # one has gone this moment
-                return replace(last, positions=last.positions | new)
-            held = {place: begins[place] for place in read if ends[place] >= begins[place]}
-            self._beyond = last, replace(last, positions=last.positions | new | held)
+                return {}
+            self._beyond = last, {place: begins[place] for place in places if ends[place] >= begins[place]}
         return self._beyond[1]
 
     def _check_for_loss(self, before: StreamOffset, newest: StreamOffset) -> None:
@@ -349,6 +372,16 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if warning not in self._logged:
             self._logged.add(warning)
             log.warning(message)
+
+
+def _asked_again(ask: Callable[[], T]) -> T:
+    """The answer to a question about topics, of which one or the other may go while it is asked."""
+    for _ in range(MOST_GONE):
+        try:
+            return ask()
+        except UnknownTopicOrPartition:
+            continue
+    return ask()
 
 
 def _ids(topics: Topics) -> dict[str, str]:

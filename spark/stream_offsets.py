@@ -13,7 +13,7 @@ Rules:
 Source: KafkaSourceOffset.scala, KafkaMicroBatchStream.scala (what is expected), MicroBatchExecution.scala.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Any
@@ -24,6 +24,8 @@ from ottla.sdk.cluster.cluster import TopicPartition
 from ottla.sdk.consume.ranges import OffsetRange
 
 Positions = dict[TopicPartition, int]
+
+Earliest = Callable[[Collection[TopicPartition]], Mapping[TopicPartition, int]]
 
 OURS = "$"
 _IDS, _BEGINS, _GONE, _BEGUN = "topicIds", "start", "gone", "begun"
@@ -78,8 +80,12 @@ class StreamOffset:
             ours[_GONE] = _written(self.gone)
         return {**({OURS: ours} if ours else {}), **_written(self.positions)}
 
-    def until(self, end: "StreamOffset") -> list[OffsetRange]:
+    def until(self, end: "StreamOffset", earliest: Earliest) -> list[OffsetRange]:
         """What a batch from here to ``end`` reads, by topic and partition; partitions without offsets are left out.
+
+        Args:
+            earliest: tells where logs begin, for new partitions of which no end says so: Spark keeps only some ends
+                where it tracks progress asynchronously.
 
         Raises:
             ConfigurationError: it is a query's first batch, and Spark's own connector has planned it: that keeps the
@@ -92,15 +98,16 @@ class StreamOffset:
             )
         if (self.positions, self.ids) == (end.positions, end.ids):
             return []
-        ranges = []
-        for place, stop in sorted(end.positions.items()):
-            topic_id = end.ids.get(place[0])
-            start = (end.begins or {}).get(place, self.position(place, topic_id))
-            if start is None:
-                start = 0  # it was written before `begins` told of new partitions
-            if start < stop:
-                ranges.append(OffsetRange(*place, start, stop, UUID(topic_id or "0" * 32)))
-        return ranges
+        starts = {
+            place: (end.begins or {}).get(place, self.position(place, end.ids.get(place[0]))) for place in end.positions
+        }
+        if unknown := [place for place, start in starts.items() if start is None]:
+            starts |= earliest(unknown)
+        return [
+            OffsetRange(*place, start, stop, UUID(end.ids.get(place[0]) or "0" * 32))
+            for place, stop in sorted(end.positions.items())
+            if (start := starts[place]) is not None and start < stop
+        ]
 
     def position(self, place: TopicPartition, topic_id: str | None) -> int | None:
         """Where to go on in a partition; ``None`` if it is new, or its topic is another one by now."""

@@ -14,6 +14,8 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows, ReadMinRows
 
 from ottla.errors import ConfigurationError, DataLoss
+from ottla.sdk.cluster import metadata
+from ottla.sdk.connection import requests
 from ottla.spark import stream
 from ottla.spark.options import StreamOptions
 from ottla.spark.reader import Task, clients
@@ -388,6 +390,7 @@ def test_a_new_partition_whose_records_are_deleted_while_available_now_lasts_is_
     trim(ottla_broker, "t", 7, partition=2)
     following = again.latestOffset(end, EVERYTHING)
     assert read(again, end, following) == []
+    assert again.latestOffset(following, EVERYTHING) == following
     other = asked()
     assert read(other, following, other.latestOffset(following, EVERYTHING)) == [("t", 2, 7, 8)]
 
@@ -414,6 +417,57 @@ def test_how_far_behind_a_query_is_counts_what_came_since_available_now_began(
     assert reader.reportLatestOffset() == {"t": {"0": 7, "1": 0}}
     lags = {each.tags["partition"]: each.value for each in reader._progress.metrics() if each.name == "records-lag"}
     assert lags == {"0": 4.0, "1": 0.0}
+
+
+def consumed(reader: StreamReader) -> dict[str, float]:
+    """By partition."""
+    metrics = reader._progress.metrics()
+    return {each.tags["partition"]: each.value for each in metrics if each.name == "records-consumed-total"}
+
+
+def test_a_batch_that_is_read_again_after_a_restart_counts(ottla_broker: Broker, asked: Asked) -> None:
+    write(ottla_broker, *"abc")
+    first = asked(startingOffsets="earliest")
+    end = begun(first)
+    assert consumed(first) == {"0": 0.0, "1": 0.0}
+    again = asked(startingOffsets="earliest")
+    again.partitions(again.initialOffset(), end)
+    again.latestOffset(end, EVERYTHING)
+    assert consumed(again) == {"0": 3.0, "1": 0.0}
+
+
+def test_a_restart_reads_a_partition_from_where_its_log_begins_though_spark_did_not_keep_the_end_that_says_so(
+    ottla_broker: Broker, asked: Asked
+) -> None:
+    # As Spark does where it tracks progress asynchronously.
+    reader = asked(startingOffsets="earliest", maxOffsetsPerTrigger=3)
+    limit, end = reader.getDefaultReadLimit(), begun(reader)
+    grow(ottla_broker, "t", 3)
+    write(ottla_broker, *"abcdefgh", partition=2)
+    trim(ottla_broker, "t", 2, partition=2)
+    following = reader.latestOffset(reader.latestOffset(end, limit), limit)
+    again = asked()
+    assert read(again, end, following) == [("t", 2, 2, 8)]
+
+
+def test_a_topic_that_goes_while_it_is_asked_for_its_offsets_is_passed_over(
+    ottla_broker: Broker, asked: Asked, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ottla_broker.create_topic("t-gone")
+    reader = asked(subscribe=None, subscribePattern="t.*", startingOffsets="earliest", failOnDataLoss=False)
+    end = begun(reader)
+    write(ottla_broker, "a")
+    build = requests.list_offsets
+
+    def deleting(*given: Any) -> Any:
+        monkeypatch.setattr(requests, "list_offsets", build)
+        delete(ottla_broker, "t-gone")
+        return build(*given)
+
+    monkeypatch.setattr(requests, "list_offsets", deleting)
+    monkeypatch.setattr(metadata, "UNKNOWN_TOPIC_GRACE", 0.1)
+    following = reader.latestOffset(end, EVERYTHING)
+    assert read(reader, end, following) == [("t", 0, 0, 1)]
 
 
 def test_a_query_that_waits_for_more_asks_no_more_often_for_the_beginning_of_new_partitions(

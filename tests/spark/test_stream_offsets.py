@@ -1,6 +1,7 @@
 """The ends of micro-batches: what is kept in checkpoints, and what is read between two of them."""
 
 import json
+from collections.abc import Collection
 from typing import Any
 from uuid import UUID
 
@@ -9,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ottla.errors import ConfigurationError
+from ottla.sdk.cluster.cluster import TopicPartition
 from ottla.sdk.consume.ranges import OffsetRange
 from ottla.spark.stream_offsets import BEGINNING, Positions, StreamOffset, limited
 
@@ -16,8 +18,12 @@ ONE, OTHER = str(UUID(int=1)), str(UUID(int=2))
 PLACES = st.tuples(st.sampled_from(["a", "b"]), st.integers(0, 11))
 
 
+def logs_begin_at_2(places: Collection[TopicPartition]) -> Positions:
+    return dict.fromkeys(places, 2)
+
+
 def ranges(start: StreamOffset, end: StreamOffset) -> list[tuple[str, int, int, int]]:
-    return [(each.topic, each.partition, each.start, each.end) for each in start.until(end)]
+    return [(each.topic, each.partition, each.start, each.end) for each in start.until(end, logs_begin_at_2)]
 
 
 @given(st.dictionaries(PLACES, st.integers(0, 99)), st.permutations(range(12)))
@@ -45,7 +51,7 @@ def test_an_offset_of_another_source_is_refused_with_what_to_do(wrong: dict[str,
 
 def test_a_batch_reads_from_one_end_to_the_other() -> None:
     start, end = StreamOffset({("t", 0): 5, ("t", 1): 7}), StreamOffset({("t", 0): 9, ("t", 1): 7})
-    assert start.until(end) == [OffsetRange("t", 0, 5, 9)]
+    assert start.until(end, logs_begin_at_2) == [OffsetRange("t", 0, 5, 9)]
 
 
 def test_the_first_batch_begins_where_its_end_says_not_where_latest_is_by_now() -> None:
@@ -56,11 +62,11 @@ def test_the_first_batch_begins_where_its_end_says_not_where_latest_is_by_now() 
 
 def test_a_first_batch_of_which_only_the_jvm_connector_knows_the_start_is_refused() -> None:
     with pytest.raises(ConfigurationError, match=r"finish it with format\('kafka'\)"):
-        BEGINNING.until(StreamOffset.parse({"t": {"0": 9}}))
+        BEGINNING.until(StreamOffset.parse({"t": {"0": 9}}), logs_begin_at_2)
 
 
-def test_a_new_partition_is_read_from_its_beginning() -> None:
-    assert ranges(StreamOffset({("t", 0): 5}), StreamOffset({("t", 0): 5, ("t", 1): 3})) == [("t", 1, 0, 3)]
+def test_a_new_partition_of_which_no_end_says_where_it_begins_is_read_from_where_its_log_does() -> None:
+    assert ranges(StreamOffset({("t", 0): 5}), StreamOffset({("t", 0): 5, ("t", 1): 3})) == [("t", 1, 2, 3)]
 
 
 def test_a_batch_begins_where_its_end_says_in_partitions_that_are_new() -> None:
@@ -88,9 +94,9 @@ def test_where_a_topic_has_another_id_nothing_is_remembered_of_the_one_before() 
     assert (smaller.gone, smaller.position(("t", 1), OTHER)) == ({}, None)
 
 
-def test_a_topic_that_was_created_again_is_read_from_its_beginning() -> None:
+def test_a_topic_that_was_created_again_is_read_from_where_its_log_begins() -> None:
     start, end = StreamOffset({("t", 0): 5}, {"t": ONE}), StreamOffset({("t", 0): 3}, {"t": OTHER})
-    assert ranges(start, end) == [("t", 0, 0, 3)]
+    assert ranges(start, end) == [("t", 0, 2, 3)]
 
 
 def test_a_partition_that_was_cut_off_is_not_read_backwards() -> None:
