@@ -204,7 +204,11 @@ def read_config(path: Path, **options: Any) -> ProxyConfig:
 
 def _rules(path: Path, table: Any) -> tuple[TopicRule, ...]:
     if not isinstance(table, dict) or not all(isinstance(value, str) for value in table.values()):
-        raise ConfigurationError(f'{path}: [topics] is a table such as flights = "rewrite"')
+        hint = ""
+        if isinstance(table, dict):
+            wrong = next(name for name, value in table.items() if not isinstance(value, str))
+            hint = f", and {wrong} has no text; a name with dots stands in quotation marks"
+        raise ConfigurationError(f'{path}: [topics] is a table such as flights = "rewrite"{hint}')
     return tuple(_rule(glob, treatment) for glob, treatment in table.items())
 
 

@@ -117,7 +117,7 @@ class ProxyCore:
             BrokerError, DecodeError: what is left contradicts itself; this machine is of no use.
         """
         assert self._journal is not None, "there is a journal to go on with"
-        self.control.cluster_id = found.cluster_id
+        self.links.cluster_id = found.cluster_id
         if found.cluster_id is not None:
             self._journal.of_cluster(found.cluster_id)
         self.admission.history = RuleHistory(self.config.topics, found.rules)
@@ -251,9 +251,10 @@ class ProxyCore:
             link.end(as_ottla_error(bug), now)
 
     def _learned(self, metadata: MetadataResponse, now: float) -> None:
-        if self._journal is not None and metadata.cluster_id:
-            self.control.cluster_id = metadata.cluster_id
-            self._journal.of_cluster(metadata.cluster_id)
+        if metadata.cluster_id:
+            self.links.cluster_id = metadata.cluster_id
+            if self._journal is not None:
+                self._journal.of_cluster(metadata.cluster_id)
         self.topics.learned(metadata, now)
 
     def _open_waiters(self) -> None:

@@ -448,4 +448,5 @@ class Rewriter:
         error = broker_error(result.error_code).name
         if self._complaints.is_new(now, "", f"{what}: {error}, {batch.topic}"):
             place = f"{batch.topic}-{batch.partition}"
-            log.warning(what, extra={"partition": place, "records": batch.count, "error": error})
+            told = {"partition": place, "records": batch.count, "error": error, "why": result.message}
+            log.warning(what, extra=told | {"producer_id": batch.producer.producer_id})

@@ -42,6 +42,8 @@ class Topics:
     def __init__(self, rules: TopicRules, cluster: Cluster, control: Control, journal: "Journal | None") -> None:
         self._rules, self._cluster, self._control, self._journal = rules, cluster, control, journal
         self._routes: dict[str, Routes] = {}
+        self._unused: dict[str, Routes] = {}
+        """Of topics that no rule rewrites any more; a rule that does so again finds them."""
         self._former: dict[UUID, Routes] = {}
         """Of topics that were replaced by others of their names: a node that lags behind may have said so."""
         self._alerted: set[tuple[str, int]] = set()
@@ -78,9 +80,9 @@ class Topics:
 
     def learned(self, metadata: MetadataResponse, now: float) -> None:
         """Metadata has come: go on with what waited for it."""
-        pinned = self.pins
         for topic in metadata.topics:
-            if topic.name in pinned and topic.name in self._cluster.topics:  # it may be gone since another's time
+            pinned = topic.name in self._routes and self._rules.rewrites(topic.name)
+            if pinned and topic.name in self._cluster.topics:  # it may be gone since another's time
                 self.routes(topic.name)
         for name in [name for name in self._waiting if self._cluster.is_described(name)]:
             for each in self._waiting.pop(name):
@@ -105,18 +107,29 @@ class Topics:
 
     @property
     def pins(self) -> dict[str, Routes]:
-        """Where the keys of rewritten topics go."""
-        return {topic: routes for topic, routes in self._routes.items() if self._rules.rewrites(topic)}
+        """Where the keys of rewritten topics go, and where those of topics went that are not rewritten any more."""
+        return self._unused | {topic: routes for topic, routes in self._routes.items() if self._rules.rewrites(topic)}
 
-    def pin(self, topic: str, routes: Routes) -> None:
-        """Have the keys of a topic go where they went, unless its rule has changed."""
-        rule = self._rules.of(topic)
-        if rule is not None and rule.partitioner == routes.partitioner and rule.partitions in (None, routes.partitions):
+    def pin(self, topic: str, routes: Routes, *, rewritten: bool) -> None:
+        """Have the keys of a topic go where they went, unless its rule has changed.
+
+        Args:
+            rewritten: it was until now.
+        """
+        rule, before = self._rules.of(topic), f"rewrite:{routes.partitioner}:{routes.partitions}"
+        if rule is None or not self._rules.rewrites(topic):
+            self._unused[topic] = routes
+            if rewritten:
+                log.error(
+                    "a topic is not rewritten any more, so its keys go where clients put them",
+                    extra={"topic": topic, "before": before},
+                )
+        elif rule.partitioner == routes.partitioner and rule.partitions in (None, routes.partitions):
             self._routes[topic] = routes
-        elif self._rules.rewrites(topic):
+        else:
             log.error(
                 "the rule of a topic has changed, so its keys go elsewhere than before",
-                extra={"topic": topic, "before": f"{routes.partitions} partitions by {routes.partitioner}"},
+                extra={"topic": topic, "before": before},
             )
 
     def routes(self, topic: str) -> Routes:

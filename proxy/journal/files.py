@@ -148,7 +148,9 @@ class StateDirectory:
         paths = segments(self.path)
         first = 1 + max((int(path.stem) for path in paths), default=0)
         if os.pread(self._lock, 1, 0):
-            log.error("the journal was given up, so idempotent producers from before are fenced")
+            log.error(
+                "the journal was given up, so idempotent producers from before are fenced, and pins are forgotten"
+            )
             self._remove()
             return Noted(), first
         try:
@@ -162,7 +164,10 @@ class StateDirectory:
 
     def set_aside(self, why: object) -> None:
         """What was there is damaged, or contradicts itself: keep it, in place of what was set aside before."""
-        log.error("the journal cannot be used, so idempotent producers from before are fenced: %s", why)
+        log.error(
+            "the journal cannot be used, so idempotent producers from before are fenced, and pins are forgotten: %s",
+            why,
+        )
         for path in self.path.glob(f"*{_DAMAGED}"):
             with suppress(OSError):
                 path.unlink()
@@ -184,11 +189,11 @@ class StateDirectory:
         except OSError as error:
             self.works = False
             log.error(
-                "the journal cannot be written, so the next start fences idempotent producers: %s",
+                "the journal cannot be written, so the next start fences idempotent producers and forgets pins: %s",
                 error.strerror,
                 extra={"state": str(self.path)},
             )
-            self._remove()
+            self._remove(told=False)
 
     def _begin(self, number: int) -> None:
         if self._segment is not None:
@@ -202,10 +207,13 @@ class StateDirectory:
             os.fsync(self._segment[1])
             _sync(self.path)
 
-    def _remove(self, *, aside: bool = False) -> None:
-        """What was given up must not be believed by the next process, also where only some of it can be removed."""
-        with suppress(OSError):
-            os.pwrite(self._lock, b"given up\n", 0)
+    def _remove(self, *, aside: bool = False, told: bool = True) -> None:
+        """What was given up must not be believed by the next process, also where only some of it can be removed.
+
+        Args:
+            told: the log of this process has said what is lost; otherwise the next one has to.
+        """
+        self._mark()
         for path in segments(self.path):
             if aside:
                 with suppress(OSError):
@@ -217,9 +225,15 @@ class StateDirectory:
                 path.unlink()
             except OSError as error:
                 log.error("a segment of the journal cannot be removed: %s", error, extra={"state": str(path)})
-        if not segments(self.path):
+        if not told:
+            self._mark()  # there may have been no room before
+        elif not segments(self.path):
             with suppress(OSError):  # then the next journal is not believed either
                 os.ftruncate(self._lock, 0)
+
+    def _mark(self) -> None:
+        with suppress(OSError):
+            os.pwrite(self._lock, b"given up\n", 0)
 
     def close(self) -> None:
         """Let go of the directory. What is written is forced to the disk: it outlives the machine's end, too."""

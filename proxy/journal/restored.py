@@ -16,6 +16,7 @@ from ottla.codec.messages import parse
 from ottla.codec.wire import Buffer
 from ottla.errors import DecodeError
 from ottla.proxy.clients.windows import Outcome, Told, Window
+from ottla.proxy.config import parse_rule
 from ottla.proxy.journal.notes import (
     Entry,
     NotedBatch,
@@ -26,7 +27,7 @@ from ottla.proxy.journal.notes import (
     NotedUnderWay,
     NotedWindow,
 )
-from ottla.proxy.routing import Routes
+from ottla.proxy.routing import Routes, TopicRules
 from ottla.proxy.upstream.batches import Batch, Part, Result, built
 from ottla.proxy.upstream.producer import Transaction
 from ottla.proxy.upstream.streams import Stream
@@ -127,8 +128,10 @@ def restore(
     Raises:
         DecodeError: the journal contradicts itself.
     """
+    rules = TopicRules([parse_rule(text) for text in found.rules[-1]]) if found.rules else TopicRules(())
     for name, topic in found.topics.items():
-        topics.pin(name, Routes(topic.topic_id, topic.partitions, topic.partitioner))
+        routes = Routes(topic.topic_id, topic.partitions, topic.partitioner)
+        topics.pin(name, routes, rewritten=rules.rewrites(name))
     for producer_id, since in found.producers.items():
         if since >= len(found.rules):
             raise DecodeError(f"the journal lacks the rules of producer {producer_id}")

@@ -26,7 +26,7 @@ LONGEST_BACKOFF = 1.0
 TOPICS_AT_ONCE = 500
 PATIENCE = 5.0
 """Seconds after which another node is asked: what is asked here takes none of them long."""
-LOOK = 30.0
+LOOK = 5.0
 """Seconds without a question after which it is looked whether upstream still answers."""
 
 Identity = tuple[int, int]
@@ -66,8 +66,6 @@ class Control:
     ) -> None:
         self.answered = False
         """Upstream answered the last time it was asked."""
-        self.cluster_id: str | None = None
-        """Of the cluster that upstream has to be; ``None``: of any."""
         self._elsewhere: ConfigurationError | None = None
         self._silent = False
         """It has answered, and does not now; the log says so."""
@@ -122,7 +120,7 @@ class Control:
             if now >= self._connect_not_before:
                 addresses = [*dict.fromkeys((*self._cluster.nodes.values(), *self._bootstrap))]
                 address = addresses[next(self._turn) % len(addresses)]
-                self._link = self._links.connect(address, now, ready=self._greeted, lost=self._lost)
+                self._link = self._links.connect(address, now, ready=self._greeted, lost=self._lost, anywhere=True)
         elif self._link.ready:
             try:
                 self._ask(self._link, now)
@@ -188,14 +186,14 @@ class Control:
         self._learned(answer, now)
 
     def _is_elsewhere(self, answer: MetadataResponse) -> bool:
-        """Whether upstream is another cluster than that of the state: records of one are not for the other."""
-        if self.cluster_id in (None, answer.cluster_id) or not answer.cluster_id:
+        """Whether upstream is another cluster than it was: records of one are not for the other."""
+        if self._links.cluster_id in (None, answer.cluster_id) or not answer.cluster_id:
             self._elsewhere = None
             return False
         if self._elsewhere is None:
             self._elsewhere = ConfigurationError(
-                f"the state is that of cluster {self.cluster_id}, and upstream is cluster {answer.cluster_id}: give "
-                "each cluster its own state directory"
+                f"this proxy's records are for cluster {self._links.cluster_id}, and upstream is cluster "
+                f"{answer.cluster_id}: start another proxy for that, with a state directory of its own"
             )
             log.error("upstream is another cluster, and no records go there: %s", self._elsewhere)
         self.answered = False

@@ -2,6 +2,7 @@
 
 Rules:
 - TLS and the stages of the handshake are those of our client (`ottla.sdk.connection`); nothing else goes out before.
+- Then the broker says of which cluster it is: another one may have the address by now, and gets nothing.
 - A session that ends (KIP-368) is renewed when something is to be sent: behind what is under way, and what comes
   meanwhile waits for it.
 - Correlation ids upstream are the link's own: a client's id is replaced on the way there and put back on the way back.
@@ -19,12 +20,14 @@ from itertools import count
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ottla.codec import wire
+from ottla.codec.apis.metadata import MetadataRequest, MetadataResponse
 from ottla.codec.frames import build_request_parts, parse_response
 from ottla.codec.wire import Buffer
 from ottla.errors import (
     AuthenticationFailed,
     BrokerError,
     ConnectionLost,
+    InconsistentClusterId,
     OttlaError,
     RemoteProtocolError,
     TimeoutExpired,
@@ -44,6 +47,7 @@ log = logging.getLogger("ottla.proxy")
 
 M = TypeVar("M", bound=wire.Declared)
 CLIENT_ID = "ottla-proxy"
+_METADATA_VERSION = 12
 _RENEWAL = 0.85
 """The part of a session after which to renew it."""
 _CORRELATION_ID = slice(4, 8)
@@ -80,6 +84,8 @@ class Links:
         self.connect_timeout, self.credentials = connect_timeout, credentials
         self.now = 0.0
         """As of the last event, or poll."""
+        self.cluster_id: str | None = None
+        """Of the cluster that upstream has to be; ``None``: of any."""
         self._tls, self._stale = tls, ""
         self._live: dict[int, Link] = {}
         self._waiting: dict[Link, Connect] = {}
@@ -88,7 +94,14 @@ class Links:
         self._next_look = 0.0
 
     def connect(
-        self, address: Address, now: float, *, ready: Callable[[float], None], lost: Failed, client: int | None = None
+        self,
+        address: Address,
+        now: float,
+        *,
+        ready: Callable[[float], None],
+        lost: Failed,
+        client: int | None = None,
+        anywhere: bool = False,
     ) -> "Link":
         """Start a connection.
 
@@ -96,8 +109,9 @@ class Links:
             ready: called when requests can be sent.
             lost: called once when the connection ended, after everyone who waits for an answer.
             client: the client whose connection this is, if it is for one alone.
+            anywhere: it may be to another cluster than that which upstream has to be.
         """
-        link = Link(self, next(self._numbers), address, now, ready, lost)
+        link = Link(self, next(self._numbers), address, now, ready, lost, anywhere=anywhere)
         self._live[link.number] = link
         wanted = Connect(link.number, address, client)
         if self.credentials.usable(now):
@@ -153,7 +167,15 @@ class Link:
     """One upstream connection."""
 
     def __init__(
-        self, links: Links, number: int, address: Address, now: float, ready: Callable[[float], None], lost: Failed
+        self,
+        links: Links,
+        number: int,
+        address: Address,
+        now: float,
+        ready: Callable[[float], None],
+        lost: Failed,
+        *,
+        anywhere: bool,
     ) -> None:
         self.number = number
         self.address = address
@@ -164,7 +186,7 @@ class Link:
         """What the broker serves; known once the link is ready."""
         self.features = Features()
         """What is switched on in its cluster; known then, too."""
-        self._links = links
+        self._links, self._anywhere = links, anywhere
         self._on_ready, self._on_lost = ready, lost
         self._expected: deque[_Expected] = deque()
         self._wire = Wire()
@@ -282,12 +304,35 @@ class Link:
         self._renew_at = self._shook_at + max(self._session * _RENEWAL, SHORTEST_SESSION)
         if not self.ready:
             self.versions, self.features = dict(self._handshake.versions), self._handshake.features
-            self.ready = True
-            self._on_ready(now)
+            self._identify(now)
         elif self._held is not None:
             held, self._held = self._held, None
             for expected, parts in held:
                 self._send(expected, *parts)
+
+    def _identify(self, now: float) -> None:
+        """Ask of which cluster the broker is, if that matters; then requests can be sent."""
+        if self._anywhere or self._links.cluster_id is None:
+            self._begin(now)
+            return
+        version = self.version(MetadataRequest, _METADATA_VERSION)
+        correlation_id = self._correlation_id()
+
+        def identified(frame: Buffer, now: float) -> None:
+            there, wanted = parse_response(MetadataResponse, version, frame)[1].cluster_id, self._links.cluster_id
+            if there and wanted not in (None, there):
+                why = f"it is of cluster {there}, and this proxy's records are for cluster {wanted}"
+                self.end(InconsistentClusterId(f"{self}: {why}"), now)
+            else:
+                self._begin(now)
+
+        self._expected.append(_Expected(correlation_id, self._connect_by, "Metadata", identified, _ignore))
+        request = MetadataRequest(topics=(), allow_auto_topic_creation=False)
+        self._write(*build_request_parts(request, version, correlation_id, CLIENT_ID))
+
+    def _begin(self, now: float) -> None:
+        self.ready = True
+        self._on_ready(now)
 
     def _renew(self, now: float) -> None:
         """Prove again who this proxy is, behind what is under way."""

@@ -173,9 +173,17 @@ def test_where_nothing_can_be_written_the_journal_is_given_up(
     with monkeypatch.context() as patch:
         patch.setattr(os, "writev", full)
         state.store(Store(3, entry(10)))
-    assert "the next start fences idempotent producers: No space left on device" in caplog.text
+    assert "the next start fences idempotent producers and forgets pins: No space left on device" in caplog.text
     state.store(Store(3, entry(11)))
     assert not segments(path)
+    state.close()
+    state = StateDirectory(path)
+    state.recover()
+    assert caplog.text.count("the journal was given up") == 1
+    state.close()
+    state = StateDirectory(path)
+    state.recover()
+    assert caplog.text.count("the journal was given up") == 1, "the next start has said it"
     state.close()
 
 
@@ -399,10 +407,70 @@ def test_a_state_is_for_one_cluster(caplog: pytest.LogCaptureFixture) -> None:
     world.settle(100)
     assert not world.core.ready
     assert str(world.core.refused) == (
-        "the state is that of cluster cluster, and upstream is cluster other: give each cluster its own state directory"
+        "this proxy's records are for cluster cluster, and upstream is cluster other: start another proxy for that, "
+        "with a state directory of its own"
     )
-    assert caplog.text.count("give each cluster its own") == 1
+    assert caplog.text.count("start another proxy for that") == 1
     assert world.upstream.values("flights") == []
+
+
+def test_a_rule_that_is_taken_away_is_told_once_and_finds_the_pin_when_it_is_back(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    world = world_of(journal=True)
+    world.produce(1, {("flights", 0): batch([(key_at(0), b"x")])})
+    grown = Upstream({"flights": 9, "plain": 2})
+    grown.ids = world.upstream.ids
+    world.upstream = grown
+    for _ in range(2):
+        world.use("fligths=rewrite")
+    assert caplog.text.count("is not rewritten any more") == 1
+    assert [each.before for each in caplog.records if "any more" in each.message] == ["rewrite:murmur2:6"]  # type: ignore[attr-defined]
+    world.use("flights=rewrite")
+    make_known(world)
+    assert world.core.topics.pins["flights"].partitions == 6
+
+
+def test_the_rule_that_the_log_names_brings_keys_back(caplog: pytest.LogCaptureFixture) -> None:
+    world = world_of(journal=True)
+    world.produce(1, {("flights", 0): batch([(key_at(0), b"x")])})
+    world.use("flights=rewrite:murmur2:3")
+    make_known(world)
+    world.produce(1, {("flights", 0): batch([(key_at(0), b"x")])})
+    assert world.core.topics.pins["flights"].partitions == 3
+    [told] = [each.before for each in caplog.records if "keys go elsewhere" in each.message]  # type: ignore[attr-defined]
+    world.use(f"flights={told}")
+    make_known(world)
+    world.produce(1, {("flights", 0): batch([(key_at(0), b"x")])})
+    assert world.core.topics.pins["flights"].partitions == 6
+
+
+@pytest.mark.parametrize("journal", [True, False])
+def test_nothing_goes_to_another_cluster_that_has_upstreams_address(
+    journal: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    # The node that the proxy asks stays; the other's address is that of a broker of another cluster by now.
+    world = world_of(nodes=2, journal=journal, request_timeout=5.0, delivery_timeout=1000.0)
+    own, right = world.producer_id(1), world.upstream
+    there = next(node for node in (0, 1) if right.leaders["plain", node] == 1)
+    place = next(place for place, node in right.leaders.items() if place[0] == "flights" and node == 1)
+    other = Upstream({"flights": 6, "plain": 2}, nodes=2)
+    other.cluster_id = "other"
+    world.kill(1)
+    world.settle(1)
+    right.down.clear()
+    answer = right.answer
+    right.answer = lambda node, frame: (other.answer if node == 1 else answer)(node, frame)  # type: ignore[method-assign]
+    rewritten = world.produce(1, {place: batch([(key_at(place[1]), b"x")], own, 0, 0)})
+    world.produce(2, {("plain", there): batch([(b"k", b"y")])}, node=1)
+    world.settle(20)
+    assert other.values("flights") == other.values("plain") == []
+    assert "it is of cluster other, and this proxy's records are for cluster cluster" in caplog.text
+    assert "it is of cluster other" in world.closed[2]
+    right.answer = answer  # type: ignore[method-assign]
+    world.settle(10)
+    assert rewritten.code == 0
+    assert right.values("flights") == [b"x"]
 
 
 def test_a_topic_that_is_gone_after_a_restart_harms_no_other() -> None:

@@ -25,7 +25,7 @@ from tests.tls import text
 
 SECRET = "tell-nobody"
 SESSION = 10.0
-VERSIONS, HANDSHAKE, AUTHENTICATE, PRODUCE = 18, 17, 36, 0
+VERSIONS, HANDSHAKE, AUTHENTICATE, METADATA, PRODUCE = 18, 17, 36, 3, 0
 
 
 class Guarded(Upstream):
@@ -109,9 +109,9 @@ def test_a_session_is_renewed_before_it_ends_with_what_is_sent_next() -> None:
     assert world.produce(1, values(1)).code == 0
     mine = next(link for link, asked in world.asked.items() if PRODUCE in asked)
     world.settle(SESSION - 1)
-    assert world.asked[mine][3:] == [PRODUCE], "nothing is asked for its own sake"
+    assert world.asked[mine][3:] == [METADATA, PRODUCE], "nothing is asked for its own sake"
     assert [world.produce(1, values(1, number)).code for number in (1, 2)] == [0, 0]
-    assert world.asked[mine][3:] == [PRODUCE, HANDSHAKE, AUTHENTICATE, PRODUCE, PRODUCE]
+    assert world.asked[mine][4:] == [PRODUCE, HANDSHAKE, AUTHENTICATE, PRODUCE, PRODUCE]
     assert world.upstream.values("t") == [b"0", b"1", b"2"]
 
 
