@@ -5,7 +5,8 @@ tasks does it have (`partitions`)? The tasks are those of a batch query.
 
 Rules:
 - What a batch reads follows from its two ends alone (`ottla.spark.stream_offsets`), because Spark plans it again after
-  a restart. What the brokers have at that moment decides nothing but where the next batch ends.
+  a restart. What the brokers have at that moment decides nothing but where the next batch ends. The one exception is a
+  new partition whose beginning stands in an end that Spark did not keep: it is read from where its log begins.
 - Offsets go back where a topic was cut off or created again, and partitions go; each is data loss.
 - Where a query begins that has no checkpoint is looked up for its first batch, and not when Spark asks for it: Spark
   asks after a restart, too, when the answer is of no use, and the options may not fit the topics any more.
@@ -47,8 +48,8 @@ from ottla.spark.stream_offsets import BEGINNING, Positions, StreamOffset, limit
 log = logging.getLogger("ottla.spark")
 T = TypeVar("T")
 
-MOST_GONE = 5
-"""Topics of a pattern that may go while brokers are asked about them, one after the other."""
+MOST_TRIES = 6
+"""Of a question about topics, while one or the other goes."""
 POLL_SECONDS = 0.1
 """Between two questions for the ends of logs."""
 TOPICS_SECONDS = 1.0
@@ -69,6 +70,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._config = options.read.client.found()
         self._topics: Topics = {}
         self._topics_at = self._newest_at = -math.inf
+        self._parsed: tuple[Mapping[str, Any], StreamOffset] = BEGINNING.json(), BEGINNING
+        """Where the last batch began of which Spark has asked, and what that is."""
         self._newest: StreamOffset | None = None
         """Where the logs ended at `_newest_at`; the same object while nothing changes."""
         self._last: StreamOffset | None = None
@@ -82,13 +85,15 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Ends of logs, and a start behind which they have nothing."""
         self._batch_at: float | None = None
         """When a batch was last given."""
-        self._beyond: tuple[StreamOffset, Positions] = BEGINNING, {}
-        """Ends of logs, and where partitions begin that were read beyond these; see `_held`."""
+        self._beyond: tuple[StreamOffset, list[TopicPartition], Positions] = BEGINNING, [], {}
+        """Ends of logs, partitions that begin behind them, and where those begin that were read beyond; see `_held`."""
         self._done: Positions | None = None
         """What was done when offsets were last committed to the group."""
         self._commit_at = -math.inf
         """No commit is tried before, and of the same offsets none before `_commit_again_at`."""
         self._commit_again_at = -math.inf
+        self._commit_fails = False
+        """The log says so."""
         self._logged: set[tuple[str, str]] = set()
         """Warnings that were logged, and the start of their batch."""
         self._progress = Progress(Options(**dict(self._config.options)).client_id)
@@ -128,7 +133,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         with one_sentence():
             if self._served is not None:
                 self._served.start(now)
-            before = StreamOffset.parse(start)
+            if self._parsed[0] != start:  # which takes milliseconds where there are thousands of partitions
+                self._parsed = start, StreamOffset.parse(start)
+            before = self._parsed[1]
             first = not before.begun
             if first:
                 before = self._beginning(now)
@@ -144,7 +151,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             if not first:
                 self._commit(before, newest, now)
                 now = time.monotonic()
-            self._progress.reached(begins, newest.of(last), now)
+            there = newest.positions if newest is last else newest.restricted_to(last)
+            self._progress.reached(begins, there, now)
             positions = ends.positions
             if not isinstance(limit, ReadAllAvailable):
                 available = sum(max(positions[place] - begins[place], 0) for place in positions)
@@ -173,7 +181,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         with one_sentence():
             if self._served is not None:
                 self._served.start(time.monotonic())
-            ranges = StreamOffset.parse(start).until(StreamOffset.parse(end), self._earliest)
+            ranges = StreamOffset.parse(start).until(
+                StreamOffset.parse(end), lambda new: self._earliest(new, dict.fromkeys(new, 0))
+            )
         self._progress.begun({each.place: each.start for each in ranges})
         tasks = plan(ranges, min_tasks=read.min_tasks, max_records=read.max_records, max_tasks=read.max_tasks)
         return [Task(self._config, task) for task in tasks]
@@ -201,8 +211,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         group = self.options.group
         if group is None or (done.positions == self._done and now < self._commit_again_at):
             return
-        ends = self._last is not None and self._last.is_reached(done)  # and there is no later commit
-        if now < self._commit_at and not ends:
+        is_last = self._last is not None and self._last.is_reached_by(done)
+        if now < self._commit_at and not is_last:
             return
         there: Positions = {}
         for place, at in done.positions.items():
@@ -214,8 +224,11 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 client.commit(group, there)
         except OttlaError as error:  # the query goes by its checkpoint, and needs no group
             self._commit_at = now + COMMIT_PAUSE
-            self._warn(f"offsets of group {group!r} were not committed, and the query goes on: {error}")
+            if not self._commit_fails:
+                self._commit_fails = True
+                log.warning(f"offsets of group {group!r} were not committed, and the query goes on: {error}")
         else:
+            self._commit_fails = False
             self._done, self._commit_again_at = done.positions, now + COMMIT_AGAIN
 
     def _beginning(self, now: float) -> StreamOffset:
@@ -278,7 +291,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return begins
         until, behind, starts = self._new
         if now >= until or behind != before or not starts.keys() >= set(new):
-            starts = self._earliest(new)
+            starts = self._earliest(new, dict.fromkeys(new, 0))
             self._new = now + POLL_SECONDS, before, starts
         return begins | {place: starts[place] for place in new}
 
@@ -288,15 +301,21 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         earliest = self._earliest(behind, behind)
         return begins | {place: min(max(at, earliest[place]), ends[place]) for place, at in behind.items()}
 
-    def _earliest(
-        self, places: Collection[TopicPartition], otherwise: Positions | None = None
-    ) -> Mapping[TopicPartition, int]:
-        """Where the logs begin; of all ``otherwise``, by default 0, if one of them has gone this moment."""
-        try:
-            with clients.use(self._config) as client:
-                return client.offsets(dict.fromkeys(places, EARLIEST))
-        except UnknownTopicOrPartition:
-            return dict.fromkeys(places, 0) if otherwise is None else otherwise
+    def _earliest(self, places: Collection[TopicPartition], otherwise: Positions) -> Positions:
+        """Where the logs begin; ``otherwise`` of those that have gone this moment."""
+        return otherwise | self._there_now(dict.fromkeys(places, EARLIEST))
+
+    def _there_now(self, wanted: Mapping[TopicPartition, int]) -> Positions:
+        """The offsets of those partitions that there are."""
+        with clients.use(self._config) as client:
+            found = client.reachable_offsets(wanted)
+            late = {
+                place: wanted[place]
+                for place, each in found.items()
+                if isinstance(each, OttlaError) and not isinstance(each, UnknownTopicOrPartition)
+            }
+            told = {place: each for place, each in found.items() if not isinstance(each, OttlaError)}
+            return told | (client.offsets(late) if late else {})
 
     def _held(self, before: StreamOffset, begins: Positions, last: StreamOffset, newest: StreamOffset) -> StreamOffset:
         """``last``, where partitions that begin behind it stand still until it comes there.
@@ -308,7 +327,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         behind = [place for place, at in last.positions.items() if at < begins[place]]
         if not behind:
             return last
-        there = newest.of(last)
+        there = newest.restricted_to(last)
         held = {
             place: begins[place]
             for place in behind
@@ -321,14 +340,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _read_beyond(self, places: list[TopicPartition], begins: Positions, last: StreamOffset) -> Positions:
         """Where those of ``places`` begin that were read beyond their last stable offset, and not beyond the end."""
-        if self._beyond[0] is not last:
-            try:
-                with clients.use(self._config) as client:
-                    ends = client.offsets(dict.fromkeys(places, LATEST))
-            except UnknownTopicOrPartition:  # one has gone this moment
-                return {}
-            self._beyond = last, {place: begins[place] for place in places if ends[place] >= begins[place]}
-        return self._beyond[1]
+        if self._beyond[0] is not last or self._beyond[1] != places:
+            ends = self._there_now(dict.fromkeys(places, LATEST))
+            self._beyond = last, places, {place: begins[place] for place in ends if ends[place] >= begins[place]}
+        return self._beyond[2]
 
     def _check_for_loss(self, before: StreamOffset, newest: StreamOffset) -> None:
         """Raise an error if records that the query would read are lost; or warn, and they are passed over."""
@@ -376,7 +391,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 def _asked_again(ask: Callable[[], T]) -> T:
     """The answer to a question about topics, of which one or the other may go while it is asked."""
-    for _ in range(MOST_GONE):
+    for _ in range(MOST_TRIES - 1):
         try:
             return ask()
         except UnknownTopicOrPartition:

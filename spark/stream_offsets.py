@@ -5,7 +5,8 @@ Rules:
   which no topic can have. So a query can continue from a checkpoint of that connector.
 - Spark compares offsets as strings, so there is one order: by topic and partition, ``$`` first.
 - What a batch reads follows from its two ends alone: it may be planned again after a restart. So its end tells where
-  it begins in partitions that the end before it does not have, or has of another topic of the same name.
+  it begins in partitions that the end before it does not have, or has of another topic of the same name. Where Spark
+  tracks progress asynchronously it does not keep each end; then such a partition is read from where its log begins.
 - Spark does not keep where the first batch begins, and asks again after a restart. It is told `BEGINNING`, which says
   nothing: where to begin is looked up for the first end, and stands in it.
 - A partition that is gone keeps its offset, as long as no other topic has its name: it may come back.
@@ -116,16 +117,16 @@ class StreamOffset:
             return None
         return self.positions.get(place, self.gone.get(place))
 
-    def of(self, other: "StreamOffset") -> Positions:
-        """The positions of the partitions of another, as far as they are there and their topics are the same."""
+    def restricted_to(self, other: "StreamOffset") -> Positions:
+        """The positions of those partitions that another has, too, of the same topics."""
         return {
             place: at
             for place, at in self.positions.items()
             if place in other.positions and self.position(place, other.ids.get(place[0])) is not None
         }
 
-    def is_reached(self, done: "StreamOffset") -> bool:
-        """Whether another is as far everywhere."""
+    def is_reached_by(self, done: "StreamOffset") -> bool:
+        """Whether a query that is there has read everything before this."""
         return all((done.position(place, self.ids.get(place[0])) or 0) >= at for place, at in self.positions.items())
 
     def next(

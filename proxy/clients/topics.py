@@ -22,6 +22,8 @@ log = logging.getLogger("ottla.proxy")
 
 METADATA_WAIT = 15.0
 """Seconds that records wait for the number of their topic's partitions."""
+MOST_NAMED = 10
+"""Topics in a line of the log."""
 MOST_WAITED_FOR = 1000
 """Topics; under a rule for all names a client may name any number of topics that do not exist."""
 
@@ -110,26 +112,27 @@ class Topics:
         """Where the keys of rewritten topics go, and where those of topics went that are not rewritten any more."""
         return self._unused | {topic: routes for topic, routes in self._routes.items() if self._rules.rewrites(topic)}
 
-    def pin(self, topic: str, routes: Routes, *, rewritten: bool) -> None:
-        """Have the keys of a topic go where they went, unless its rule has changed.
-
-        Args:
-            rewritten: it was until now.
-        """
-        rule, before = self._rules.of(topic), f"rewrite:{routes.partitioner}:{routes.partitions}"
+    def pin(self, topic: str, routes: Routes) -> None:
+        """Have the keys of a topic go where they went, unless its rule has changed."""
+        rule = self._rules.of(topic)
         if rule is None or not self._rules.rewrites(topic):
             self._unused[topic] = routes
-            if rewritten:
-                log.error(
-                    "a topic is not rewritten any more, so its keys go where clients put them",
-                    extra={"topic": topic, "before": before},
-                )
         elif rule.partitioner == routes.partitioner and rule.partitions in (None, routes.partitions):
             self._routes[topic] = routes
         else:
             log.error(
                 "the rule of a topic has changed, so its keys go elsewhere than before",
-                extra={"topic": topic, "before": before},
+                extra={"topic": topic, "before": _rule(routes)},
+            )
+
+    def tell_of_unused(self, before: TopicRules) -> None:
+        """Say which topics were rewritten by the rules ``before``, and are not any more."""
+        left = [f"{topic}={_rule(routes)}" for topic, routes in self._unused.items() if before.rewrites(topic)]
+        if left:
+            more = f" and {len(left) - MOST_NAMED} more" if len(left) > MOST_NAMED else ""
+            log.error(
+                "topics are not rewritten any more, so their keys go where clients put them",
+                extra={"topics": len(left), "before": ", ".join(left[:MOST_NAMED]) + more},
             )
 
     def routes(self, topic: str) -> Routes:
@@ -179,3 +182,8 @@ class Topics:
         if routes is None or routes.partitions != (rule.partitions or count):
             routes = self._routes[topic] = routes_of(rule, known.topic_id, count)
         return routes
+
+
+def _rule(routes: Routes) -> str:
+    """The one that sends keys there."""
+    return f"rewrite:{routes.partitioner}:{routes.partitions}"

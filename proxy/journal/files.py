@@ -193,7 +193,7 @@ class StateDirectory:
                 error.strerror,
                 extra={"state": str(self.path)},
             )
-            self._remove(told=False)
+            self._remove(keep_mark=True)
 
     def _begin(self, number: int) -> None:
         if self._segment is not None:
@@ -207,13 +207,13 @@ class StateDirectory:
             os.fsync(self._segment[1])
             _sync(self.path)
 
-    def _remove(self, *, aside: bool = False, told: bool = True) -> None:
+    def _remove(self, *, aside: bool = False, keep_mark: bool = False) -> None:
         """What was given up must not be believed by the next process, also where only some of it can be removed.
 
         Args:
-            told: the log of this process has said what is lost; otherwise the next one has to.
+            keep_mark: so that the next process says what is lost.
         """
-        self._mark()
+        self._mark()  # first, because the removal may end halfway
         for path in segments(self.path):
             if aside:
                 with suppress(OSError):
@@ -225,8 +225,8 @@ class StateDirectory:
                 path.unlink()
             except OSError as error:
                 log.error("a segment of the journal cannot be removed: %s", error, extra={"state": str(path)})
-        if not told:
-            self._mark()  # there may have been no room before
+        if keep_mark:
+            self._mark()  # again, because there may have been no room for it
         elif not segments(self.path):
             with suppress(OSError):  # then the next journal is not believed either
                 os.ftruncate(self._lock, 0)

@@ -128,10 +128,8 @@ def restore(
     Raises:
         DecodeError: the journal contradicts itself.
     """
-    rules = TopicRules([parse_rule(text) for text in found.rules[-1]]) if found.rules else TopicRules(())
     for name, topic in found.topics.items():
-        routes = Routes(topic.topic_id, topic.partitions, topic.partitioner)
-        topics.pin(name, routes, rewritten=rules.rewrites(name))
+        topics.pin(name, Routes(topic.topic_id, topic.partitions, topic.partitioner))
     for producer_id, since in found.producers.items():
         if since >= len(found.rules):
             raise DecodeError(f"the journal lacks the rules of producer {producer_id}")
@@ -160,6 +158,8 @@ def restore(
                 if each_batch.opening:
                     rewriter.open(each_batch, now)
             rewriter.resume(restored_window, now)
+    if found.rules:
+        topics.tell_of_unused(TopicRules([parse_rule(text) for text in found.rules[-1]]))
 
 
 def _transaction(noted: NotedTransaction) -> Transaction:

@@ -11,7 +11,14 @@ from itertools import count
 
 from ottla.codec.apis.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from ottla.codec.apis.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
-from ottla.errors import AuthenticationFailed, BrokerUnreachable, ConfigurationError, OttlaError, broker_error
+from ottla.errors import (
+    AuthenticationFailed,
+    BrokerUnreachable,
+    ConfigurationError,
+    InconsistentClusterId,
+    OttlaError,
+    broker_error,
+)
 from ottla.proxy.contained import as_ottla_error
 from ottla.proxy.events import Address
 from ottla.proxy.upstream.cluster import Cluster
@@ -66,11 +73,10 @@ class Control:
     ) -> None:
         self.answered = False
         """Upstream answered the last time it was asked."""
-        self._elsewhere: ConfigurationError | None = None
         self._silent = False
         """It has answered, and does not now; the log says so."""
-        self._refusals: dict[Address, AuthenticationFailed] = {}
-        """Address -> why it and the proxy do not trust each other."""
+        self._refusals: dict[Address, AuthenticationFailed | ConfigurationError] = {}
+        """Address -> why it and the proxy do not trust each other, or that it is of another cluster."""
         self._complaints: dict[Address, str] = {}
         """Address -> what was wrong with it when it was tried last."""
         self._links, self._cluster, self._bootstrap = links, cluster, bootstrap
@@ -120,7 +126,7 @@ class Control:
             if now >= self._connect_not_before:
                 addresses = [*dict.fromkeys((*self._cluster.nodes.values(), *self._bootstrap))]
                 address = addresses[next(self._turn) % len(addresses)]
-                self._link = self._links.connect(address, now, ready=self._greeted, lost=self._lost, anywhere=True)
+                self._link = self._links.connect(address, now, ready=self._greeted, lost=self._lost)
         elif self._link.ready:
             try:
                 self._ask(self._link, now)
@@ -171,9 +177,6 @@ class Control:
 
     def _described(self, answer: MetadataResponse, now: float) -> None:
         self._metadata.under_way = False
-        if self._is_elsewhere(answer):
-            self._nodes_requested = True
-            return
         self.answered = True
         self._failures = 0
         if self._silent:
@@ -184,20 +187,6 @@ class Control:
         self._cluster.learn(answer, now, newest=True)
         self._nodes_requested = not self._cluster.nodes  # a node that has just started may know nobody
         self._learned(answer, now)
-
-    def _is_elsewhere(self, answer: MetadataResponse) -> bool:
-        """Whether upstream is another cluster than it was: records of one are not for the other."""
-        if self._links.cluster_id in (None, answer.cluster_id) or not answer.cluster_id:
-            self._elsewhere = None
-            return False
-        if self._elsewhere is None:
-            self._elsewhere = ConfigurationError(
-                f"this proxy's records are for cluster {self._links.cluster_id}, and upstream is cluster "
-                f"{answer.cluster_id}: start another proxy for that, with a state directory of its own"
-            )
-            log.error("upstream is another cluster, and no records go there: %s", self._elsewhere)
-        self.answered = False
-        return True
 
     def _identified(self, answer: InitProducerIdResponse, now: float) -> None:
         self._identity.under_way = False
@@ -222,6 +211,11 @@ class Control:
             if not self._refusals:
                 log.error("the proxy and upstream do not trust each other: %s", error)
             self._refusals[self._link.address] = error
+        elif isinstance(error, InconsistentClusterId):
+            what = f"{error.detail}: start another proxy for that, with a state directory of its own"
+            if not self._refusals:
+                log.error("an address of upstream is of another cluster, and no records go there: %s", what)
+            self._refusals[self._link.address] = ConfigurationError(what)
         self._link = None
         self._connect_not_before = now + min(AGAIN * 2**self._failures, LONGEST_BACKOFF)
         self._failures = min(self._failures + 1, 10)
@@ -234,11 +228,9 @@ class Control:
 
     @property
     def refused(self) -> AuthenticationFailed | ConfigurationError | None:
-        """Why no address of upstream and the proxy trust each other, one alone may be wrong in that; or why this is not
-        the upstream that the state is for.
+        """Why no address of upstream can be used, one alone may be wrong: it and the proxy do not trust each other, or
+        it is of another cluster than the proxy's records.
         """
-        if self._elsewhere is not None:
-            return self._elsewhere
         return self._refusals[self._bootstrap[0]] if self._refusals.keys() >= {*self._bootstrap} else None
 
     def unreachable(self, timeout: float) -> BrokerUnreachable:

@@ -48,6 +48,7 @@ log = logging.getLogger("ottla.proxy")
 M = TypeVar("M", bound=wire.Declared)
 CLIENT_ID = "ottla-proxy"
 _METADATA_VERSION = 12
+_SAYS_CLUSTER_ID = 2
 _RENEWAL = 0.85
 """The part of a session after which to renew it."""
 _CORRELATION_ID = slice(4, 8)
@@ -101,7 +102,6 @@ class Links:
         ready: Callable[[float], None],
         lost: Failed,
         client: int | None = None,
-        anywhere: bool = False,
     ) -> "Link":
         """Start a connection.
 
@@ -109,9 +109,8 @@ class Links:
             ready: called when requests can be sent.
             lost: called once when the connection ended, after everyone who waits for an answer.
             client: the client whose connection this is, if it is for one alone.
-            anywhere: it may be to another cluster than that which upstream has to be.
         """
-        link = Link(self, next(self._numbers), address, now, ready, lost, anywhere=anywhere)
+        link = Link(self, next(self._numbers), address, now, ready, lost)
         self._live[link.number] = link
         wanted = Connect(link.number, address, client)
         if self.credentials.usable(now):
@@ -174,8 +173,6 @@ class Link:
         now: float,
         ready: Callable[[float], None],
         lost: Failed,
-        *,
-        anywhere: bool,
     ) -> None:
         self.number = number
         self.address = address
@@ -186,12 +183,14 @@ class Link:
         """What the broker serves; known once the link is ready."""
         self.features = Features()
         """What is switched on in its cluster; known then, too."""
-        self._links, self._anywhere = links, anywhere
+        self._links = links
         self._on_ready, self._on_lost = ready, lost
         self._expected: deque[_Expected] = deque()
         self._wire = Wire()
         self._handshake: Handshake | None = None
         """Once TLS is agreed on, or not wanted."""
+        self._greeted = False
+        """The handshake is over."""
         self._shook_at = math.nan
         """When its last request was sent."""
         self._session = self._renew_at = math.inf
@@ -311,11 +310,12 @@ class Link:
                 self._send(expected, *parts)
 
     def _identify(self, now: float) -> None:
-        """Ask of which cluster the broker is, if that matters; then requests can be sent."""
-        if self._anywhere or self._links.cluster_id is None:
+        """Ask of which cluster the broker is, if that is known of upstream; then requests can be sent."""
+        self._greeted = True
+        version = self.version(MetadataRequest, _METADATA_VERSION)
+        if self._links.cluster_id is None or version < _SAYS_CLUSTER_ID:
             self._begin(now)
             return
-        version = self.version(MetadataRequest, _METADATA_VERSION)
         correlation_id = self._correlation_id()
 
         def identified(frame: Buffer, now: float) -> None:
@@ -408,7 +408,7 @@ class Link:
         """What an end at this point often means."""
         if self._handshake is None:
             return "" if self._wire.agreed else HINT_BEFORE
-        if not self.ready or self._held is not None:
+        if not self._greeted or self._held is not None:
             return self._handshake.stage.hint
         return HINT_AFTER if self._expected and not self._served else ""
 

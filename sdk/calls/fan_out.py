@@ -25,6 +25,7 @@ from ottla.errors import (
 from ottla.sdk.calls.call import UNSURE, Task
 from ottla.sdk.cluster.cluster import Topic, TopicPartition
 from ottla.sdk.cluster.coordinators import Coordinators
+from ottla.sdk.cluster.metadata import UNKNOWN_TOPIC_GRACE
 from ottla.sdk.events import Node
 from ottla.sdk.outcome import Outcome, all_of
 from ottla.sdk.steps import Steps
@@ -151,7 +152,8 @@ def ask_leaders(
 ) -> Steps[dict[TopicPartition, T | OttlaError]]:
     """Ask the leader of each partition of topics that are known, again where its error may pass.
 
-    A topic that goes meanwhile is an error once brokers have not known it for a while, as at the beginning.
+    A topic that goes meanwhile, or is created again with fewer partitions, is an error once brokers have said so for a
+    while, as at the beginning; with ``patience`` when that is over.
 
     Args:
         read: where it leaves a partition out, that is asked about again at once.
@@ -162,9 +164,15 @@ def ask_leaders(
     core, until = task.core, task.now + patience
     order = list(dict.fromkeys(places))
     left, found = order, dict[TopicPartition, T | OttlaError]()
+    missing: dict[TopicPartition, float] = {}
     while left:
-        topics = yield from _topics(task, left)
-        gone = {place: error for place in left if (error := topics[place[0]].error) is not None}
+        topics = {} if patience < math.inf else (yield from _topics(task, left))
+        gone: dict[TopicPartition, OttlaError] = {}
+        for place in left:
+            if topics and (error := _why_gone(task, topics[place[0]], place, missing)) is not None:
+                gone[place] = error
+                if strict:
+                    raise error
         where = {
             place: core.cluster.leader(*place) or core.metadata.why_no_leader(*place)
             for place in left
@@ -186,6 +194,24 @@ def ask_leaders(
             core.metadata.refresh(task.now)
             yield from task.pause(troubles[0])
     return {place: found[place] for place in order}
+
+
+def _why_gone(
+    task: Task[Any], topic: Outcome[Topic], place: TopicPartition, missing: dict[TopicPartition, float]
+) -> OttlaError | None:
+    """Why a partition is taken to be gone, if it is.
+
+    Args:
+        missing: since when the topic has no such partition, as far as is known: it may have grown just now.
+    """
+    if topic.error is not None:
+        return topic.error
+    partitions = topic.result().partitions
+    if place[1] in partitions:
+        missing.pop(place, None)
+    elif task.now - missing.setdefault(place, task.now) >= UNKNOWN_TOPIC_GRACE:
+        return no_partition(*place, len(partitions))
+    return None
 
 
 def place_name(place: TopicPartition) -> str:

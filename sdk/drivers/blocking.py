@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 from ottla.errors import OttlaError, reason
 from ottla.sdk import calls, mdns
+from ottla.sdk.calls.offsets import reachable_offsets
 from ottla.sdk.cluster.cluster import TopicPartition
 from ottla.sdk.consume.ranges import Lost, OffsetRange, RangeReader
 from ottla.sdk.consume.record_sets import READ_UNCOMMITTED, AnyBatch
@@ -112,6 +113,11 @@ class BlockingClient(SelectorStepper):
     ) -> dict[TopicPartition, int]:
         """Per partition, the offset at a timestamp (milliseconds, `EARLIEST` or `LATEST`); -1 where there is none."""
         return self._call(lambda now: calls.offsets(self.core, wanted, now, isolation))
+
+    def reachable_offsets(self, wanted: Mapping[TopicPartition, int]) -> dict[TopicPartition, int | OttlaError]:
+        """The same, with an error in the place of each offset that cannot be had, after seconds."""
+        found = self._call(lambda now: reachable_offsets(self.core, wanted, now))
+        return {place: each if isinstance(each, OttlaError) else each.offset for place, each in found.items()}
 
     def fetch(
         self,

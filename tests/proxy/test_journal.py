@@ -407,8 +407,8 @@ def test_a_state_is_for_one_cluster(caplog: pytest.LogCaptureFixture) -> None:
     world.settle(100)
     assert not world.core.ready
     assert str(world.core.refused) == (
-        "this proxy's records are for cluster cluster, and upstream is cluster other: start another proxy for that, "
-        "with a state directory of its own"
+        "upstream broker:9000: it is of cluster other, and this proxy's records are for cluster cluster: start another "
+        "proxy for that, with a state directory of its own"
     )
     assert caplog.text.count("start another proxy for that") == 1
     assert world.upstream.values("flights") == []
@@ -424,8 +424,8 @@ def test_a_rule_that_is_taken_away_is_told_once_and_finds_the_pin_when_it_is_bac
     world.upstream = grown
     for _ in range(2):
         world.use("fligths=rewrite")
-    assert caplog.text.count("is not rewritten any more") == 1
-    assert [each.before for each in caplog.records if "any more" in each.message] == ["rewrite:murmur2:6"]  # type: ignore[attr-defined]
+    assert caplog.text.count("are not rewritten any more") == 1
+    assert [each.before for each in caplog.records if "any more" in each.message] == ["flights=rewrite:murmur2:6"]  # type: ignore[attr-defined]
     world.use("flights=rewrite")
     make_known(world)
     assert world.core.topics.pins["flights"].partitions == 6
@@ -445,32 +445,35 @@ def test_the_rule_that_the_log_names_brings_keys_back(caplog: pytest.LogCaptureF
     assert world.core.topics.pins["flights"].partitions == 6
 
 
+@pytest.mark.parametrize("stolen", [0, 1], ids=["that of the bootstrap address", "another"])
 @pytest.mark.parametrize("journal", [True, False])
-def test_nothing_goes_to_another_cluster_that_has_upstreams_address(
-    journal: bool, caplog: pytest.LogCaptureFixture
+def test_nothing_goes_to_another_cluster_that_has_a_nodes_address(
+    journal: bool, stolen: int, caplog: pytest.LogCaptureFixture
 ) -> None:
-    # The node that the proxy asks stays; the other's address is that of a broker of another cluster by now.
     world = world_of(nodes=2, journal=journal, request_timeout=5.0, delivery_timeout=1000.0)
     own, right = world.producer_id(1), world.upstream
-    there = next(node for node in (0, 1) if right.leaders["plain", node] == 1)
-    place = next(place for place, node in right.leaders.items() if place[0] == "flights" and node == 1)
+    partition = next(index for (topic, index), node in right.leaders.items() if (topic, node) == ("flights", stolen))
     other = Upstream({"flights": 6, "plain": 2}, nodes=2)
     other.cluster_id = "other"
-    world.kill(1)
+    world.kill(stolen)
     world.settle(1)
     right.down.clear()
     answer = right.answer
-    right.answer = lambda node, frame: (other.answer if node == 1 else answer)(node, frame)  # type: ignore[method-assign]
-    rewritten = world.produce(1, {place: batch([(key_at(place[1]), b"x")], own, 0, 0)})
-    world.produce(2, {("plain", there): batch([(b"k", b"y")])}, node=1)
+    right.answer = lambda node, frame: (other.answer if node == stolen else answer)(node, frame)  # type: ignore[method-assign]
+    rewritten = [
+        world.produce(1, {("flights", partition): batch([(key_at(partition), b"x")], own, 0, 0)}),
+        world.produce(3, {("flights", partition): batch([(key_at(partition), b"y")])}),
+    ]
+    world.produce(2, {("plain", stolen): batch([(b"k", b"z")])}, node=stolen)
     world.settle(20)
-    assert other.values("flights") == other.values("plain") == []
+    assert world.core.ready, "the other node answers"
+    assert not other.produced and other._next_producer_id == 1000
     assert "it is of cluster other, and this proxy's records are for cluster cluster" in caplog.text
     assert "it is of cluster other" in world.closed[2]
     right.answer = answer  # type: ignore[method-assign]
     world.settle(10)
-    assert rewritten.code == 0
-    assert right.values("flights") == [b"x"]
+    assert [each.code for each in rewritten] == [0, 0]
+    assert sorted(right.values("flights"), key=repr) == [b"x", b"y"]
 
 
 def test_a_topic_that_is_gone_after_a_restart_harms_no_other() -> None:

@@ -165,6 +165,8 @@ class ModelCluster:
         self.logs = {place: PartitionLog(strict=self._strict) for place in places}
         self.lagging: dict[Place, tuple[int, float]] = {}
         """The high watermark that a new leader believes in, and until when."""
+        self.cluster_id: str | None = "model"
+        """``None``: brokers do not say of which cluster they are."""
         self.ghost = ""
         """A topic that was deleted: nodes still list it, and know nothing of it when they are asked."""
         self._fenced: set[int] = set()
@@ -264,7 +266,7 @@ class ModelCluster:
             topics_there.append(MetadataResponseTopic(error_code=0, name=self.ghost, partitions=(gone,)))
         return MetadataResponse(
             brokers=tuple(MetadataResponseBroker(node_id=n, host=f"n{n}", port=PORT + n) for n in known.brokers),
-            cluster_id="model",
+            cluster_id=self.cluster_id,
             controller_id=known.brokers[0] if known.brokers else -1,
             topics=tuple(topics_there),
         )

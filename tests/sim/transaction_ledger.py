@@ -33,6 +33,7 @@ ID_TWICE = "a producer id, or an epoch of it, is given twice"
 HANGS = "a transaction stays open for longer than it may take"
 OTHER = "a read_committed reader does not see what was committed"
 OFFSETS = "offsets that a transaction commits do not go with it"
+MISPLACED = "a record is where no rule sends it"
 UNKNOWN = "a record is in the log that nobody sent"
 
 OPEN, ENDING, COMMITTED, ABORTED, UNCERTAIN = "open", "ending", "committed", "aborted", "unknown"
@@ -74,8 +75,8 @@ class TransactionLedger:
     """Transactional id -> the longest timeout that a producer of it had, in seconds."""
     chains: dict[tuple[str, str], str] = field(default_factory=dict)
     """(topic that is read, topic that is written) -> group: each record of the one is to be once in the other."""
-    moved: dict[bytes, Place] = field(default_factory=dict)
-    """Value -> the partition for which it counts: of a record that goes where the proxy's rule of the time sends it."""
+    moved: dict[bytes, tuple[Place, Place]] = field(default_factory=dict)
+    """Value -> where its record goes under one of the proxy's rules, for which it counts, and under the other."""
     _given: set[tuple[str | None, int, int]] = field(default_factory=set)
     _owner: dict[int, str | None] = field(default_factory=dict)
     """Producer id -> transactional id."""
@@ -141,7 +142,10 @@ class TransactionLedger:
         found: dict[Place, list[bytes]] = {place: [] for place in self.logs.views}
         for place, view in self.logs.views.items():
             for _, value in view.decided:
-                found[self.moved.get(value, place)].append(value)
+                places = self.moved.get(value, (place,))
+                if place not in places:
+                    raise Violation(MISPLACED, f"{brief(value)} is in {place[0]}-{place[1]}")
+                found[places[0]].append(value)
         return found
 
     def check(self) -> None:

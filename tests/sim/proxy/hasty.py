@@ -361,7 +361,7 @@ class Hasty(SimulatedProcess):
             if topic == "a" or self.world.rules_change:
                 there = topic, murmur2_partition(key, count)
             if topic != "a" and self.world.rules_change:
-                self.world.ledger.moved[value] = there
+                self.world.ledger.moved[value] = there, place
             records.append((there, key, value))
             builder.append(1000, key, value)
         sequence = self._next[place]

@@ -28,7 +28,7 @@ from tests.sim.network import Link, Network
 from tests.sim.proxy.hasty import Hasty
 from tests.sim.proxy.process import Bugs, ProxyProcess
 from tests.sim.proxy.transfer_mutations import MUTATIONS
-from tests.sim.proxy.world import LEFT, REST, STEPS, WAITS, Upstream, counted
+from tests.sim.proxy.world import LEFT, REST, STEPS, WAITS, Upstream, counted, named
 from tests.sim.run import Result, logged_to
 from tests.sim.transfers import Transfers
 from tests.sim.users import Violation
@@ -75,13 +75,14 @@ class ProxiedTransfers(Transfers):
 
     def record(self, place: Place, value: bytes) -> PendingRecord:
         topic, partition = place
-        if topic != "a":
-            if not self.rules_change:
-                return super().record(place, value)
-            self.ledger.moved[value] = place
+        if topic != "a" and not self.rules_change:
+            return super().record(place, value)
         count = self.topics[topic]
+        sent = (partition + self.shift) % count
+        if topic != "a":
+            self.ledger.moved[value] = place, (topic, sent)
         key = next(b"%d" % n for n in range(10_000) if murmur2_partition(b"%d" % n, count) == partition)
-        return PendingRecord(topic, value, key, (partition + self.shift) % count, (), 1000)
+        return PendingRecord(topic, value, key, sent, (), 1000)
 
     def _model(self) -> ModelBrokers:
         chance, front = self.chance, self.network
@@ -204,6 +205,7 @@ class ProxiedTransfers(Transfers):
             (threads, "PLAIN", lambda _: 1),
             (Transactions, "end", noted),
             *counted(self.features),
+            *named(self.seed, self.cluster),
         )
         self.bugs = Bugs()
         with logged_to(self.bugs), changed(*changes):

@@ -27,7 +27,7 @@ from ottla.proxy.clients.rewriter import Rewriter
 from ottla.proxy.clients.windows import Window
 from ottla.proxy.config import ProxyConfig, parse_rule
 from ottla.proxy.threads import Threads
-from ottla.proxy.upstream import delivery
+from ottla.proxy.upstream import control, delivery
 from ottla.proxy.upstream.batches import Part
 from ottla.proxy.upstream.streams import Stream
 from ottla.sdk.options import Options
@@ -61,6 +61,8 @@ STEPS = (threads.STEP, 1, 400, 1500)
 """Bytes that a step of the proxy opens or builds. A world's batches have some hundreds."""
 WAITS = (topics.METADATA_WAIT, 0.05)
 """Seconds that records wait until their topic is described."""
+NAMED = 0.3
+"""The part of the worlds in which brokers say of which cluster they are."""
 BY_ID = "4.1"
 """The first release that takes records by a topic's id."""
 LIMIT = 200.0
@@ -243,6 +245,7 @@ class Simulation:
             (threads, "STEP", lambda _: step),
             (threads, "PLAIN", lambda _: 1),
             *counted(self.cluster.data.features),
+            *named(self.seed, self.cluster),
         )
         bugs = Bugs()
         with logged_to(bugs), changed(*changes):
@@ -338,6 +341,14 @@ class Simulation:
         if topic in self.cluster.ids:
             self.cluster.delete(topic)
             self.clock.later(pause if self.chance.random() < 0.7 else 0.0, partial(self.cluster.create, topic))
+
+
+def named(seed: int, cluster: ModelCluster) -> list[tuple[Any, str, Change]]:
+    """In some worlds the proxy asks each broker of which cluster it is, and looks often whether one answers."""
+    if Random(f"{seed} cluster id").random() < NAMED:
+        return []
+    cluster.cluster_id = None
+    return [(control, "LOOK", lambda _: 30.0)]
 
 
 def counted(features: Counter[str]) -> list[tuple[Any, str, Change]]:
