@@ -534,6 +534,24 @@ def test_a_topic_that_goes_while_offsets_are_looked_up_is_told_once_brokers_have
     assert UNKNOWN_TOPIC_GRACE <= world.now - start < UNKNOWN_TOPIC_GRACE + 1
 
 
+def test_a_topic_that_has_fewer_partitions_while_offsets_are_looked_up_is_told_of_as_soon() -> None:
+    broker, world = cluster()
+
+    def script(node: int, message: Any) -> Any:
+        if not isinstance(message, ListOffsetsRequest):
+            return None
+        broker.leader.pop(("t", 1), None)
+        broker.logs.pop(("t", 1), None)
+        unknown = ListOffsetsPartitionResponse(partition_index=1, error_code=UnknownTopicOrPartition.code)
+        return ListOffsetsResponse(topics=(ListOffsetsTopicResponse(name="t", partitions=(unknown,)),))
+
+    broker.script = script
+    start = world.now
+    with pytest.raises(UnknownTopicOrPartition, match="partitions 0 to 0, not 1"):
+        world.call(lambda now: calls.list_offsets(world.core, {("t", 1): EARLIEST}, now))
+    assert UNKNOWN_TOPIC_GRACE <= world.now - start < UNKNOWN_TOPIC_GRACE + 1
+
+
 def test_the_largest_timestamp_is_not_taken_for_a_time_by_old_brokers() -> None:
     broker, world = cluster()
     broker.versions[2] = (1, 6)

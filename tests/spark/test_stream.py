@@ -470,6 +470,20 @@ def test_a_topic_that_goes_while_it_is_asked_for_its_offsets_is_passed_over(
     assert read(reader, end, following) == [("t", 0, 0, 1)]
 
 
+def test_new_topics_are_read_from_where_their_logs_begin_though_another_goes_meanwhile(
+    ottla_broker: Broker, asked: Asked
+) -> None:
+    reader = asked(subscribe=None, subscribePattern="t.*", startingOffsets="earliest", failOnDataLoss=False)
+    end = begun(reader)
+    for name in ("t-gone", "t-new"):
+        ottla_broker.create_topic(name, partitions=1)
+        write(ottla_broker, *"abc", topic=name)
+    trim(ottla_broker, "t-new", 2)
+    reader.prepareForTriggerAvailableNow()
+    delete(ottla_broker, "t-gone")
+    assert read(reader, end, reader.latestOffset(end, EVERYTHING)) == [("t-gone", 0, 0, 3), ("t-new", 0, 2, 3)]
+
+
 def test_a_query_that_waits_for_more_asks_no_more_often_for_the_beginning_of_new_partitions(
     ottla_broker: Broker, asked: Asked, monkeypatch: pytest.MonkeyPatch
 ) -> None:
