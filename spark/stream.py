@@ -39,6 +39,7 @@ from ottla.sdk.cluster.cluster import TopicPartition
 from ottla.sdk.consume.record_sets import READ_COMMITTED
 from ottla.sdk.options import Options
 from ottla.spark.failures import one_sentence
+from ottla.spark.group_commits import GroupCommits
 from ottla.spark.offsets import known_starts, plan
 from ottla.spark.options import StreamOptions
 from ottla.spark.progress import Progress, Served
@@ -54,12 +55,6 @@ POLL_SECONDS = 0.1
 """Between two questions for the ends of logs."""
 TOPICS_SECONDS = 1.0
 """Between two questions for topics and their partitions."""
-COMMIT_SECONDS = 5.0
-"""That a batch waits at the most until its offsets are committed to a group, and for a connection to do so."""
-COMMIT_PAUSE = 30.0
-"""After a commit that failed."""
-COMMIT_AGAIN = 3600.0
-"""After which a query that is idle commits once more: brokers forget what is old (``offsets.retention.minutes``)."""
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -68,6 +63,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def __init__(self, options: StreamOptions) -> None:
         self.options = options
         self._config = options.read.client.found()
+        self._commits = GroupCommits(self._config, options.group)
         self._topics: Topics = {}
         self._topics_at = self._newest_at = -math.inf
         self._parsed: tuple[Mapping[str, Any], StreamOffset] = BEGINNING.json(), BEGINNING
@@ -87,13 +83,6 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """When a batch was last given."""
         self._beyond: tuple[StreamOffset, list[TopicPartition], Positions] = BEGINNING, [], {}
         """Ends of logs, partitions that begin behind them, and where those begin that were read beyond; see `_held`."""
-        self._done: Positions | None = None
-        """What was done when offsets were last committed to the group."""
-        self._commit_at = -math.inf
-        """No commit is tried before, and of the same offsets none before `_commit_again_at`."""
-        self._commit_again_at = -math.inf
-        self._commit_fails = False
-        """The log says so."""
         self._logged: set[tuple[str, str]] = set()
         """Warnings that were logged, and the start of their batch."""
         self._progress = Progress(Options(**dict(self._config.options)).client_id)
@@ -142,14 +131,14 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             newest = self._latest(now)
             last = self._last or newest
             if self._idle is not None and self._idle[0] is last and self._idle[1] == start:
-                self._commit(before, newest, now)
+                self._commits.commit(before, newest, self._last, now)
                 self._progress.report(now)
                 return dict(start)
             begins = self._begins(before, last, now)
             ends = self._held(before, begins, last, newest)
             self._check_for_loss(before, ends)
             if not first:
-                self._commit(before, newest, now)
+                self._commits.commit(before, newest, self._last, now)
                 now = time.monotonic()
             there = newest.positions if newest is last else newest.restricted_to(last)
             self._progress.reached(begins, there, now)
@@ -159,7 +148,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 if self._waits_for_more(available, now):
                     return dict(start)
                 if self.options.most is not None and available > self.options.most:
-                    positions = limited(self._there(begins, positions), positions, self.options.most)
+                    positions = limited(self._still_there(begins, positions), positions, self.options.most)
         end = before.next(positions, ends.ids, begins, first=first)
         if end is None:
             self._idle = last, start
@@ -202,34 +191,6 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._served.stop()
 
     # -- inside -------------------------------------------------------------------------------------------------------
-
-    def _commit(self, done: StreamOffset, newest: StreamOffset, now: float) -> None:
-        """Commit what is done to the consumer group, if there is one, so that Kafka's tools see the lag.
-
-        Left out are partitions that are gone by now, or are of another topic.
-        """
-        group = self.options.group
-        if group is None or (done.positions == self._done and now < self._commit_again_at):
-            return
-        is_last = self._last is not None and self._last.is_reached_by(done)
-        if now < self._commit_at and not is_last:
-            return
-        there: Positions = {}
-        for place, at in done.positions.items():
-            if place in newest.positions and done.position(place, newest.ids.get(place[0])) is not None:
-                there[place] = at
-        patient = {**dict(self._config.options), "api_timeout": COMMIT_SECONDS, "connect_timeout": COMMIT_SECONDS}
-        try:
-            with clients.use(replace(self._config, options=tuple(patient.items()))) as client:
-                client.commit(group, there)
-        except OttlaError as error:  # the query goes by its checkpoint, and needs no group
-            self._commit_at = now + COMMIT_PAUSE
-            if not self._commit_fails:
-                self._commit_fails = True
-                log.warning(f"offsets of group {group!r} were not committed, and the query goes on: {error}")
-        else:
-            self._commit_fails = False
-            self._done, self._commit_again_at = done.positions, now + COMMIT_AGAIN
 
     def _beginning(self, now: float) -> StreamOffset:
         """Where a query begins that has no checkpoint.
@@ -295,7 +256,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._new = now + POLL_SECONDS, before, starts
         return begins | {place: starts[place] for place in new}
 
-    def _there(self, begins: Positions, ends: Positions) -> Positions:
+    def _still_there(self, begins: Positions, ends: Positions) -> Positions:
         """Where the records begin that partitions still have: those of which the oldest are gone further on."""
         behind = {place: at for place, at in begins.items() if at < ends[place]}
         earliest = self._earliest(behind, behind)
@@ -303,9 +264,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _earliest(self, places: Collection[TopicPartition], otherwise: Positions) -> Positions:
         """Where the logs begin; ``otherwise`` of those that have gone this moment."""
-        return otherwise | self._there_now(dict.fromkeys(places, EARLIEST))
+        return otherwise | self._offsets_there(dict.fromkeys(places, EARLIEST))
 
-    def _there_now(self, wanted: Mapping[TopicPartition, int]) -> Positions:
+    def _offsets_there(self, wanted: Mapping[TopicPartition, int]) -> Positions:
         """The offsets of those partitions that there are."""
         with clients.use(self._config) as client:
             found = client.reachable_offsets(wanted)
@@ -341,7 +302,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _read_beyond(self, places: list[TopicPartition], begins: Positions, last: StreamOffset) -> Positions:
         """Where those of ``places`` begin that were read beyond their last stable offset, and not beyond the end."""
         if self._beyond[0] is not last or self._beyond[1] != places:
-            ends = self._there_now(dict.fromkeys(places, LATEST))
+            ends = self._offsets_there(dict.fromkeys(places, LATEST))
             self._beyond = last, places, {place: begins[place] for place in ends if ends[place] >= begins[place]}
         return self._beyond[2]
 

@@ -316,19 +316,18 @@ class Link:
         if self._links.cluster_id is None or version < _SAYS_CLUSTER_ID:
             self._begin(now)
             return
-        correlation_id = self._correlation_id()
 
-        def identified(frame: Buffer, now: float) -> None:
-            there, wanted = parse_response(MetadataResponse, version, frame)[1].cluster_id, self._links.cluster_id
+        def identified(answer: MetadataResponse, now: float) -> None:
+            there, wanted = answer.cluster_id, self._links.cluster_id
             if there and wanted not in (None, there):
                 why = f"it is of cluster {there}, and this proxy's records are for cluster {wanted}"
                 self.end(InconsistentClusterId(f"{self}: {why}"), now)
             else:
                 self._begin(now)
 
-        self._expected.append(_Expected(correlation_id, self._connect_by, "Metadata", identified, _ignore))
         request = MetadataRequest(topics=(), allow_auto_topic_creation=False)
-        self._write(*build_request_parts(request, version, correlation_id, CLIENT_ID))
+        by = self._connect_by
+        self.ask(request, MetadataResponse, version, deadline=by, answered=identified, failed=_ignore)
 
     def _begin(self, now: float) -> None:
         self.ready = True

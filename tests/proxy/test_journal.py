@@ -425,7 +425,9 @@ def test_a_rule_that_is_taken_away_is_told_once_and_finds_the_pin_when_it_is_bac
     for _ in range(2):
         world.use("fligths=rewrite")
     assert caplog.text.count("are not rewritten any more") == 1
-    assert [each.before for each in caplog.records if "any more" in each.message] == ["flights=rewrite:murmur2:6"]  # type: ignore[attr-defined]
+    assert [vars(each)["before"] for each in caplog.records if "any more" in each.message] == [
+        "flights=rewrite:murmur2:6"
+    ]
     world.use("flights=rewrite")
     make_known(world)
     assert world.core.topics.pins["flights"].partitions == 6
@@ -438,7 +440,7 @@ def test_the_rule_that_the_log_names_brings_keys_back(caplog: pytest.LogCaptureF
     make_known(world)
     world.produce(1, {("flights", 0): batch([(key_at(0), b"x")])})
     assert world.core.topics.pins["flights"].partitions == 3
-    [told] = [each.before for each in caplog.records if "keys go elsewhere" in each.message]  # type: ignore[attr-defined]
+    [told] = [vars(each)["before"] for each in caplog.records if "keys go elsewhere" in each.message]
     world.use(f"flights={told}")
     make_known(world)
     world.produce(1, {("flights", 0): batch([(key_at(0), b"x")])})
@@ -459,7 +461,7 @@ def test_nothing_goes_to_another_cluster_that_has_a_nodes_address(
     world.settle(1)
     right.down.clear()
     answer = right.answer
-    right.answer = lambda node, frame: (other.answer if node == stolen else answer)(node, frame)  # type: ignore[method-assign]
+    right.answer = lambda node, frame: (other.answer if node == stolen else answer)(node, frame)  # type: ignore[method-assign] # a thief
     rewritten = [
         world.produce(1, {("flights", partition): batch([(key_at(partition), b"x")], own, 0, 0)}),
         world.produce(3, {("flights", partition): batch([(key_at(partition), b"y")])}),

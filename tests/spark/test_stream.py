@@ -7,16 +7,16 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from unittest import mock
 
 import pytest
 from pyspark.errors import StreamingQueryException
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows, ReadMinRows
 
+from ottla.codec.apis.list_offsets import EARLIEST
 from ottla.errors import ConfigurationError, DataLoss
 from ottla.sdk.cluster import metadata
 from ottla.sdk.connection import requests
-from ottla.spark import stream
+from ottla.spark import group_commits, stream
 from ottla.spark.options import StreamOptions
 from ottla.spark.reader import Task, clients
 from ottla.spark.stream import StreamReader
@@ -492,11 +492,17 @@ def test_a_query_that_waits_for_more_asks_no_more_often_for_the_beginning_of_new
     grow(ottla_broker, "t", 3)
     write(ottla_broker, "a", partition=2)
     monkeypatch.setattr(stream, "POLL_SECONDS", 60.0)
-    asks = mock.Mock(wraps=reader._earliest)
-    monkeypatch.setattr(reader, "_earliest", asks)
+    asked_for: list[int] = []
+    build = requests.list_offsets
+
+    def counting(wanted: Any, *rest: Any) -> Any:
+        asked_for.extend(timestamp for timestamp, _ in wanted.values())
+        return build(wanted, *rest)
+
+    monkeypatch.setattr(requests, "list_offsets", counting)
     for _ in range(10):
         assert reader.latestOffset(end, limit) == end
-    assert asks.call_count == 1
+    assert asked_for.count(EARLIEST) == 1
 
 
 def test_a_start_behind_the_end_is_loss_and_was_not_read(asked: Asked) -> None:
@@ -510,7 +516,7 @@ def test_a_group_that_takes_no_offsets_is_warned_of_once_and_gets_them_when_it_d
 ) -> None:
     from confluent_kafka import Consumer
 
-    monkeypatch.setattr(stream, "COMMIT_PAUSE", 0.0)
+    monkeypatch.setattr(group_commits, "PAUSE", 0.0)
 
     member = Consumer({"bootstrap.servers": ottla_broker.bootstrap, "group.id": "app"})
     member.subscribe(["t"])
@@ -586,7 +592,7 @@ def test_the_last_commit_of_available_now_is_tried_soon_after_one_that_failed(
     reader.options = replace(reader.options, most=1)
     first = reader.latestOffset(reader.initialOffset(), limit)
     with monkeypatch.context() as patch:
-        patch.setattr(stream, "COMMIT_SECONDS", 1e-6)  # no connection is made in that time
+        patch.setattr(group_commits, "SECONDS", 1e-6)  # no connection is made in that time
         second = reader.latestOffset(first, limit)
     third = reader.latestOffset(second, limit)
     assert committed(ottla_broker, "mine", ("t", 0)) == [-1001], "others wait for the pause to be over"
@@ -597,7 +603,7 @@ def test_the_last_commit_of_available_now_is_tried_soon_after_one_that_failed(
 def test_an_idle_query_commits_again_before_its_group_is_forgotten(
     asked: Asked, ottla_broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(stream, "COMMIT_AGAIN", 0.0)
+    monkeypatch.setattr(group_commits, "AGAIN", 0.0)
     write(ottla_broker, "a")
     reader = asked(startingOffsets="earliest", groupIdPrefix="mine")
     end = begun(reader)
@@ -614,7 +620,7 @@ def test_a_group_that_cannot_be_reached_is_no_reason_to_fail(
     end = begun(asked())
     reader = asked(groupIdPrefix="app")
     limit = reader.getDefaultReadLimit()
-    monkeypatch.setattr(stream, "COMMIT_SECONDS", 1e-6)  # no connection is made in that time
+    monkeypatch.setattr(group_commits, "SECONDS", 1e-6)  # no connection is made in that time
     assert reader.latestOffset(end, limit) == end
     assert "offsets of group 'app' were not committed, and the query goes on" in caplog.text
 
