@@ -13,11 +13,11 @@ Rules:
 """
 
 import logging
+import math
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from ottla.codec.apis.metadata import MetadataResponse
-from ottla.codec.wire import Buffer
 from ottla.errors import AuthenticationFailed, BrokerUnreachable, ConfigurationError, RemoteProtocolError
 from ottla.proxy.clients.admission import Admission
 from ottla.proxy.clients.buffered import Buffered
@@ -63,6 +63,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("ottla.proxy")
 
+_TELL_OF_HELD = 60.0
+"""Seconds between two lines that say that clients are held."""
 _PAUSE_AFTER_BUG = 1.0
 """Seconds until the next poll by itself after a bug in one, which would have it polled again at once, for ever."""
 
@@ -107,6 +109,7 @@ class ProxyCore:
         self._opening: set[int] = set()
         self._after_opening: list[Callable[[], None]] = []
         self._held: frozenset[int] = frozenset()
+        self._told_of_held = -math.inf
         self._not_before = 0.0
         """No deadline lies before: see `_PAUSE_AFTER_BUG`."""
 
@@ -147,8 +150,8 @@ class ProxyCore:
         """Something happened."""
         self.links.now = now
         match event:
-            case Requested(client, node, ticket, frame):
-                self._requested(client, node, ticket, frame, now)
+            case Requested():
+                self._requested(event, now)
             case Left(client):
                 if session := self._sessions.pop(client, None):
                     with contained("a client has left"):
@@ -224,14 +227,14 @@ class ProxyCore:
 
     # -- inside
 
-    def _requested(self, client: int, node: int, ticket: int, frame: Buffer, now: float) -> None:
-        session = self._sessions.get(client)
+    def _requested(self, event: Requested, now: float) -> None:
+        session = self._sessions.get(event.client)
         if session is None:
-            session = self._sessions[client] = Session(self, client, node)
+            session = self._sessions[event.client] = Session(self, event.client, event.node, event.peer)
         if session.closed:  # what stood behind the bytes that it was closed for
             return
         try:
-            session.request(ticket, frame, now)
+            session.request(event.ticket, event.frame, now)
         except RemoteProtocolError as error:
             session.close(str(error))
         except Exception:
@@ -275,10 +278,17 @@ class ProxyCore:
         if buffered.total > full:
             greedy = frozenset(each for each, size in buffered.of.items() if size >= share and each in self._sessions)
             self._set_held(greedy - self._held, True)
+            self._tell_of_held(now)
         if buffered.total <= full // 2:
             self._set_held(self._held, False)
         else:
             self._set_held(frozenset(each for each in self._held if buffered.of[each] < share // 2), False)
+
+    def _tell_of_held(self, now: float) -> None:
+        if self._held and now >= self._told_of_held + _TELL_OF_HELD:
+            self._told_of_held = now
+            facts = {"clients": len(self._held), "buffered": self.buffered.total, "max_buffered": self.buffered.most}
+            log.warning("clients are held, because upstream takes records slower than they send them", extra=facts)
 
     def _set_held(self, clients: frozenset[int], held: bool) -> None:
         if clients:

@@ -16,12 +16,18 @@ Address = tuple[str, int]
 
 @dataclass(frozen=True, slots=True)
 class Requested:
-    """A client sent a frame (without its length) on the port of ``node``; ``ticket`` is its place for the answer."""
+    """A client sent a frame (without its length) on the port of ``node``.
+
+    Attributes:
+        ticket: its place for the answer.
+        peer: the client's ``host:port``, for logs.
+    """
 
     client: int
     node: int
     ticket: int
     frame: Buffer
+    peer: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -149,7 +149,7 @@ class _Door:
         self._driver.arrived(connection)
 
     def request(self, connection: Connection, frame: Buffer, answer: Ticket) -> None:
-        self._driver.request(connection.id, self._node, frame, answer)
+        self._driver.request(connection, self._node, frame, answer)
 
     def handed_out(self, connection: Connection) -> None:
         self._driver.act()
@@ -226,10 +226,10 @@ class _Driver:
 
     # -- events and actions
 
-    def request(self, client: int, node: int, frame: Buffer, answer: Ticket) -> None:
-        ticket = next(self._ticket_numbers)
+    def request(self, connection: Connection, node: int, frame: Buffer, answer: Ticket) -> None:
+        client, ticket = connection.id, next(self._ticket_numbers)
         self._tickets[client][ticket] = answer
-        self.core.handle(Requested(client, node, ticket, frame), trio.current_time())
+        self.core.handle(Requested(client, node, ticket, frame, connection.peer), trio.current_time())
 
     def arrived(self, connection: Connection) -> None:
         self.clients[connection.id] = connection

@@ -15,6 +15,29 @@ from ottla.proxy.upstream.producer import Producer
 Answered = Callable[[Outcome, float], None]
 
 
+@dataclass(frozen=True, slots=True)
+class Sender:
+    """The client that sent records.
+
+    Attributes:
+        client: its number.
+        peer: its ``host:port``; empty if it sent them to a proxy before this one.
+    """
+
+    client: int
+    peer: str = ""
+    client_id: str | None = None
+
+    @property
+    def facts(self) -> dict[str, object]:
+        """For a line of the log."""
+        return {"client_id": self.client_id, "peer": self.peer} if self.peer else {}
+
+
+NOBODY = Sender(-1)
+"""Of batches that came before the proxy was started; those who wait for them will ask again."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Offer:
     """A record set that a client sent for a partition of a rewritten topic.
@@ -29,7 +52,7 @@ class Offer:
     data: Buffer
     transactional_id: str | None
     version: int
-    client: int
+    sender: Sender
     answered: Answered
 
     def refuse(self, error: BrokerError, now: float) -> None:
@@ -54,7 +77,7 @@ class ClientBatch(Numbered):
     number: int
     """Counts up."""
     producer: Producer
-    client: int
+    sender: Sender
     topic: str
     partition: int
     """The one that the client chose."""

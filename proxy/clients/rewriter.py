@@ -27,7 +27,7 @@ from ottla.errors import (
     broker_error,
 )
 from ottla.proxy.clients.admission import Admission
-from ottla.proxy.clients.batches import ClientBatch, Offer
+from ottla.proxy.clients.batches import NOBODY, ClientBatch, Offer, Sender
 from ottla.proxy.clients.buffered import Buffered
 from ottla.proxy.clients.line import OVERHEAD, Line
 from ottla.proxy.clients.observed import Tallies
@@ -117,7 +117,7 @@ class Rewriter:
             if self._topics.is_described(offer.topic):
                 self._accept(offer, batch, now)
             else:
-                self._buffered.check_room(offer.client, len(offer.data) + OVERHEAD)
+                self._buffered.check_room(offer.sender.client, len(offer.data) + OVERHEAD)
                 self._park(offer, batch, now)
         except BrokerError as error:
             self._refuse(offer, error, now)
@@ -171,14 +171,14 @@ class Rewriter:
                         return
                 if len(window.under_way) >= UNDER_WAY:
                     raise NotEnoughReplicas(f"{UNDER_WAY} batches for this partition are under way already")
-            self._buffered.check_room(offer.client, most_of(batch))
+            self._buffered.check_room(offer.sender.client, most_of(batch))
         except BrokerError as error:
             if isinstance(error, ProducerFenced):
-                self._admission.tell_of_fencing(batch.producer_id, offer.topic, error.detail)
+                self._admission.tell_of_fencing(batch.producer_id, offer.topic, error.detail, offer.sender)
             self._refuse(offer, error, now)
             return
         place = offer.topic, offer.partition
-        taken = self._client_batch(batch, offer.client, producer, place, window, routes, next(self._numbers))
+        taken = self._client_batch(batch, offer.sender, producer, place, window, routes, next(self._numbers))
         taken.waiting.append(offer.answered)
         if window is None:
             producer.unopened.append(taken)
@@ -212,7 +212,7 @@ class Rewriter:
         batch.records, batch.parts = found.records, {**found.parts}
         batch.in_place = list(batch.parts) == [batch.partition]
         size = size_of(batch.batch, batch.records)
-        self._buffered.count(batch.client, size - batch.size)
+        self._buffered.count(batch.sender.client, size - batch.size)
         batch.size = size
 
     def _deliver_unopened(self, producer: Producer, now: float) -> None:
@@ -227,7 +227,7 @@ class Rewriter:
     def _client_batch(
         self,
         batch: RecordBatch,
-        client: int,
+        sender: Sender,
         producer: Producer,
         place: tuple[str, int],
         window: "Window[ClientBatch] | None",
@@ -235,7 +235,7 @@ class Rewriter:
         number: int,
     ) -> ClientBatch:
         size = most_of(batch)
-        self._buffered.count(client, size)
+        self._buffered.count(sender.client, size)
         return ClientBatch(
             epoch=batch.producer_epoch,
             base_sequence=batch.base_sequence,
@@ -245,7 +245,7 @@ class Rewriter:
             owner=self,
             number=number,
             producer=producer,
-            client=client,
+            sender=sender,
             topic=place[0],
             partition=place[1],
             batch=batch,
@@ -268,7 +268,6 @@ class Rewriter:
         place: tuple[str, int],
         window: "Window[ClientBatch]",
         noted: NotedBatch,
-        client: int,
         *,
         begun: bool,
     ) -> ClientBatch:
@@ -279,7 +278,7 @@ class Rewriter:
         """
         routes = Routes(noted.topic_id, noted.partitions, noted.partitioner)
         self._numbers = count(max(next(self._numbers), noted.number + 1))
-        batch = self._client_batch(checked(noted.data), client, producer, place, window, routes, noted.number)
+        batch = self._client_batch(checked(noted.data), NOBODY, producer, place, window, routes, noted.number)
         if begun:
             found = opened(batch.batch, routes, batch.partition)
             if isinstance(found, BrokerError):
@@ -426,7 +425,7 @@ class Rewriter:
 
     def _tell(self, batch: ClientBatch, outcome: Outcome, now: float) -> None:
         with contained("records are over"):
-            self._buffered.count(batch.client, -batch.size)
+            self._buffered.count(batch.sender.client, -batch.size)
             if batch.failure is not None and batch.failure is not UNAWAITED:
                 self._log_refusal(batch, batch.failure, now)
         waiting, batch.waiting = batch.waiting, []
@@ -449,4 +448,4 @@ class Rewriter:
         if self._complaints.is_new(now, "", f"{what}: {error}, {batch.topic}"):
             place = f"{batch.topic}-{batch.partition}"
             told = {"partition": place, "records": batch.count, "error": error, "why": result.message}
-            log.warning(what, extra=told | {"producer_id": batch.producer.producer_id})
+            log.warning(what, extra=told | {"producer_id": batch.producer.producer_id} | batch.sender.facts)

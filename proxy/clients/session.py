@@ -43,7 +43,7 @@ from ottla.errors import (
     UnsupportedVersion,
 )
 from ottla.proxy.clients.admission import Admission
-from ottla.proxy.clients.batches import Offer
+from ottla.proxy.clients.batches import Offer, Sender
 from ottla.proxy.clients.buffered import Buffered
 from ottla.proxy.clients.carried import (
     ADD_PARTITIONS_TO_TXN,
@@ -109,8 +109,9 @@ class Shared(Protocol):
 class Session:
     """One client's connection."""
 
-    def __init__(self, shared: Shared, client: int, node: int) -> None:
+    def __init__(self, shared: Shared, client: int, node: int, peer: str) -> None:
         self.client = client
+        self._sender = Sender(client, peer)
         self._shared, self._node = shared, node
         self._link: Link | None = None
         self._versions: Versions = {}
@@ -349,6 +350,8 @@ class Session:
     def _produce(self, ticket: int, version: int, correlation_id: int, frame: Buffer, now: float) -> None:
         request = parse_request(frame)
         message: ProduceRequest = request.message
+        if request.header.client_id != self._sender.client_id:
+            self._sender = Sender(self.client, self._sender.peer, request.header.client_id)
         gathering = Gathering(message, version, correlation_id, self._dialect, partial(self._answer, ticket))
         if gathering.names_a_partition_twice:
             self._refuse(message, gathering, now)
@@ -381,7 +384,9 @@ class Session:
     def _keeps_back(self, topic: TopicProduceData, acks: int, gathering: "Gathering", now: float) -> bool:
         """Whether a topic that is not rewritten has records that must not pass, and is refused for that."""
         refuses = self._shared.admission.refuses_to_pass
-        refusal = next(filter(None, (refuses(topic.name, each.records) for each in topic.partition_data)), None)
+        refusal = next(
+            filter(None, (refuses(topic.name, each.records, self._sender) for each in topic.partition_data)), None
+        )
         if refusal is None:
             return False
         for each in topic.partition_data:
@@ -420,7 +425,7 @@ class Session:
                     data=own(each.records or b""),
                     transactional_id=message.transactional_id,
                     version=gathering.version,
-                    client=self.client,
+                    sender=self._sender,
                     answered=self._contained(heard) if message.acks else self._unawaited,
                 )
 

@@ -41,9 +41,6 @@ if TYPE_CHECKING:
 
 Place = tuple[str, int]
 
-NOBODY = -1
-"""The client of batches that came before the proxy was started; those who wait for them will ask again."""
-
 
 @dataclass
 class Noted:
@@ -144,7 +141,7 @@ def restore(
                 if under_way.batch not in found.batches:
                     raise DecodeError(f"the journal lacks batch {under_way.batch} of producer {producer_id}")
                 data, begun = found.batches[under_way.batch], under_way.begun
-                restored = rewriter.restored(producer, place, own, data, NOBODY, begun=begun)
+                restored = rewriter.restored(producer, place, own, data, begun=begun)
                 _mark(restored, under_way, now)
                 batches[restored.number] = restored
                 own.under_way.append(restored)

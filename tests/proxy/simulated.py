@@ -457,7 +457,7 @@ class World:
         """Send any bytes; ``version`` is that of the answer."""
         ticket = len(self._replies)
         reply = self._replies[ticket] = Reply(ticket, version)
-        self.core.handle(Requested(client, node, ticket, frame), self.now)
+        self.core.handle(Requested(client, node, ticket, frame, f"10.0.0.{client}:9"), self.now)
         self.settle()
         return reply
 

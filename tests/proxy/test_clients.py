@@ -228,13 +228,13 @@ def test_the_broker_is_killed_and_comes_back_while_clients_produce(ottla_broker:
 
 def test_an_upstream_that_is_not_there_is_named_within_the_deadline() -> None:
     (port,) = free_ports(1)
-    config = ProxyConfig(upstream=f"127.0.0.1:{port}", listen="127.0.0.1:0", connect_timeout=0.5)
+    config = ProxyConfig(upstream=f"127.0.0.1:{port}", listen="127.0.0.1:0", connect_timeout=1.5)
 
     async def main() -> None:
         with trio.fail_after(5), pytest.raises(BrokerUnreachable) as raised:
             await run_proxy(config)
         assert str(raised.value) == (
-            f"no answer within 0.5 s: upstream 127.0.0.1:{port}: cannot connect: connection refused"
+            f"no answer within 1.5 s: upstream 127.0.0.1:{port}: cannot connect: connection refused"
         )
 
     trio.run(main)

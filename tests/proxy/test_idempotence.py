@@ -106,10 +106,12 @@ def test_each_client_is_told_what_has_it_open_another_producer_or_abort(
     data = batch(pairs(2), 4712, 0, 0, transactional=True)
     transactional = world.produce(1, {("flights", 0): data}, transactional_id="t")
     assert (plain.code, transactional.code) == tuple(each.code for each in codes)
-    assert [each.getMessage() for each in caplog.records if each.levelname == "WARNING"] == [
+    warnings = [each for each in caplog.records if each.levelname == "WARNING"]
+    assert [each.getMessage() for each in warnings] == [
         "a producer is fenced: its application must open a new one",
         "a transaction has to be aborted, and its producer to go on in another epoch",
     ]
+    assert [(each.__dict__["client_id"], each.__dict__["peer"]) for each in warnings] == [("client", "10.0.0.1:9")] * 2
 
 
 def test_the_log_tells_once_of_each_producer_that_is_fenced(world: World, caplog: pytest.LogCaptureFixture) -> None:

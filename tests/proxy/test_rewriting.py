@@ -264,6 +264,7 @@ def test_refusals_that_are_alike_are_one_line_and_their_number(caplog: pytest.Lo
         world.produce(1, {("flights", 3): batch([(key_at(3), b"x")])})
     world.settle(10)
     assert [each.message for each in caplog.records] == ["records were refused"]
+    assert caplog.records[0].__dict__["peer"] == "10.0.0.1:9"
     world.settle(60)
     assert caplog.records[-1].message.startswith("records were refused: LEADER_NOT_AVAILABLE, flights: 29 more in 6")
     assert len(caplog.records) == 2
@@ -508,13 +509,16 @@ def test_upstreams_quota_is_honoured(world: World) -> None:
 # -- bounds
 
 
-def test_producing_clients_are_held_while_too_much_is_buffered() -> None:
+def test_producing_clients_are_held_while_too_much_is_buffered(caplog: pytest.LogCaptureFixture) -> None:
     world = world_of(max_buffered=30_000)
     world.slow = True
     world.produce(1, {("flights", 3): batch([(b"k", bytes(6000))])})
     assert world.held == set()
+    assert not [each for each in caplog.records if "clients are held" in each.getMessage()]
     world.produce(2, {("flights", 3): batch([(b"k", bytes(6000))])})
     assert world.held == {1, 2}
+    (line,) = [each for each in caplog.records if "clients are held" in each.getMessage()]
+    assert (line.__dict__["clients"], line.__dict__["max_buffered"]) == (2, 30_000)
     world.release()
     world.release()
     assert world.held == set()
