@@ -15,6 +15,9 @@ import traceback
 from collections.abc import Callable, Mapping, MutableMapping
 from typing import Any
 
+STALL = 30.0
+"""Seconds for which a partition may take or give nothing before that is reported."""
+
 
 class Line:
     """A text and its facts.

@@ -11,12 +11,9 @@ from collections.abc import Callable, Sequence
 from ottla.errors import BrokerError, OttlaError, UnknownTopicOrPartition
 from ottla.sdk.consume.positions import NO_NODE, Position
 from ottla.sdk.core import ClientCore
-from ottla.sdk.logs import logger
+from ottla.sdk.logs import STALL, logger
 
 log = logger("ottla.sdk.consumer")
-
-STALL = 30.0
-"""Seconds without an answer before a partition is reported."""
 
 
 class Retries:

@@ -30,6 +30,7 @@ Source: RecordAccumulator.java, ProducerBatch.java (split), TransactionManager.j
 TxnPartitionEntry.java, ProducerStateEntry.java (NUM_BATCHES_TO_RETAIN = 5).
 """
 
+import math
 from collections import deque
 from itertools import islice
 
@@ -200,6 +201,7 @@ class PartitionQueue(PartitionBuffer):
         "identity",
         "incarnation",
         "linger",
+        "missing_since",
         "next_sequence",
         "place",
         "renumber_from",
@@ -227,6 +229,8 @@ class PartitionQueue(PartitionBuffer):
         """Batches from this number on must be sent in a new epoch: the broker misses a sequence before them."""
         self.incarnation = -1
         """Of the topic (`Topic.incarnation`) that `identity` was adopted for."""
+        self.missing_since = math.nan
+        """Since when the topic has had no such partition."""
         self.linger: Timer | None = None
         """Of the open batch."""
 

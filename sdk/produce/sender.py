@@ -37,6 +37,7 @@ from ottla.sdk.produce.options import ProducerOptions
 from ottla.sdk.produce.requests import Batches, ProduceRequests
 from ottla.sdk.produce.results import Results, details, name_of
 from ottla.sdk.produce.sender_metrics import SenderMetrics
+from ottla.sdk.produce.stalls import Stalls
 from ottla.sdk.timers import Timer
 from ottla.sdk.transaction.transactions import Transactions
 
@@ -93,6 +94,7 @@ class Sender:
             watch=self._watch,
             give_up=give_up,
         )
+        self._stalls = Stalls(core, self.queues, self.results)
         self._nodes: dict[int, NodeQueue] = {}
         self._turn: dict[int, None] = {}
         """Nodes that may have another request."""
@@ -212,6 +214,7 @@ class Sender:
                 leader = self._core.cluster.leader(*queue.place)
                 if leader is not None and leader.id != first.node:
                     first.retry_at = now  # who refused it leads no more
+            self._stalls.metadata_changed(queue, now)
         self._wake_all()
         self._leaderless_answers = self._leaderless_answers + 1 if self._leaderless else 0
 
@@ -239,6 +242,7 @@ class Sender:
         self._drain_due = None
         if self.stopped:
             return
+        self._stalls.look(now)
         if self._leaderless:
             self._core.metadata.refresh(now, self._core.backoff(self._leaderless_answers))
         if not (self._turn or self._leaderless) or not self.identity.needed(now):

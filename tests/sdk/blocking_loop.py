@@ -30,7 +30,7 @@ SYNTAX = [
     (r"\b(aclose)\(", "close("),
     (r"\banext\(", "next("),
     (r"\basync (?=\w+ for)", ""),
-    (r"from tests\.sdk\.(reading|suspensions) import", r"from tests.sdk._blocking_\1 import"),
+    (r"from tests\.sdk\.(contents|reading|suspensions) import", r"from tests.sdk._blocking_\1 import"),
 ]
 
 FACES = {"ottla", "ottla.sdk.client", "ottla.sdk.consumer", "ottla.sdk.producer", "ottla.sdk.transform"}
@@ -252,7 +252,7 @@ def _of(module: ModuleType, name: str, given: Any) -> Any:
 
 @functools.cache
 def _made(name: str) -> ModuleType:
-    for helper in ("reading", "suspensions"):
+    for helper in ("contents", "reading", "suspensions"):
         if f"tests.sdk._blocking_{helper}" not in sys.modules:
             sys.modules[f"tests.sdk._blocking_{helper}"] = ModuleType(helper)
             sys.modules[f"tests.sdk._blocking_{helper}"] = _made(f"tests.sdk.{helper}")

@@ -254,7 +254,7 @@ async def test_the_block_ends_within_the_delivery_timeout_and_says_what_was_lost
 
 async def test_nobody_waits_for_room_longer_than_the_delivery_timeout(loop: Loop, ottla_broker: Broker) -> None:
     async with loop.connect(ottla_broker.bootstrap) as client:
-        producer = await client.producer(delivery_timeout=0.8, buffer_memory=1000).__aenter__()
+        producer = await client.producer(delivery_timeout=2.0, buffer_memory=1000).__aenter__()
         await producer.send("t", b"1")
         await loop.in_thread(ottla_broker.kill)
         await producer.send_soon("t", bytes(800))

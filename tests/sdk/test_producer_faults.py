@@ -1,5 +1,6 @@
 """The producer against brokers that refuse, forget, throttle, are old or are gone: what becomes of each record."""
 
+import contextlib
 import logging
 import math
 import random
@@ -64,7 +65,7 @@ from ottla.sdk.produce.options import ProducerOptions
 from ottla.sdk.produce.partitioners import Choice
 from ottla.sdk.produce.records import PendingRecord, Receipt
 from ottla.sdk.produce.room import BATCH_OVERHEAD
-from tests.sim.world import ModelBroker, World
+from tests.sim.world import ModelBroker, Partition, World
 
 Place = tuple[str, int]
 
@@ -342,6 +343,93 @@ def test_records_that_were_never_appended_cost_no_epoch(error: type[BrokerError]
     world.run(ask(producer, world, b"2"))
     last = parse_batch(world.broker.logs["t", 0].batches[-1])
     assert (last.producer_epoch, last.base_sequence) == (0, 1)
+
+
+# -- partitions that take nothing --------------------------------------------------------------------------------------
+
+
+def takes_nothing(caplog: pytest.LogCaptureFixture) -> list[dict[str, Any]]:
+    return [each.__dict__ for each in caplog.records if each.message.startswith("a partition takes no records")]
+
+
+def recreated(world: World, partitions: int) -> None:
+    world.broker.logs = {("t", index): Partition() for index in range(partitions)}
+    world.broker.leader = dict.fromkeys(world.broker.logs, 1)
+
+
+def test_records_for_a_partition_that_the_topic_has_no_more_are_given_up_by_name() -> None:
+    world = World(ModelBroker({"t": 3}))
+    producer = producer_in(world, linger=0)
+    for partition in range(3):
+        world.run(ask(producer, world, b"old", partition))
+    recreated(world, 2)
+    began = world.now
+    kept, lost = (ask(producer, world, b"new", partition) for partition in (1, 2))
+    world.run(kept)
+    world.run(lost)
+    assert kept.error is None and isinstance(lost.error, UnknownTopicOrPartition)
+    assert "'t' has partitions 0 to 1, not 2: it was recreated with fewer" in str(lost.error)
+    assert 5.0 <= world.now - began < 10.0
+    with contextlib.suppress(UnknownTopicOrPartition):
+        ask(producer, world, b"later", 2)
+    recreated(world, 3)
+    world.core.metadata.refresh(world.now)
+    sleep(world, 1.0)
+    world.run(back := ask(producer, world, b"back", 2))
+    assert back.error is None and values(world, ("t", 2)) == [b"back"]
+
+
+def test_records_wait_for_a_partition_that_is_missing_for_a_moment() -> None:
+    world = World(ModelBroker({"t": 3}))
+    producer = producer_in(world, linger=0)
+    world.run(ask(producer, world, b"0", 2))
+    place, leader = ("t", 2), world.broker.leader
+    log, world.broker.leader = world.broker.logs.pop(place), {each: 1 for each in leader if each != place}
+    asked = ask(producer, world, b"1", 2)
+    sleep(world, 3.0)
+    assert not asked.done
+    world.broker.logs[place], world.broker.leader = log, leader
+    world.run(asked)
+    assert values(world, place) == [b"0", b"1"]
+
+
+def test_a_partition_that_takes_nothing_is_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    world = World(ModelBroker({"t": 3}))
+    producer = producer_in(world, linger=0)
+    world.broker.refuse = lambda place, batch: NotEnoughReplicas.code if place[1] else 0
+    for partition in range(3):
+        ask(producer, world, b"0", partition)
+        ask(producer, world, b"1", partition)
+    sleep(world, 29.0)
+    assert not takes_nothing(caplog)
+    sleep(world, 40.0)
+    first, second = takes_nothing(caplog)
+    assert (first["topic"], first["partitions"], first["records"]) == ("t", 2, 4)
+    assert first["seconds"] in range(30, 42) and second["seconds"] in range(60, 72)
+    assert "NOT_ENOUGH_REPLICAS" in first["why"]
+
+
+def test_a_partition_without_a_leader_is_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    world = World(ModelBroker({"t": 2}))
+    producer = producer_in(world, linger=0)
+    world.run(ask(producer, world, b"0", 1))
+    world.broker.leader["t", 1] = -1
+    world.core.metadata.refresh(world.now)
+    sleep(world, 1.0)
+    ask(producer, world, b"1", 1)
+    sleep(world, 45.0)
+    [line] = takes_nothing(caplog)
+    assert (line["partition"], line["records"]) == (1, 1) and "no leader" in line["why"]
+
+
+def test_of_a_broker_that_is_away_only_the_client_tells(caplog: pytest.LogCaptureFixture) -> None:
+    world = World(ModelBroker({"t": 1}))
+    producer = producer_in(world, linger=0)
+    world.run(ask(producer, world, b"0"))
+    gone(world)
+    ask(producer, world, b"1")
+    sleep(world, 60.0)
+    assert not takes_nothing(caplog)
 
 
 # -- deadlines ---------------------------------------------------------------------------------------------------------

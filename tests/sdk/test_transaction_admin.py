@@ -18,6 +18,7 @@ from ottla.errors import (
 )
 from ottla.sdk.client import Client
 from ottla.testing import Broker
+from tests.sdk.contents import contents
 from tests.sdk.hanging import lose
 from tests.sdk.loops import Loop
 
@@ -26,11 +27,7 @@ T0, T1 = ("t", 0), ("t", 1)
 
 async def committed(client: Client, topic: str) -> list[bytes]:
     """What a reader of committed records gets before it has to wait."""
-    found: list[bytes] = []
-    async with client.consumer(topic, isolation="read_committed") as consumer:
-        while batch := await consumer.poll(0.5):
-            found += [record.value or b"" for record in batch]
-    return found
+    return [value for values in (await contents(client, topic)).values() for value in values]
 
 
 async def test_an_id_and_its_transaction_are_described(loop: Loop, ottla_broker: Broker) -> None:

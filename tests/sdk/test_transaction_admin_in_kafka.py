@@ -11,6 +11,7 @@ import ottla
 from ottla.errors import PartialFailure, ProducerFenced, TransactionalIdNotFound, UnsupportedVersion
 from ottla.sdk.client import Client
 from tests.kafka import NOW, OLD, ApacheKafka, Release, run, start
+from tests.sdk.contents import contents
 from tests.sdk.hanging import UNVERIFIED, hang
 
 pytestmark = pytest.mark.slow
@@ -29,11 +30,9 @@ async def tool(kafka: ApacheKafka, *arguments: str) -> list[dict[str, str]]:
     return [dict(zip(lines[0], row, strict=True)) for row in lines[1:]]
 
 
-async def committed(client: Client, topic: str, partition: int = 0) -> list[bytes | None]:
+async def committed(client: Client, topic: str, partition: int = 0) -> list[bytes]:
     """What a reader of committed records gets."""
-    async with client.consumer(assign={(topic, partition): 0}, isolation="read_committed") as consumer:
-        batch = await consumer.poll(1.0)
-        return [record.value for record in batch] if batch else []
+    return (await contents(client, topic))[partition]
 
 
 @pytest.fixture(scope="module", params=[NOW, OLD["3.9"]], ids=lambda release: release.version)

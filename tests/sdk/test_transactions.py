@@ -1,6 +1,7 @@
 """Transactions of a producer, over real sockets: against brokerlite, and against Apache Kafka of both protocols."""
 
 import uuid
+from typing import Literal
 
 import pytest
 import trio
@@ -19,15 +20,15 @@ from ottla.errors import (
 )
 from ottla.testing import Broker
 from tests.kafka import ApacheKafka
+from tests.sdk.contents import contents
 from tests.sdk.loops import Loop
 
 
-async def read(client: ottla.Client, topic: str, isolation: str) -> list[bytes]:
+async def read(
+    client: ottla.Client, topic: str, isolation: Literal["read_committed", "read_uncommitted"]
+) -> list[bytes]:
     """Everything that is there, as seen so, in the order of the partitions."""
-    found: dict[int, list[bytes]] = {}
-    async with client.consumer(topic, isolation=isolation) as consumer:  # type: ignore[arg-type] # one of two texts
-        while batch := await consumer.poll(1.0):
-            found.setdefault(batch.partition, []).extend(record.value or b"" for record in batch)
+    found = await contents(client, topic, isolation)
     return [value for partition in sorted(found) for value in found[partition]]
 
 
@@ -115,7 +116,7 @@ def test_in_code_that_blocks_it_is_the_same(ottla_broker: Broker) -> None:
                     send_soon("t", b"late")
                 1 / 0  # noqa: B018 # which raises
         with client.consumer("t", isolation="read_committed") as consumer:
-            assert [record.value for record in consumer.poll(1.0) or ()] == [b"a"]
+            assert [record.value for record in consumer.poll(10.0) or ()] == [b"a"]
 
 
 async def test_a_cancellation_aborts(ottla_broker: Broker) -> None:

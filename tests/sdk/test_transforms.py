@@ -22,6 +22,7 @@ from ottla.errors import (
 )
 from ottla.testing import Broker
 from tests.kafka import ApacheKafka
+from tests.sdk.contents import contents
 from tests.sdk.loops import Loop, Trio
 
 
@@ -34,11 +35,7 @@ async def fill(client: ottla.Client, topic: str, values: Sequence[bytes], partit
 
 async def committed(client: ottla.Client, topic: str) -> list[bytes]:
     """What readers of committed records see, sorted."""
-    found = []
-    async with client.consumer(topic, isolation="read_committed") as consumer:
-        while batch := await consumer.poll(1.0):
-            found += [record.value or b"" for record in batch]
-    return sorted(found)
+    return sorted(value for values in (await contents(client, topic)).values() for value in values)
 
 
 async def group_stands_at(client: ottla.Client, group: str, topic: str, partitions: int) -> list[int]:
@@ -118,7 +115,7 @@ def test_in_code_that_blocks_it_is_the_same(ottla_broker: Broker) -> None:
                 if batches.batches[-1].next_offset == len(VALUES):
                     break
         with client.consumer("out", isolation="read_committed") as consumer:
-            assert [record.value for record in consumer.poll(1.0) or ()] == VALUES
+            assert [record.value for record in consumer.poll(10.0) or ()] == VALUES
 
 
 # -- offsets in a transaction of one's own ----------------------------------------------------------------------------
