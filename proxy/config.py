@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from ottla.codec.partitioners import PARTITIONERS
 from ottla.errors import ConfigurationError
+from ottla.proxy.threads import STEP
 
 if TYPE_CHECKING:
     from ottla.sasl import Mechanism
@@ -153,11 +154,14 @@ class ProxyConfig:
         for name in ("max_buffered", "max_batch", "max_request_bytes", "max_connections"):
             if getattr(self, name) < 1:
                 raise ConfigurationError(f"{_dashed(name)} is {getattr(self, name)}; it must be at least 1")
+        if self.max_batch > STEP:
+            raise ConfigurationError(f"max-batch is {self.max_batch}; it must be at most {STEP}, which is 2 MiB")
         if not self.upstream.startswith("zeroconf://"):
             for address in self.upstream.split(","):
                 split_address(address.strip())
-        if self.health is not None:
-            split_address(self.health)
+        probes = None if self.health is None else split_address(self.health)
+        if probes and probes[1] and probes == split_address(self.listen):
+            raise ConfigurationError(f"health and listen are both {self.listen}: give the probes another port")
         if self.advertise is not None and ":" in self.advertise:
             split_address(self.advertise)
         host, _ = split_address(self.listen)

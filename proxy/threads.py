@@ -42,11 +42,6 @@ class Threads:
     def idle(self) -> bool:
         return not self._then
 
-    @property
-    def step(self) -> int:
-        """Bytes of a batch that a step builds."""
-        return STEP
-
     def begin_step(self) -> None:
         self._left = STEP
 

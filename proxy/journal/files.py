@@ -129,6 +129,8 @@ class StateDirectory:
         try:
             path.mkdir(parents=True, exist_ok=True)
             self._lock = os.open(path / _LOCK, os.O_RDWR | os.O_CREAT, 0o600)
+        except (FileExistsError, NotADirectoryError):
+            raise ConfigurationError(f"the state cannot be kept in {path}: that is a file, or is in one") from None
         except OSError as error:
             raise ConfigurationError(f"the state cannot be kept in {path}: {error.strerror}") from None
         try:

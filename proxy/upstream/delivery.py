@@ -408,7 +408,7 @@ class Delivery:
             stream.rested()
         stream.sent_at = now
         self._note(producer, stream)
-        batch = stream.next(producer_id, min(self._config.max_batch, self._threads.step), by_id=by_id)
+        batch = stream.next(producer_id, self._config.max_batch, by_id=by_id)
         if batch.tries == 1:
             self._threads.spend(sum(part.size for part in batch.parts), batch.parts[0].compression)
         return batch

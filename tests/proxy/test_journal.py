@@ -155,6 +155,13 @@ def test_segments_that_are_of_no_use_any_more_go(path: Path) -> None:
     state.close()
 
 
+@pytest.mark.parametrize("below", ["", "deeper"])
+def test_a_state_that_is_a_file_is_refused_by_name(tmp_path: Path, below: str) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(ConfigurationError, match="that is a file, or is in one"):
+        StateDirectory(tmp_path / "file" / below)
+
+
 def test_a_state_is_for_one_proxy(tmp_path: Path) -> None:
     state = StateDirectory(tmp_path)
     with pytest.raises(ConfigurationError, match="another proxy keeps its state"):
@@ -327,6 +334,23 @@ def test_the_journal_can_be_looked_at(path: Path) -> None:
     assert shown.exit_code == 0 and shown.output.startswith("3 producers, 0 batches on their way")
     nothing = CliRunner().invoke(app, ["proxy", "journal", str(path / "none")])
     assert nothing.exit_code == 2 and "no proxy keeps its state in" in nothing.output
+
+
+def test_the_pin_of_a_topic_that_no_rule_rewrites_is_shown_as_idle(tmp_path: Path) -> None:
+    from ottla.cli.commands import app
+
+    world = world_of(journal=True)
+    assert code(world, batch([(key_at(1), b"1")], world.producer_id(1), 0, 0)) == 0
+    pinned = "flights: keys go to 6 partitions by murmur2"
+    for rules, ends in ((("flights=rewrite",), ""), (("flights=observe",), ", once a rule rewrites the topic again")):
+        world.use(*rules)
+        directory = tmp_path / str(len(ends))
+        state = StateDirectory(directory)
+        for each in world.stored:
+            state.store(each)
+        state.close()
+        shown = CliRunner().invoke(app, ["proxy", "journal", str(directory)])
+        assert f"{pinned}{ends}\n" in shown.output
 
 
 def test_a_late_answer_to_the_earlier_holder_of_a_producer_id_is_not_noted_for_the_next() -> None:

@@ -20,7 +20,9 @@ def journal(
 ) -> None:
     """Show which producers a proxy remembers, and which of their batches are on their way."""
     from ottla.errors import ConfigurationError, DecodeError
+    from ottla.proxy.config import parse_rule
     from ottla.proxy.journal.files import read, segments
+    from ottla.proxy.routing import TopicRules
 
     with exits.reported():
         if not segments(directory):
@@ -54,8 +56,10 @@ def journal(
     typer.echo(
         f"{len(found.producers)} producers, {found.under_way} batches on their way, {size / 2**20:.1f} MiB on disk"
     )
+    rules = TopicRules([parse_rule(text) for text in found.rules[-1]]) if found.rules else None
     for name, pinned in sorted(found.topics.items()):
-        typer.echo(f"  {name}: keys go to {pinned.partitions} partitions by {pinned.partitioner}")
+        idle = "" if rules is None or rules.rewrites(name) else ", once a rule rewrites the topic again"
+        typer.echo(f"  {name}: keys go to {pinned.partitions} partitions by {pinned.partitioner}{idle}")
     for line in lines:
         fenced = ", fenced" if line["fenced"] else ""
         typer.echo(
