@@ -55,6 +55,7 @@ from ottla.proxy.clients.carried import (
     METADATA,
     PRODUCE,
     Versions,
+    Way,
     offered,
     offers_feature,
 )
@@ -64,6 +65,7 @@ from ottla.proxy.clients.observed import Observer
 from ottla.proxy.clients.opening import own
 from ottla.proxy.clients.rewriter import Rewriter
 from ottla.proxy.clients.transactions import Transactions, narrowed
+from ottla.proxy.clients.walks import has_too_many_parts, with_brokers
 from ottla.proxy.clients.windows import Outcome
 from ottla.proxy.events import Action, Answer, CloseClient
 from ottla.proxy.routing import TopicRules
@@ -77,6 +79,14 @@ P = ParamSpec("P")
 
 ANSWER_TIMEOUT = 900.0
 """Seconds that an answer to a client's request may take; joining a group takes as long as its slowest member."""
+MOST_PARTS = 10_000
+"""Topics and record sets of a Produce request, together. It takes some 0.1 s where each is of another topic."""
+_FEW = 64 * 2**10
+"""Bytes of a Produce request that cannot name many more."""
+MOST_READ = 2**20
+"""Bytes of any other request that is read, or of which the answer is: their parts are smaller, and none has records."""
+LONG_ANSWER = 256 * 2**10
+"""Bytes beyond which the topics of an answer to Metadata pass unread."""
 _HEAD = struct.Struct(">hhi")
 ENDPOINTS_SINCE = 10
 """The version of Produce whose answers have addresses of leaders (KIP-951)."""
@@ -146,6 +156,8 @@ class Session:
         elif key not in CARRIED or not 0 <= version <= CARRIED[key].newest:
             name = CARRIED[key].name if key in CARRIED else "unknown or not carried"
             raise RemoteProtocolError(f"API key {key} ({name}) version {version} was not offered")
+        elif len(frame) > MOST_READ and key != PRODUCE and CARRIED[key].way is not Way.OPAQUE:
+            raise RemoteProtocolError(f"{CARRIED[key].name} of {len(frame)} bytes; the proxy takes up to {MOST_READ}")
         elif key == API_VERSIONS:
             software: ApiVersionsRequest = parse_request(frame).message
             self._dialect = dialect_of(software.client_software_name, software.client_software_version)
@@ -260,12 +272,19 @@ class Session:
         self._answer(ticket, build_response(answer, version, correlation_id))
 
     def _metadata(self, ticket: int, version: int, frame: bytes, now: float) -> None:
-        correlation_id, answer = parse_response(MetadataResponse, version, frame)
-        self._shared.cluster.learn(answer, now)
+        cluster = self._shared.cluster
+        if len(frame) > LONG_ANSWER:  # the proxy asks by itself for topics that it has to know
+            with_brokers(frame, version, partial(cluster.learn, now=now))
 
-        def tell() -> None:
-            self._shared.cluster.point_here(answer)
-            self._answer(ticket, build_response(answer, version, correlation_id))
+            def tell() -> None:
+                self._pass_back(ticket, with_brokers(frame, version, cluster.point_here), now)
+        else:
+            correlation_id, answer = parse_response(MetadataResponse, version, frame)
+            cluster.learn(answer, now)
+
+            def tell() -> None:
+                cluster.point_here(answer)
+                self._answer(ticket, build_response(answer, version, correlation_id))
 
         self._shared.when_ports_are_open(self._contained(tell))
 
@@ -348,6 +367,8 @@ class Session:
     # -- Produce
 
     def _produce(self, ticket: int, version: int, correlation_id: int, frame: Buffer, now: float) -> None:
+        if len(frame) > _FEW and has_too_many_parts(frame, MOST_PARTS):
+            raise RemoteProtocolError(f"a Produce request with more than {MOST_PARTS} topics and partitions")
         request = parse_request(frame)
         message: ProduceRequest = request.message
         if request.header.client_id != self._sender.client_id:

@@ -1,0 +1,139 @@
+"""Requests and answers that are too long to be parsed: what has to be known of them is found by walking over them.
+
+- Each topic and each record set of a Produce request takes some work, however small it is: one of 16 MB that names a
+  million would hold the event loop for half a minute.
+- The answer about ten thousand topics would hold it for a quarter of a second. Of those only the brokers are of
+  interest, which stand before them.
+
+Source: ProduceRequest.json, MetadataResponse.json.
+"""
+
+from collections.abc import Callable
+
+from ottla.codec.apis.metadata import MetadataResponse
+from ottla.codec.apis.produce import ProduceRequest
+from ottla.codec.frames import build_response, parse_response
+from ottla.codec.wire import Buffer, api
+from ottla.errors import DecodeError
+
+_HEAD_OF_REQUEST, _HEAD_OF_RESPONSE = 8, 4
+_MOST_BROKERS = 100_000
+"""With their tagged fields."""
+_TRANSACTIONAL_ID_SINCE = 3
+_THROTTLE_SINCE = 3
+_RACK_SINCE = 1
+
+
+class _TooMany(Exception):
+    pass
+
+
+class _Walk:
+    """Goes over bytes from one length to the next; ``most`` are the elements of arrays that it passes, all together."""
+
+    def __init__(self, data: memoryview, at: int, *, flexible: bool, most: int) -> None:
+        self._data, self.at, self._flexible, self._left = data, at, flexible, most
+
+    def skip(self, size: int) -> None:
+        self.at += max(size, 0)
+
+    def string(self) -> None:
+        self.skip(self._varint() - 1 if self._flexible else self._number(2))
+
+    def bytes(self) -> None:
+        self.skip(self._varint() - 1 if self._flexible else self._number(4))
+
+    def array(self) -> range:
+        return self._elements(self._varint() - 1 if self._flexible else self._number(4))
+
+    def tags(self) -> None:
+        for _ in self._elements(self._varint() if self._flexible else 0):
+            self._varint()
+            self.skip(self._varint())
+
+    def plain_string(self) -> None:
+        """One that has the same length in every version."""
+        self.skip(self._number(2))
+
+    def _elements(self, count: int) -> range:
+        self._left -= max(count, 0)
+        if self._left < 0:
+            raise _TooMany
+        return range(count)
+
+    def _number(self, size: int) -> int:
+        self.at += size
+        if self.at > len(self._data):
+            raise IndexError
+        return int.from_bytes(self._data[self.at - size : self.at], "big", signed=True)
+
+    def _varint(self) -> int:
+        value = 0
+        for shift in range(0, 35, 7):
+            byte = self._data[self.at]
+            self.at += 1
+            value |= (byte & 0x7F) << shift
+            if byte < 0x80:
+                return value
+        raise IndexError
+
+
+def has_too_many_parts(frame: Buffer, most: int) -> bool:
+    """Whether a Produce request has more topics, record sets and tagged fields than ``most``, all together.
+
+    What breaks off, or makes no sense, is for the parser to refuse.
+    """
+    version = int.from_bytes(frame[2:4], "big")
+    flexible = version in api(ProduceRequest).flexible
+    walk = _Walk(memoryview(frame), _HEAD_OF_REQUEST, flexible=flexible, most=most)
+    try:
+        walk.plain_string()  # the client id
+        walk.tags()
+        if version >= _TRANSACTIONAL_ID_SINCE:
+            walk.string()
+        walk.skip(2 + 4)  # acks, the timeout
+        for _ in walk.array():
+            walk.string()
+            for _ in walk.array():
+                walk.skip(4)
+                walk.bytes()
+                walk.tags()
+            walk.tags()
+    except IndexError:
+        return False
+    except _TooMany:
+        return True
+    return False
+
+
+def with_brokers(frame: Buffer, version: int, change: Callable[[MetadataResponse], None]) -> tuple[Buffer, ...]:
+    """A frame with an answer to Metadata, in which ``change`` has made others of its ``brokers``; in parts.
+
+    The answer that ``change`` is called with has no topics.
+
+    Raises:
+        DecodeError: the bytes are no such answer, as far as they were looked at.
+    """
+    flexible = version in api(MetadataResponse).flexible
+    data = memoryview(frame)
+    walk = _Walk(data, _HEAD_OF_RESPONSE, flexible=flexible, most=_MOST_BROKERS)
+    try:
+        walk.tags()
+        walk.skip(4 if version >= _THROTTLE_SINCE else 0)
+        for _ in walk.array():
+            walk.skip(4)
+            walk.string()
+            walk.skip(4)
+            if version >= _RACK_SINCE:
+                walk.string()
+            walk.tags()
+    except (IndexError, _TooMany):
+        raise DecodeError("the brokers break off, or are too many", MetadataResponse.__name__, walk.at) from None
+    # What stands behind the brokers where there are no topics: with that the head is an answer, which is parsed.
+    nothing = build_response(MetadataResponse(brokers=(), topics=()), version, 0)
+    before = 4 + _HEAD_OF_RESPONSE + (4 if version >= _THROTTLE_SINCE else 0)
+    rest = nothing[before + (2 if flexible else 4) :]
+    correlation_id, answer = parse_response(MetadataResponse, version, b"".join((data[: walk.at], rest)))
+    change(answer)
+    head = build_response(answer, version, correlation_id)[4 : -len(rest)]
+    return head, data[walk.at :]

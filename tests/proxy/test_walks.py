@@ -1,0 +1,189 @@
+"""What is found in long requests and answers without parsing them, held against what the codec parses."""
+
+import uuid
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ottla.codec.apis.metadata import (
+    MetadataRequest,
+    MetadataRequestTopic,
+    MetadataResponse,
+    MetadataResponseBroker,
+    MetadataResponsePartition,
+    MetadataResponseTopic,
+)
+from ottla.codec.apis.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from ottla.codec.frames import build_request, build_response, parse_request, parse_response
+from ottla.errors import DecodeError
+from ottla.proxy.clients import session
+from ottla.proxy.clients.walks import has_too_many_parts, with_brokers
+from ottla.proxy.events import Requested
+from tests.proxy.simulated import Upstream, batch
+from tests.proxy.test_rewriting import world_of
+
+TAGS = st.dictionaries(st.integers(5, 2**31), st.binary(max_size=5), max_size=3)
+NAMES = st.text("abc.-_", min_size=1, max_size=200)
+
+
+def tagged(value: Any, tags: dict[int, bytes], version: int) -> Any:
+    if version >= 9:
+        value.unknown_tags = tags
+    return value
+
+
+def parts_of(request: Any) -> int:
+    sets = [each for topic in request.topic_data for each in topic.partition_data]
+    return len(request.topic_data) + len(sets) + sum(len(each.unknown_tags) for each in (*request.topic_data, *sets))
+
+
+@st.composite
+def requests(draw: st.DrawFn) -> tuple[ProduceRequest, int, str | None]:
+    version = draw(st.integers(0, 12))
+    sets = st.builds(
+        lambda index, records, tags: tagged(PartitionProduceData(index=index, records=records), tags, version),
+        st.integers(0, 2**31 - 1),
+        st.none() | st.binary(max_size=300),
+        TAGS,
+    )
+    topics = st.builds(
+        lambda name, data, tags: tagged(TopicProduceData(name=name, partition_data=tuple(data)), tags, version),
+        NAMES,
+        st.lists(sets, max_size=4),
+        TAGS,
+    )
+    request = ProduceRequest(
+        transactional_id=draw(st.none() | NAMES) if version >= 3 else None,
+        acks=draw(st.sampled_from((-1, 0, 1))),
+        timeout_ms=1000,
+        topic_data=tuple(draw(st.lists(topics, max_size=4))),
+    )
+    return request, version, draw(st.none() | NAMES)
+
+
+@given(requests())
+@settings(deadline=None)
+def test_the_parts_of_a_request_are_counted_as_they_are_parsed(made: tuple[ProduceRequest, int, str | None]) -> None:
+    request, version, client_id = made
+    frame = build_request(request, version, 7, client_id)[4:]
+    parts = parts_of(request)
+    assert not parts or has_too_many_parts(frame, parts - 1)
+    assert not has_too_many_parts(frame, parts)
+    assert parse_request(frame).message == request
+
+
+@given(requests(), st.data())
+@settings(deadline=None)
+def test_what_breaks_off_or_is_nonsense_is_left_to_the_parser(
+    made: tuple[ProduceRequest, int, str | None], data: st.DataObject
+) -> None:
+    request, version, client_id = made
+    frame = bytearray(build_request(request, version, 7, client_id)[4:])
+    has_too_many_parts(frame[: data.draw(st.integers(8, len(frame)))], 100)
+    for _ in range(5):
+        frame[data.draw(st.integers(8, len(frame) - 1))] = data.draw(st.integers(0, 255))
+        has_too_many_parts(frame, 100)
+
+
+def metadata(topics: int, brokers: int = 3) -> MetadataResponse:
+    partition = MetadataResponsePartition(
+        error_code=0, partition_index=0, leader_id=0, replica_nodes=(0, 1), isr_nodes=(0,)
+    )
+    return MetadataResponse(
+        throttle_time_ms=5,
+        brokers=tuple(
+            MetadataResponseBroker(node_id=each, host=f"kafka-{each}.example", port=9092, rack="r" if each else None)
+            for each in range(brokers)
+        ),
+        cluster_id="a-cluster",
+        controller_id=1,
+        topics=tuple(
+            MetadataResponseTopic(
+                error_code=0, name=f"topic-{each}", topic_id=uuid.UUID(int=each + 1), partitions=(partition,)
+            )
+            for each in range(topics)
+        ),
+    )
+
+
+@pytest.mark.parametrize("version", range(14))
+@pytest.mark.parametrize("topics", [0, 5])
+def test_the_brokers_of_an_answer_are_others_and_all_else_stays(version: int, topics: int) -> None:
+    def change(answer: MetadataResponse) -> None:
+        assert not answer.topics
+        answer.brokers = answer.brokers[:2]
+        for broker in answer.brokers:
+            broker.host, broker.port = "proxy", 19092 + broker.node_id
+
+    frame = build_response(metadata(topics), version, 77)[4:]
+    parts = with_brokers(frame, version, change)
+    correlation_id, whole = parse_response(MetadataResponse, version, frame)
+    change(just_brokers := MetadataResponse(brokers=whole.brokers, topics=()))
+    whole.brokers = just_brokers.brokers
+    assert correlation_id == 77
+    assert b"".join(parts) == build_response(whole, version, 77)[4:]
+
+
+@pytest.mark.parametrize("version", [0, 8, 9, 13])
+def test_brokers_that_break_off_are_no_answer(version: int) -> None:
+    frame = build_response(metadata(0), version, 77)[4:]
+    for size in range(20):
+        with pytest.raises(DecodeError):
+            with_brokers(frame[:size], version, lambda answer: None)
+
+
+# -- in the proxy
+
+
+def many(count: int, *, topics: bool) -> bytes:
+    """A Produce request of so many record sets, all of one topic or each of one of its own."""
+    one = [PartitionProduceData(index=index if not topics else 0, records=b"") for index in range(count)]
+    data = [(f"{index:05}", (each,)) for index, each in enumerate(one)] if topics else [("flights", tuple(one))]
+    named = tuple(TopicProduceData(name=name, partition_data=each) for name, each in data)
+    request = ProduceRequest(transactional_id=None, acks=-1, timeout_ms=1000, topic_data=named)
+    return build_request(request, 9, 1, "client")[4:]
+
+
+@pytest.mark.parametrize("topics", [False, True])
+def test_a_request_of_ever_so_many_parts_is_refused_by_name_before_it_is_parsed(topics: bool) -> None:
+    world = world_of()
+    world.core.handle(Requested(2, 0, 0, many(30_000, topics=topics)), world.now)
+    world.settle()
+    assert "more than 10000 topics and partitions" in world.closed[2]
+    assert world.produce(1, {("flights", 0): batch([(None, b"decent")])}).code == 0
+
+
+def test_a_long_request_of_what_is_read_is_refused_by_name() -> None:
+    world = world_of()
+    topics = tuple(MetadataRequestTopic(name=f"topic-{each:0200}") for each in range(6000))
+    world.core.handle(Requested(2, 0, 0, build_request(MetadataRequest(topics=topics), 9, 1, "client")[4:]), world.now)
+    world.settle()
+    assert "Metadata of" in world.closed[2] and "the proxy takes up to 1048576" in world.closed[2]
+
+
+def test_a_long_answer_has_the_proxys_addresses_and_its_topics_are_known_all_the_same(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    short, long = world_of(nodes=2), world_of(nodes=2)
+    answers = []
+    for world in (short, long):
+        if world is long:
+            monkeypatch.setattr(session, "LONG_ANSWER", 0)
+        reply = world.request(1, MetadataRequest(topics=None), 9)
+        assert reply.frame is not None
+        answers.append(parse_response(MetadataResponse, 9, reply.frame))
+        assert world.produce(1, {("flights", 0): batch([(None, b"x")])}).code == 0
+    assert answers[0] == answers[1] and {each.host for each in answers[1][1].brokers} == {"proxy"}
+
+
+def test_a_node_that_only_a_long_answer_names_gets_its_port(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(session, "LONG_ANSWER", 0)
+    world = world_of()
+    grown = Upstream({"flights": 6, "plain": 2}, nodes=2)
+    world.upstream = grown
+    reply = world.request(1, MetadataRequest(topics=None), 9)
+    assert reply.frame is not None
+    answer = parse_response(MetadataResponse, 9, reply.frame)[1]
+    assert [each.node_id for each in answer.brokers] == [0, 1] and world.listens == [0, 1]
