@@ -77,8 +77,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """
         self._new: tuple[float, StreamOffset, Mapping[TopicPartition, int]] = -math.inf, BEGINNING, {}
         """Until when it holds where partitions begin that are new behind an offset."""
-        self._idle: tuple[StreamOffset, Mapping[str, Any]] | None = None
-        """Ends of logs, and a start behind which they have nothing."""
+        self._idle: tuple[StreamOffset, Mapping[str, Any], int] | None = None
+        """Ends of logs, and a start behind which they have nothing, or only so much, for which no batch is made yet."""
         self._batch_at: float | None = None
         """When a batch was last given."""
         self._beyond: tuple[StreamOffset, list[TopicPartition], Positions] = BEGINNING, [], {}
@@ -130,7 +130,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 before = self._beginning(now)
             newest = self._latest(now)
             last = self._last or newest
-            if self._idle is not None and self._idle[0] is last and self._idle[1] == start:
+            if self._is_idle(last, start, now):
                 self._commits.commit(before, newest, self._last, now)
                 self._progress.report(now)
                 return dict(start)
@@ -146,12 +146,13 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             if not isinstance(limit, ReadAllAvailable):
                 available = sum(max(positions[place] - begins[place], 0) for place in positions)
                 if self._waits_for_more(available, now):
+                    self._idle = last, start, available
                     return dict(start)
                 if self.options.most is not None and available > self.options.most:
                     positions = limited(self._still_there(begins, positions), positions, self.options.most)
         end = before.next(positions, ends.ids, begins, first=first)
         if end is None:
-            self._idle = last, start
+            self._idle = last, start, 0
             return dict(start)
         self._batch_at = now
         return end.json()
@@ -335,6 +336,13 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if isinstance(source, str):
             return re.fullmatch(source, place[0]) is not None
         return (place if isinstance(source, frozenset) else place[0]) in source
+
+    def _is_idle(self, last: StreamOffset, start: Mapping[str, Any], now: float) -> bool:
+        """It is known that no batch is to be made: Spark asks every 10 ms, and there may be thousands of partitions."""
+        if self._idle is None or self._idle[0] is not last or self._idle[1] != start:
+            return False
+        available = self._idle[2]
+        return not available or self._waits_for_more(available, now)
 
     def _waits_for_more(self, available: int, now: float) -> bool:
         least = self.options.least
