@@ -37,6 +37,9 @@ class Carried(NamedTuple):
 PRODUCE, FETCH, METADATA, FIND_COORDINATOR, API_VERSIONS, INIT_PRODUCER_ID = 0, 1, 3, 10, 18, 22
 ADD_PARTITIONS_TO_TXN, END_TXN, TXN_OFFSET_COMMIT = 24, 26, 28
 
+ABORTABLE_SINCE = {PRODUCE: 11, END_TXN: 4}
+"""The versions that know TRANSACTION_ABORTABLE (KIP-890)."""
+
 CARRIED: dict[int, Carried] = {
     PRODUCE: Carried("Produce", 12, Way.DECODED),  # 13 has topic ids in place of names, and rules go by name
     FETCH: Carried("Fetch", 15),  # from 16 on the answer has addresses of leaders (KIP-951)

@@ -23,11 +23,9 @@ from ottla.codec.apis.find_coordinator import FindCoordinatorResponse
 from ottla.codec.apis.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from ottla.codec.apis.metadata import MetadataResponse
 from ottla.codec.apis.produce import (
-    PartitionProduceResponse,
     ProduceRequest,
     ProduceResponse,
     TopicProduceData,
-    TopicProduceResponse,
 )
 from ottla.codec.frames import build_request, build_response, parse_request, parse_response
 from ottla.codec.wire import Buffer
@@ -36,7 +34,6 @@ from ottla.errors import (
     InvalidRequest,
     InvalidRequiredAcks,
     OttlaError,
-    PolicyViolation,
     RemoteProtocolError,
     TransactionAbortable,
     UnknownProducerId,
@@ -46,6 +43,7 @@ from ottla.proxy.clients.admission import Admission
 from ottla.proxy.clients.batches import Offer, Sender
 from ottla.proxy.clients.buffered import Buffered
 from ottla.proxy.clients.carried import (
+    ABORTABLE_SINCE,
     ADD_PARTITIONS_TO_TXN,
     API_VERSIONS,
     CARRIED,
@@ -60,6 +58,7 @@ from ottla.proxy.clients.carried import (
     offers_feature,
 )
 from ottla.proxy.clients.dialects import Dialect, common, dialect_of
+from ottla.proxy.clients.gathering import Gathering
 from ottla.proxy.clients.line import OVERHEAD
 from ottla.proxy.clients.observed import Observer
 from ottla.proxy.clients.opening import own
@@ -90,8 +89,6 @@ LONG_ANSWER = 256 * 2**10
 _HEAD = struct.Struct(">hhi")
 ENDPOINTS_SINCE = 10
 """The version of Produce whose answers have addresses of leaders (KIP-951)."""
-ABORTABLE_SINCE = {PRODUCE: 11, END_TXN: 4}
-"""The versions that know TRANSACTION_ABORTABLE (KIP-890)."""
 EPOCH_FOLLOWS_SINCE = 5
 """The version of EndTxn that gives the next transaction an epoch of its own (KIP-890)."""
 
@@ -402,7 +399,7 @@ class Session:
         elif not passed:
             gathering.answer_if_complete()
 
-    def _keeps_back(self, topic: TopicProduceData, acks: int, gathering: "Gathering", now: float) -> bool:
+    def _keeps_back(self, topic: TopicProduceData, acks: int, gathering: Gathering, now: float) -> bool:
         """Whether a topic that is not rewritten has records that must not pass, and is refused for that."""
         refuses = self._shared.admission.refuses_to_pass
         refusal = next(
@@ -421,7 +418,7 @@ class Session:
         self,
         topics: tuple[TopicProduceData, ...],
         message: ProduceRequest,
-        gathering: "Gathering",
+        gathering: Gathering,
         size: int,
         now: float,
     ) -> None:
@@ -434,7 +431,7 @@ class Session:
                 offer.refuse(InvalidRequiredAcks(), now)
 
     def _offers(
-        self, topics: Iterable[TopicProduceData], message: ProduceRequest, gathering: "Gathering"
+        self, topics: Iterable[TopicProduceData], message: ProduceRequest, gathering: Gathering
     ) -> Iterator[Offer]:
         """The record sets of these topics, which are rewritten."""
         for topic in topics:
@@ -450,7 +447,7 @@ class Session:
                     answered=self._contained(heard) if message.acks else self._unawaited,
                 )
 
-    def _refuse(self, message: ProduceRequest, gathering: "Gathering", now: float) -> None:
+    def _refuse(self, message: ProduceRequest, gathering: Gathering, now: float) -> None:
         """Of a request that names a partition twice nothing is stored: its answer could not tell the two apart."""
         refusal = Outcome(InvalidRequest.code, error_message="the request names a partition more than once")
         if not message.acks:
@@ -465,7 +462,7 @@ class Session:
         if outcome.error_code:
             self.close(f"records with acks=0 were refused with error {outcome.error_code}: {outcome.error_message}")
 
-    def _produced(self, gathering: "Gathering", ticket: int, frame: Parts, now: float, *, whole: bool) -> None:
+    def _produced(self, gathering: Gathering, ticket: int, frame: Parts, now: float, *, whole: bool) -> None:
         version = gathering.version
         if whole and version < ENDPOINTS_SINCE:
             self._pass_back(ticket, frame, now)
@@ -483,71 +480,3 @@ _DECODED = {
 
 def _ranges(versions: Versions) -> tuple[ApiVersion, ...]:
     return tuple(ApiVersion(api_key=key, min_version=low, max_version=high) for key, (low, high) in versions.items())
-
-
-class Gathering:
-    """The answer to one Produce request, put together from what the proxy and upstream say of its partitions."""
-
-    def __init__(
-        self,
-        request: ProduceRequest,
-        version: int,
-        correlation_id: int,
-        dialect: Dialect,
-        answer: Callable[[bytes], None],
-    ) -> None:
-        self.version = version
-        self._dialect, self._transactional = dialect, request.transactional_id is not None
-        self.topics = len(request.topic_data)
-        self._correlation_id, self._answer = correlation_id, answer
-        self._order = [(topic.name, [each.index for each in topic.partition_data]) for topic in request.topic_data]
-        self._places = {(name, index) for name, indexes in self._order for index in indexes}
-        self.names_a_partition_twice = len(self._places) < sum(len(indexes) for _, indexes in self._order)
-        self._passed: set[tuple[str, int]] = set()
-        """Those that upstream answers for."""
-        self._answered = False
-        self._settled: dict[tuple[str, int], PartitionProduceResponse] = {}
-        self._upstream = ProduceResponse(responses=())
-
-    def settle(self, topic: str, partition: int, outcome: Outcome, now: float) -> None:
-        """The proxy has done with one partition."""
-        code = self._dialect(outcome.error_code, transactional=self._transactional)
-        if code == TransactionAbortable.code and self.version < ABORTABLE_SINCE[PRODUCE]:
-            code = PolicyViolation.code  # which no client repeats, or is ended by
-        self._settled[topic, partition] = PartitionProduceResponse(
-            index=partition,
-            error_code=code,
-            base_offset=outcome.base_offset,
-            error_message=outcome.error_message,
-        )
-        self.answer_if_complete()
-
-    def pass_on(self, topics: Iterable[TopicProduceData]) -> None:
-        """Upstream is to answer for these, in one answer."""
-        self._passed = {(topic.name, each.index) for topic in topics for each in topic.partition_data}
-
-    def take(self, answer: ProduceResponse) -> None:
-        """Upstream has answered for its part.
-
-        Raises:
-            RemoteProtocolError: not for all of it.
-        """
-        answered = {(topic.name, each.index): each for topic in answer.responses for each in topic.partition_responses}
-        if missing := self._passed - answered.keys():
-            raise RemoteProtocolError(f"the answer to Produce lacks {len(missing)} of the partitions")
-        self._upstream = answer
-        self._settled |= {place: answered[place] for place in self._passed}
-        self.answer_if_complete()
-
-    def answer_if_complete(self) -> None:
-        """Answer once every partition is settled; a request may name none at all."""
-        if not self._answered and self._settled.keys() >= self._places:
-            self._answered = True
-            self._answer(build_response(self._response(), self.version, self._correlation_id))
-
-    def _response(self) -> ProduceResponse:
-        self._upstream.responses = tuple(
-            TopicProduceResponse(name=name, partition_responses=tuple(self._settled[name, index] for index in indexes))
-            for name, indexes in self._order
-        )
-        return self._upstream

@@ -22,10 +22,11 @@ from ottla.codec.partitioners import murmur2_partition
 from ottla.codec.records import BatchBuilder
 from ottla.errors import DecodeError, InvalidRequest, InvalidTimestamp, MessageTooLarge, UnknownTopicOrPartition
 from ottla.proxy.clients.batches import ClientBatch
+from ottla.proxy.clients.gathering import Gathering
 from ottla.proxy.clients.line import Line
 from ottla.proxy.clients.producers import Producers
 from ottla.proxy.clients.rewriter import Rewriter
-from ottla.proxy.clients.session import Gathering, Session
+from ottla.proxy.clients.session import Session
 from ottla.proxy.clients.windows import Window
 from ottla.proxy.events import Action, CloseClient, Received, Requested
 from ottla.proxy.serve import _Driver

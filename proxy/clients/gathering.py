@@ -1,0 +1,84 @@
+"""The answer to one Produce request, of which the proxy and upstream each have a part."""
+
+from collections.abc import Callable, Iterable
+
+from ottla.codec.apis.produce import (
+    PartitionProduceResponse,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceData,
+    TopicProduceResponse,
+)
+from ottla.codec.frames import build_response
+from ottla.errors import PolicyViolation, RemoteProtocolError, TransactionAbortable
+from ottla.proxy.clients.carried import ABORTABLE_SINCE, PRODUCE
+from ottla.proxy.clients.dialects import Dialect
+from ottla.proxy.clients.windows import Outcome
+
+
+class Gathering:
+    """The answer to one Produce request, put together from what the proxy and upstream say of its partitions."""
+
+    def __init__(
+        self,
+        request: ProduceRequest,
+        version: int,
+        correlation_id: int,
+        dialect: Dialect,
+        answer: Callable[[bytes], None],
+    ) -> None:
+        self.version = version
+        self._dialect, self._transactional = dialect, request.transactional_id is not None
+        self.topics = len(request.topic_data)
+        self._correlation_id, self._answer = correlation_id, answer
+        self._order = [(topic.name, [each.index for each in topic.partition_data]) for topic in request.topic_data]
+        self._places = {(name, index) for name, indexes in self._order for index in indexes}
+        self.names_a_partition_twice = len(self._places) < sum(len(indexes) for _, indexes in self._order)
+        self._passed: set[tuple[str, int]] = set()
+        """Those that upstream answers for."""
+        self._answered = False
+        self._settled: dict[tuple[str, int], PartitionProduceResponse] = {}
+        self._upstream = ProduceResponse(responses=())
+
+    def settle(self, topic: str, partition: int, outcome: Outcome, now: float) -> None:
+        """The proxy has done with one partition."""
+        code = self._dialect(outcome.error_code, transactional=self._transactional)
+        if code == TransactionAbortable.code and self.version < ABORTABLE_SINCE[PRODUCE]:
+            code = PolicyViolation.code  # which no client repeats, or is ended by
+        self._settled[topic, partition] = PartitionProduceResponse(
+            index=partition,
+            error_code=code,
+            base_offset=outcome.base_offset,
+            error_message=outcome.error_message,
+        )
+        self.answer_if_complete()
+
+    def pass_on(self, topics: Iterable[TopicProduceData]) -> None:
+        """Upstream is to answer for these, in one answer."""
+        self._passed = {(topic.name, each.index) for topic in topics for each in topic.partition_data}
+
+    def take(self, answer: ProduceResponse) -> None:
+        """Upstream has answered for its part.
+
+        Raises:
+            RemoteProtocolError: not for all of it.
+        """
+        answered = {(topic.name, each.index): each for topic in answer.responses for each in topic.partition_responses}
+        if missing := self._passed - answered.keys():
+            raise RemoteProtocolError(f"the answer to Produce lacks {len(missing)} of the partitions")
+        self._upstream = answer
+        self._settled |= {place: answered[place] for place in self._passed}
+        self.answer_if_complete()
+
+    def answer_if_complete(self) -> None:
+        """Answer once every partition is settled; a request may name none at all."""
+        if not self._answered and self._settled.keys() >= self._places:
+            self._answered = True
+            self._answer(build_response(self._response(), self.version, self._correlation_id))
+
+    def _response(self) -> ProduceResponse:
+        self._upstream.responses = tuple(
+            TopicProduceResponse(name=name, partition_responses=tuple(self._settled[name, index] for index in indexes))
+            for name, indexes in self._order
+        )
+        return self._upstream
