@@ -10,5 +10,9 @@ looks for data sources, also in those of people who do not use ours.
 
 from ottla.spark.java import ensure_java
 from ottla.spark.local import session
+from ottla.spark.logs import have_lines_written, in_a_worker
 
 __all__ = ["ensure_java", "session"]
+
+if in_a_worker():
+    have_lines_written()

@@ -8,12 +8,12 @@ out where its environment says so, and ends after an error. So that is set in th
 """
 
 import os
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 from ottla.errors import OttlaError
 from ottla.kafka_names import in_kafkas_names
+from ottla.spark.logs import in_a_worker
 
 
 @contextmanager
@@ -27,12 +27,6 @@ def one_sentence() -> Iterator[None]:
     except OttlaError as error:
         if error.args == (str(error),):  # and not what the message is made of
             error.args = (in_kafkas_names(str(error), "kafka."),)
-        if _in_a_worker():
+        if in_a_worker():
             os.environ["SPARK_HIDE_TRACEBACK"] = "1"
         raise
-
-
-def _in_a_worker() -> bool:
-    """Whether this process is one of Spark's Python workers, or was forked by their daemon."""
-    spec = getattr(sys.modules.get("__main__"), "__spec__", None)
-    return spec is not None and spec.name.startswith("pyspark.")

@@ -7,7 +7,7 @@ import logging
 import math
 from dataclasses import replace
 
-from ottla.errors import OttlaError
+from ottla.errors import NonEmptyGroup, OttlaError
 from ottla.spark.kafka_options import ClientConfig
 from ottla.spark.reader import clients
 from ottla.spark.stream_offsets import Positions, StreamOffset
@@ -56,9 +56,11 @@ class GroupCommits:
                 client.commit(self._group, there)
         except OttlaError as error:
             self._not_before = now + PAUSE
+            used = isinstance(error, NonEmptyGroup)
             if not self._fails:
                 self._fails = True
-                log.warning(f"offsets of group {self._group!r} were not committed, and the query goes on: {error}")
+                why = f"its members are not this query: choose another groupIdPrefix ({error})" if used else str(error)
+                log.warning(f"offsets of group {self._group!r} were not committed, and the query goes on: {why}")
         else:
             self._fails = False
             self._done, self._again_at = done.positions, now + AGAIN

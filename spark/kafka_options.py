@@ -119,6 +119,7 @@ FOUND_SECONDS = 60.0
 _found: dict[ClientConfig, tuple[float, ClientConfig]] = {}
 """When they were found."""
 
+NO_TABLES = "there are no tables of format ottla: CREATE TEMPORARY VIEW … USING ottla OPTIONS (…) makes a view"
 _said: set[str] = set()
 """The warnings that this process has given."""
 _silent = ContextVar("_silent", default=False)
@@ -157,7 +158,7 @@ class Names:
     Attributes:
         use: "reading" or "writing", for messages.
         known: ours, and those of the other connector without `kafka.`.
-        refused: in lower case, with the reason; names of Kafka's have the prefix.
+        refused: with the reason; names of Kafka's have the prefix.
     """
 
     use: str
@@ -170,27 +171,32 @@ class Names:
         Raises:
             ConfigurationError: one is refused, or, unless it may be one of Kafka's, not known.
         """
-        spelling = {name.lower(): name for name in self.known}
+        spelling = {name.lower(): name for name in (*self.known, *self.refused)}
         ours: dict[str, str] = {}
         kafkas: dict[str, str] = {}
         for name, value in given.items():
             lower = name.lower()
-            if lower in self.refused:
-                raise ConfigurationError(f"option {name} cannot be used for {self.use}: {self.refused[lower]}")
+            spelled = spelling.get(lower, name)
+            if spelled in self.refused:
+                raise ConfigurationError(f"option {spelled} cannot be used for {self.use}: {self.refused[spelled]}")
             if lower.startswith(PREFIX):
                 kafkas[lower.removeprefix(PREFIX)] = value.strip()
             elif lower in spelling:
-                ours[spelling[lower]] = value.strip()
+                ours[spelled] = value.strip()
             else:
-                names = (*spelling, PREFIX + _BOOTSTRAP)
-                close = difflib.get_close_matches(lower, names, 1, _PROBABLE)
-                hint = (
-                    f"did you mean {spelling.get(close[0], close[0])}?"
-                    if close
-                    else f"there are {', '.join(self.known)}, and {PREFIX}… for Kafka's own"
-                )
-                raise ConfigurationError(f"format ottla knows no option {name} for {self.use}: {hint}")
+                raise ConfigurationError(f"format ottla knows no option {name} for {self.use}: {self._hint(lower)}")
         return ours, kafkas
+
+    def _hint(self, lower: str) -> str:
+        """What may be meant by a name that is none."""
+        from ottla.sdk.kafka_config import meaning
+
+        spelling = {name.lower(): name for name in (*self.known, PREFIX + _BOOTSTRAP)}
+        if is_security(lower) or meaning(lower) is not None:
+            return f"did you mean {PREFIX}{lower}?"
+        if close := difflib.get_close_matches(lower, spelling, 1, _PROBABLE):
+            return f"did you mean {spelling[close[0]]}?"
+        return f"there are {', '.join(self.known)}, and {PREFIX}… for Kafka's own"
 
 
 def check_names(kafkas: Collection[str]) -> None:

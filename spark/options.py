@@ -20,7 +20,7 @@ from ottla.errors import ConfigurationError
 from ottla.sdk.cluster.cluster import TopicPartition
 from ottla.sdk.consume.record_sets import READ_COMMITTED, READ_UNCOMMITTED
 from ottla.spark.columns import JsonFormat, Layout, spark_schema
-from ottla.spark.kafka_options import ClientConfig, Names, read_client, silent, warn_without_effect
+from ottla.spark.kafka_options import NO_TABLES, ClientConfig, Names, read_client, silent, warn_without_effect
 from ottla.spark.offsets import Limit, parse_assign, parse_places
 from ottla.spark.value_schema import parse_value_schema
 
@@ -60,6 +60,7 @@ _NAMES = Names(
     refused={
         "path": "topics are no paths: name them in option subscribe",
         "topic": "it is an option for writing: name topics to read in option subscribe",
+        "provider": NO_TABLES,
         "kafka.auto.offset.reset": "say where to start in option startingOffsets",
         "kafka.enable.auto.commit": "a query reads what its options say and commits nothing by itself",
         "kafka.interceptor.classes": "interceptors are Java classes, and would change what is read",
@@ -67,8 +68,8 @@ _NAMES = Names(
         "kafka.value.deserializer": "values are bytes: decode the column value, as in value.cast('string')",
     },
 )
-READING = frozenset(name.lower() for name in (*_SOURCES, *_STARTS, *_ENDS, *_OTHERS, *_OF_STREAMS))
-"""Options that are for reading alone, in lower case."""
+READING = (*_SOURCES, *_STARTS, *_ENDS, *_OTHERS, *_OF_STREAMS)
+"""Options that are for reading alone."""
 
 
 def read_layout(given: Mapping[str, str]) -> Layout:
@@ -84,6 +85,10 @@ def read_layout(given: Mapping[str, str]) -> Layout:
             if any(name in _NAMES.split(given)[0] for name in _ENDS):  # which streams have not
                 raise
         return StreamOptions.parse(given).read.layout
+
+
+_NAMED = 3
+"""Topics in a line of the log."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,6 +112,15 @@ class SourceOptions:
     min_tasks: int | None = None
     max_records: int | None = None
     max_tasks: int | None = None
+
+    @property
+    def names(self) -> str:
+        """What is read, for people: by that queries of one session are told apart in the log."""
+        if isinstance(self.source, str):
+            return self.source
+        topics = sorted({topic for topic, _ in self.source} if isinstance(self.source, frozenset) else self.source)
+        more = len(topics) - _NAMED
+        return ", ".join(topics[:_NAMED]) + (f" and {more} more" if more > 0 else "")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -169,7 +183,7 @@ class StreamOptions:
             most=most,
             least=least,
             longest_wait=_duration(options, "maxTriggerDelay", 900.0),
-            group=options.get("groupIdPrefix"),
+            group=_group(options),
             prometheus=_address(options, "prometheus"),
         )
 
@@ -197,6 +211,13 @@ def _common(
         "max_records": _positive(options, "maxRecordsPerPartition"),
         "max_tasks": max_tasks,
     }
+
+
+def _group(options: Mapping[str, str]) -> str | None:
+    group = options.get("groupIdPrefix")
+    if group == "":
+        raise ConfigurationError("groupIdPrefix is empty: name a group, or leave it out, and no offsets are committed")
+    return group
 
 
 def _address(options: Mapping[str, str], name: str) -> tuple[str, int] | None:

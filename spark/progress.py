@@ -30,15 +30,16 @@ class Progress:
 
     Args:
         client_id: a label of all metrics, so that queries can be told apart.
+        what: it reads, for the log.
     """
 
-    def __init__(self, client_id: str) -> None:
+    def __init__(self, client_id: str, what: str) -> None:
+        self._what = what
         self._metrics = Metrics(client_id)
         self._partitions: dict[TopicPartition, tuple[Gauge, Meter]] = {}
         self._before: Positions = {}
         self._ends: Positions = {}
         self._report_at: float | None = None
-        _have_reports_written()
 
     def reached(self, positions: Positions, ends: Positions, now: float) -> None:
         """Everything before ``positions`` is processed, and the logs end at ``ends``."""
@@ -87,19 +88,12 @@ class Progress:
         named = ", ".join(f"{topic}-{n} {lags[topic, n]:.0f}" for topic, n in behind[:_MOST_NAMED])
         more = f" and {len(behind) - _MOST_NAMED} more" if len(behind) > _MOST_NAMED else ""
         total, rate = sum(lags.values()), sum(rates.values())
-        return f"{total:.0f} records behind, {rate:,.1f} records/s" + (f"; behind: {named}{more}" if behind else "")
+        return f"{self._what}: {total:.0f} records behind, {rate:,.1f} records/s" + (
+            f"; behind: {named}{more}" if behind else ""
+        )
 
     def _rate(self, place: TopicPartition, now: float) -> float:
         return next(value for name, value, _ in self._partitions[place][1].read(now) if name.endswith("-rate"))
-
-
-def _have_reports_written() -> None:
-    """Spark's process for a query has no handler, and shows nothing below a warning; its stderr is the driver's."""
-    if not (logging.root.handlers or log.handlers):
-        handler = logging.StreamHandler()
-        handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
-        log.addHandler(handler)
-        log.setLevel(logging.INFO)
 
 
 class Served:
@@ -123,7 +117,7 @@ class Served:
 
             from ottla.sdk.prometheus import Collector
         except ImportError as error:
-            raise ConfigurationError(f"option prometheus: {error}") from None
+            raise ConfigurationError(f"option prometheus: {error}: pip install 'ottla[prometheus]'") from None
         registry = CollectorRegistry()
         registry.register(Collector(self._progress))
         host, port = self._address

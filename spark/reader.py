@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from uuid import UUID
 
 import pyarrow as pa
+from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
 
 from ottla.codec.apis.list_offsets import EARLIEST, LATEST
@@ -43,10 +44,13 @@ def _connect(config: ClientConfig) -> BlockingClient:
 # What is being fetched ends with the generator of a task, and leaves its client as it was.
 clients = Kept(_connect, unharmed=(GeneratorExit,))
 
-OLD_PLAN = 3600.0
-"""Seconds after which a query that still reads up to the ends of then is worth a warning."""
+OLD_PLAN, OLD_REUSED_PLAN = 3600.0, 5.0
+"""Seconds after which a query that still reads up to the ends of then is worth a warning; the second where it is not
+the first time that this process reads for it."""
+_stages: dict[float, int | None] = {}
+"""Of plans, by the time they were made, the first stage that this process has read for."""
 _old_plans: set[float] = set()
-"""Those of which this process has warned, by the time they were made."""
+"""Those of which this process has warned."""
 
 
 @dataclass
@@ -147,14 +151,24 @@ def read_task(task: Task, options: SourceOptions) -> Iterator[pa.RecordBatch]:
 
 def _warn_of_old_plan(task: Task) -> None:
     """Spark plans a DataFrame or view once, and reads the same offsets for as long as it lives."""
-    planned, now = task.latest_as_of, time.time()
-    if planned is None or now - planned < OLD_PLAN or planned in _old_plans:
+    planned = task.latest_as_of
+    if planned is None or planned in _old_plans:
+        return
+    running = TaskContext.get()
+    stage, age = running.stageId() if running else None, time.time() - planned
+    again = _stages.setdefault(planned, stage) != stage
+    if age < (OLD_REUSED_PLAN if again else OLD_PLAN):
         return
     _old_plans.add(planned)
     log.warning(
-        f"this DataFrame or view reads up to the ends that its topics had {(now - planned) / 3600:.1f} h ago, when it "
-        "was first used: load() it again, or create the view again, to read what came later"
+        f"this DataFrame or view of {task.ranges[0].topic} reads up to the ends that its topics had {_for_people(age)} "
+        "ago, when it was first used: to read what came later load() it again, in a stream within foreachBatch; or "
+        "create the view again"
     )
+
+
+def _for_people(seconds: float) -> str:
+    return f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 3600:.1f} h"
 
 
 def topics_of(client: Client, source: Source, *, missing: bool = False) -> Topics:
@@ -167,7 +181,7 @@ def topics_of(client: Client, source: Source, *, missing: bool = False) -> Topic
         ConfigurationError: a topic does not exist, or the pattern matches none.
     """
     if isinstance(source, str):
-        topics = {name: each for name, each in client.topic_ids(None).items() if re.fullmatch(source, name)}
+        topics = {name: each for name, each in client.topic_ids(None).items() if re.search(source, name)}
         if not topics and not missing:
             raise ConfigurationError(f"subscribePattern {source!r} matches no topic")
         return topics
@@ -205,12 +219,10 @@ def fetch(
     def go_on(lost: Lost) -> int:
         wanted = lost.range
         where = f"offsets {lost.offset} to {wanted.end - 1} of {wanted.topic}-{wanted.partition}"
-        if fail_on_data_loss:
-            raise DataLoss(
-                f"{where} are to be read, and are gone: {_why(lost.error)}; failOnDataLoss=false reads what there is"
-            ) from lost.error
         following = _where_to_go_on(client, lost)
         what = f"{where} are gone" if following >= wanted.end else f"{where} are gone up to {following - 1}"
+        if fail_on_data_loss:
+            raise DataLoss(f"{what}: {_why(lost.error)}; failOnDataLoss=false reads what there is") from lost.error
         log.warning(f"{what}, and are skipped: {_why(lost.error)}", extra=_fields(lost))
         return following
 
@@ -219,7 +231,7 @@ def fetch(
 
 def _why(error: OttlaError) -> str:
     if isinstance(error, OffsetOutOfRange):
-        return "they were deleted by retention"
+        return "they were deleted, by retention or on demand"
     if isinstance(error, UnknownTopicOrPartition):
         return "the topic was deleted"
     return str(error)

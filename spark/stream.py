@@ -85,7 +85,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Ends of logs, partitions that begin behind them, and where those begin that were read beyond; see `_held`."""
         self._logged: set[tuple[str, str]] = set()
         """Warnings that were logged, and the start of their batch."""
-        self._progress = Progress(Options(**dict(self._config.options)).client_id)
+        self._progress = Progress(Options(**dict(self._config.options)).client_id, options.read.names)
         self._served = Served(options.prometheus, self._progress) if options.prometheus else None
 
     def __getstate__(self) -> dict[str, Any]:
@@ -328,13 +328,13 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             said = "; ".join(dict.fromkeys(lost[:10]))
             if self.options.read.fail_on_data_loss:
                 raise DataLoss(f"{said}: failOnDataLoss=false goes on with what there is")
-            self._warn(f"data was lost, and the query goes on: {said}", before)
+            self._warn(f"{self.options.read.names}: data was lost, and the query goes on: {said}", before)
 
     def _reads(self, place: TopicPartition) -> bool:
         """Whether the options name a partition."""
         source = self.options.read.source
         if isinstance(source, str):
-            return re.fullmatch(source, place[0]) is not None
+            return re.search(source, place[0]) is not None
         return (place if isinstance(source, frozenset) else place[0]) in source
 
     def _is_idle(self, last: StreamOffset, start: Mapping[str, Any], now: float) -> bool:

@@ -15,14 +15,18 @@ from typing import Any
 from ottla.errors import ConfigurationError
 from ottla.sdk.produce.options import ProducerOptions, compressors
 from ottla.sdk.produce.partitioners import CHOOSERS, KEYED
-from ottla.spark.kafka_options import PREFIX, ClientConfig, Names, read_client, warn
+from ottla.spark.kafka_options import NO_TABLES, PREFIX, ClientConfig, Names, read_client, warn
 from ottla.spark.options import READING
 
-_SPARKS = ("checkpointlocation", "queryname")
-"""Of the query as a whole, which Spark hands to every sink."""
-_FOR_READING = "it is for reading: name the topic to write to in option topic"
+_SPARKS = ("checkpointlocation", "queryname", "asyncprogresstracking", "_asyncprogresstracking")
+"""What the names begin with of options of the query as a whole, which Spark hands to every sink."""
+_FOR_READING = "it is for reading"
+_SOURCE = "it is for reading: name the topic to write to in option topic"
 _REFUSED = {
     "path": "topics are no paths: name the topic in option topic, and call save() or start() without one",
+    **dict.fromkeys(("subscribe", "subscribePattern", "assign"), _SOURCE),
+    "includeHeaders": "it is for reading: a column headers is written without it",
+    "provider": NO_TABLES,
     "kafka.key.serializer": "keys are bytes or strings: encode the column key",
     "kafka.value.serializer": "values are bytes or strings: encode the column value, as in to_json(struct('*'))",
     "kafka.interceptor.classes": "interceptors are Java classes, which Python cannot load",
@@ -71,7 +75,9 @@ class WriteOptions:
         Raises:
             ConfigurationError: one is unknown, missing, contradicts another, or has a value that cannot be.
         """
-        ours, kafkas = _NAMES.split({name: value for name, value in given.items() if name.lower() not in _SPARKS})
+        ours, kafkas = _NAMES.split(
+            {name: value for name, value in given.items() if not name.lower().startswith(_SPARKS)}
+        )
         if ours.get("topic") == "":
             raise ConfigurationError("option topic is empty: name a topic, or leave it out if there is a column topic")
         _refuse_exactly_once(ours)

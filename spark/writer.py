@@ -14,13 +14,23 @@ Source: KafkaWriter.scala, KafkaWriteTask.scala.
 """
 
 from array import array
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
-from pyspark.sql.types import ArrayType, BinaryType, DataType, IntegerType, MapType, StringType, StructType
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    CalendarIntervalType,
+    DataType,
+    IntegerType,
+    MapType,
+    StringType,
+    StructType,
+    YearMonthIntervalType,
+)
 
 from ottla.codec.columns import BinaryColumn, HeaderColumn
 from ottla.codec.partitioners import PARTITIONERS, partition_column
@@ -105,6 +115,20 @@ class BatchWriter(RowWriter, DataSourceArrowWriter):
 class StreamWriter(RowWriter, DataSourceStreamArrowWriter):
     """``df.writeStream.format("ottla")``: each micro-batch is written as a batch query would."""
 
+    def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
+        """Nothing: what tasks report is stored.
+
+        Raises:
+            ConfigurationError: no task was called. So it is with the trigger continuous, for which Spark runs no sink
+                in Python, and would take all rows for written.
+        """
+        if not all(isinstance(each, Written) for each in messages):
+            with one_sentence():
+                raise ConfigurationError(
+                    "Spark has written no rows, because it runs no sinks in Python with trigger(continuous=…): "
+                    "use trigger(processingTime=…)"
+                )
+
 
 def _parts(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
     """``batch`` in parts of about `MAX_BYTES`."""
@@ -119,12 +143,13 @@ _NESTED = (ArrayType, MapType, StructType)
 
 
 def check_schema(schema: StructType, topic: str | None) -> None:
-    """See whether rows of these columns can be written; others than those that are known are not looked at.
+    """See whether rows of these columns can be written.
 
     Raises:
-        ConfigurationError: one is missing, or has a type that it cannot have.
+        ConfigurationError: one is missing, or has a type that it cannot have; or another is such that Spark cannot hand
+            the rows over, which it does with all columns.
     """
-    types = {field.name: field.dataType for field in reversed(schema.fields)}
+    types = {field.name: field.dataType for field in schema.fields}
     if "value" not in types:
         raise ConfigurationError(
             f"a column value is needed, and there is {', '.join(types) or 'none'}: name one so, as in "
@@ -139,6 +164,25 @@ def check_schema(schema: StructType, topic: str | None) -> None:
     _check(types, "partition", "int", isinstance(types.get("partition", IntegerType()), IntegerType))
     headers = types.get("headers")
     _check(types, "headers", "array<struct<key:string,value:binary>>", headers is None or _are_headers(headers))
+    _check_all(schema)
+
+
+def _check_all(kind: DataType) -> None:
+    """See whether Spark can make Arrow of a type."""
+    advice = "write only the columns that are needed: .select('key', 'value')"
+    if isinstance(kind, StructType):
+        names = [field.name for field in kind.fields]
+        if twice := sorted({name for name in names if names.count(name) > 1}):
+            raise ConfigurationError(f"two columns are named {twice[0]}, which Spark cannot hand over: {advice}")
+        for field in kind.fields:
+            _check_all(field.dataType)
+    elif isinstance(kind, ArrayType):
+        _check_all(kind.elementType)
+    elif isinstance(kind, MapType):
+        _check_all(kind.keyType)
+        _check_all(kind.valueType)
+    elif isinstance(kind, YearMonthIntervalType | CalendarIntervalType):
+        raise ConfigurationError(f"a column is of type {kind.simpleString()}, which Spark cannot hand over: {advice}")
 
 
 def _check(types: dict[str, DataType], name: str, wanted: str, fits: bool) -> None:
@@ -180,11 +224,16 @@ class _Sender:
                 f"{names.null_count} of {len(names)} rows have no topic: filter them, or name one in option topic"
             )
         coded = names.dictionary_encode()
-        if len(coded.dictionary) == 1:
-            self._send_to(coded.dictionary[0].as_py(), rows)
+        try:
+            topics = coded.dictionary.to_pylist()
+        except UnicodeDecodeError as error:
+            raise EncodeError(f"a topic is no text: {error}") from None
+        if len(topics) == 1:
+            self._send_to(topics[0], rows)
             return
+        self._producer.look_up(topics)
         for index, own in _groups(coded.indices):
-            self._send_to(coded.dictionary[index].as_py(), rows.take(own))
+            self._send_to(topics[index], rows.take(own))
 
     def _send_to(self, topic: str, rows: pa.RecordBatch) -> None:
         """Rows of one topic, each partition's in their order."""

@@ -173,15 +173,17 @@ class Metadata:
 
     def unreachable(self, what: str, seconds: float) -> BrokerUnreachable:
         """The error for "no broker answered": each address and what it said."""
+        tried = "; ".join(f"{where}: {why}" for where, why in self._tried().items())
+        advice = "check the address, and that a broker listens there"
+        return BrokerUnreachable(f"{what}: no broker answered within {seconds:g} s ({advice}). Tried {tried}")
+
+    def _tried(self) -> dict[str, str]:
+        """As `_said`, and those addresses that were asked and have not answered."""
         known = {each.id: each for each in (*self._nodes.seeds, *self.cluster.nodes.values())}
         unanswered = [known[each] for each in self._asked if each in known] or (
             [] if self._troubles else self._nodes.seeds
         )
-        said = {_address(node): self._client.missing or "no answer yet" for node in unanswered}
-        said |= self._said()
-        tried = "; ".join(f"{where}: {why}" for where, why in said.items())
-        advice = "check the address, and that a broker listens there"
-        return BrokerUnreachable(f"{what}: no broker answered within {seconds:g} s ({advice}). Tried {tried}")
+        return {_address(node): self._client.missing or "no answer yet" for node in unanswered} | self._said()
 
     def _said(self) -> dict[str, str]:
         """Per address, why it could not be used, and how often it was tried."""
@@ -197,7 +199,7 @@ class Metadata:
 
     def tried(self, most: int) -> str:
         """The addresses that gave none, and why, as far as they are not more than ``most``."""
-        said = [f"{where}: {why}" for where, why in self._said().items()]
+        said = [f"{where}: {why}" for where, why in self._tried().items()]
         return "; ".join(said[:most]) + (f"; and {len(said) - most} more" if len(said) > most else "")
 
     def explain(self, now: float) -> Iterator[str]:

@@ -8,6 +8,7 @@ can in between.
 
 import random
 import time
+from collections.abc import Collection
 from typing import Any
 
 from ottla.sdk.drivers.blocking import BlockingClient
@@ -59,6 +60,15 @@ class BlockingProducer(BlockingClient):
         if known is None:
             known = self._call(lambda now: self.core.metadata.topic(topic, now, create=True, fresh=fresh))
         return len(known.partitions)
+
+    def look_up(self, topics: Collection[str]) -> None:
+        """Have several topics be known at once, which takes long one after the other; `partition_count` says what is
+        wrong with one.
+        """
+        unknown = [topic for topic in topics if topic not in self.core.cluster.topics]
+        for found in self.do(lambda: [self.core.metadata.topic(each, self.core.now, create=True) for each in unknown]):
+            while not found.done:
+                self._await(found)
 
     def send_columns(
         self, topic: str, partition: int | None, records: ColumnRecords, start: int = 0, stop: int | None = None

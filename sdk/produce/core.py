@@ -305,7 +305,7 @@ class ProducerCore:
             check_bytes(key, value, record.headers)
         size = RECORD_OVERHEAD + (len(key) if key else 0) + (len(value) if value else 0)
         for name, content in record.headers:
-            size += 10 + 4 * len(name) + (len(content) if content else 0)
+            size += 10 + (len(name) if name.isascii() else 4 * len(name)) + (len(content) if content else 0)
         if HEADER_SIZE + size > self._core.options.max_request_size:
             limit = self._core.options.max_request_size
             raise RecordTooLarge(

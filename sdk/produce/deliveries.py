@@ -25,6 +25,8 @@ from ottla.sdk.produce.room import Room
 
 log = logger("ottla.sdk.producer")
 
+WHOLE = -1
+"""Stands for the index of a record, where one error is wanted for a batch."""
 Callbacks = list[DeliveryCallback | None]
 """Of the records of a batch."""
 
@@ -121,13 +123,13 @@ class Deliveries:
         self.settled(batch.number)
 
     def failed(self, batch: Batch, error_of: Callable[[int], OttlaError]) -> None:
-        """``error_of`` says the error of each record, by its index."""
+        """``error_of`` says the error of each record, by its index, and of the `WHOLE`."""
         callbacks, place = batch.callbacks, batch.place
         unheard = batch.count - sum(each is not None for each in callbacks)
         if self.doom is not None:
-            self.doom(place, batch.count, error_of(0))
+            self.doom(place, batch.count, error_of(WHOLE))
         elif unheard:
-            self.count(place, unheard, error_of(0))
+            self.count(place, unheard, error_of(WHOLE))
 
         def call(callbacks: Callbacks) -> None:
             for index in range(len(callbacks)):

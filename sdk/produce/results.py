@@ -45,7 +45,7 @@ from ottla.sdk.cluster.cluster import TopicPartition
 from ottla.sdk.core import ClientCore
 from ottla.sdk.logs import logger
 from ottla.sdk.produce.batches import Batch, PartitionQueue
-from ottla.sdk.produce.deliveries import Deliveries
+from ottla.sdk.produce.deliveries import WHOLE, Deliveries
 from ottla.sdk.produce.identity import ProducerIdentity
 from ottla.sdk.produce.nodes import NodeQueue
 from ottla.sdk.produce.sender_metrics import SenderMetrics
@@ -255,6 +255,8 @@ class Results:
             words.append(f"no broker has given a producer id{why}")
         elif queue.batches[0] is not batch:
             words.append("an older batch has to go first")
+        elif node is not None and batch.due and not (batch.attempts or self._core.trouble(node)):
+            words.append("others are sent before it, slower than records come: lower buffer_memory, or raise the time")
         trouble = batch.trouble or (self._core.trouble(node) if node else "")
         return ", ".join(words) + (f"; last trouble: {trouble}" if trouble else "")
 
@@ -283,7 +285,7 @@ def _maybe_stored(error: OttlaError) -> bool:
 
 
 def _errors(error: OttlaError, result: PartitionProduceResponse | None) -> Callable[[int], OttlaError]:
-    """The error of each record of a refused batch, by its index: of the invalid ones, and of the others.
+    """The error of each record of a refused batch, by its index: of the invalid ones, and of the others; and of all.
 
     Source: KIP-467; Sender.java, failBatch.
     """
@@ -291,5 +293,6 @@ def _errors(error: OttlaError, result: PartitionProduceResponse | None) -> Calla
         return lambda index: error
     guilty = {each.batch_index: each.batch_index_error_message or result.error_message for each in result.record_errors}
     named = {index: broker_error(result.error_code, why or "") for index, why in guilty.items()}
+    named[WHOLE] = next(iter(named.values()))
     innocent = InvalidRecord(f"not this one, but others of its batch, which fails as a whole: {error}; send it again")
     return lambda index: named.get(index, innocent)

@@ -230,6 +230,16 @@ def test_a_client_that_cannot_connect_says_so_before_it_gives_up(caplog: pytest.
     assert texts(caplog) == ["no broker is available"]
 
 
+@pytest.mark.parametrize("how", [SILENT, MUTE])
+def test_where_nobody_answers_it_is_said_whom_that_means(caplog: pytest.LogCaptureFixture, how: Any) -> None:
+    net = Net([A])
+    net.at = {A: how}
+    net.core.connect(net.now)
+    wait(net, 9.0)
+    (away,) = lines(caplog)
+    assert away["msg"].event == "no broker is available" and away["tried"] == "a:1: no answer yet"
+
+
 def test_a_line_says_how_many_records_wait(caplog: pytest.LogCaptureFixture) -> None:
     net = Net([A])
     net.at = {A: Fake({1: A}, topics=("t",))}

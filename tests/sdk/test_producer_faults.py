@@ -233,6 +233,12 @@ def test_the_broker_names_the_guilty_record_and_the_others_hear_whose_fault_it_w
     for each in (asked[0], asked[2]):
         assert "not this one, but others of its batch" in str(each.error)
         assert "record 1: no key in a compacted topic" in str(each.error)
+    for value in (b"4", b"5"):
+        producer.append(PendingRecord("t", value, None, 0, (), 1000), world.now)  # nobody waits for these
+    world.call(producer.start_flush)
+    with pytest.raises(DeliveryFailed) as raised:
+        producer.raise_failures()
+    assert "no key in a compacted topic" in str(raised.value) and "not this one" not in str(raised.value)
 
 
 @pytest.mark.parametrize("error", [UnknownProducerId, InvalidProducerEpoch])

@@ -1,5 +1,6 @@
 """The producer's promises, in a world where wires break: nothing lost, nothing twice, nothing out of order."""
 
+import contextlib
 import logging
 import random
 import re
@@ -296,6 +297,11 @@ def test_a_record_that_can_never_be_sent_is_refused_at_once() -> None:
         send(producer, world, bytes(1000))
     with pytest.raises(EncodeError, match=r"'text'\.encode\(\)"):
         send(producer, world, "text")  # type: ignore[arg-type] # on purpose
+    for name, fits in (("n" * 800, True), ("n" * 950, False), ("ü" * 450, False)):
+        record = PendingRecord("t", b"", None, 0, ((name, b""),), 1000)
+        with contextlib.nullcontext() if fits else pytest.raises(RecordTooLarge):
+            producer.append(record, world.now)
+    world.call(producer.start_flush)
     assert not producer.pending
 
 

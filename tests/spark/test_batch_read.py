@@ -1,6 +1,7 @@
 """Batch queries from end to end, on brokerlite and on Apache Kafka; what is read was written by librdkafka."""
 
 import time
+from argparse import Namespace
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -9,6 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
+from pyspark import TaskContext
 from pyspark.errors import PySparkException
 
 from ottla.codec.wire import NO_UUID
@@ -16,7 +18,7 @@ from ottla.errors import BrokerUnreachable, ConfigurationError, DataLoss
 from ottla.sdk import mdns
 from ottla.spark import reader as spark_reader
 from ottla.spark.options import ReadOptions
-from ottla.spark.reader import OLD_PLAN, BatchReader, Task
+from ottla.spark.reader import OLD_PLAN, OLD_REUSED_PLAN, BatchReader, Task
 from ottla.testing import Broker
 from tests.interop.lines import Message
 from tests.interop.peers import create_topic
@@ -154,6 +156,7 @@ def test_several_topics_are_read_empty_ones_among_them(spark: "SparkSession", bo
     }
     assert load(spark, bootstrap, subscribe=f"{topic}.none").collect() == []
     assert load(spark, bootstrap, subscribePattern=rf"{topic}\.[ab]").count() == 15
+    assert load(spark, bootstrap, subscribePattern=rf"{topic[1:]}\.").count() == 15  # as in Java: anywhere in a name
     assert load(spark, bootstrap, assign=f'{{"{topic}.a": [0, 1], "{topic}.b": [0]}}').count() == 10
 
 
@@ -324,8 +327,8 @@ def test_a_log_that_has_become_shorter_is_lost_at_once(ottla_broker: Broker, top
     assert time.monotonic() - began < 5
 
 
-def test_a_plan_that_is_old_is_worth_a_warning_once(
-    ottla_broker: Broker, topic: str, caplog: pytest.LogCaptureFixture
+def test_a_plan_that_is_old_or_read_again_is_worth_a_warning_once(
+    ottla_broker: Broker, topic: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     create_topic(ottla_broker.bootstrap, topic)
     produce(ottla_broker.bootstrap, numbered(topic, 0, 10))
@@ -335,6 +338,11 @@ def test_a_plan_that_is_old_is_worth_a_warning_once(
     old = replace(task, latest_as_of=time.time() - 2 * OLD_PLAN)
     assert len(offsets(reader, [old, old])) == 20
     assert caplog.text.count("reads up to the ends that its topics had 2.0 h ago") == 1
+    begun = replace(task, latest_as_of=time.time() - OLD_REUSED_PLAN - 1)
+    for stage, said in ((7, 0), (7, 0), (8, 1), (9, 1)):
+        monkeypatch.setattr(TaskContext, "get", lambda stage=stage: Namespace(stageId=lambda: stage))
+        assert len(offsets(reader, [begun])) == 10
+        assert caplog.text.count(f"view of {topic} reads up to the ends that its topics had 6 s ago") == said
     [bounded] = batch(ottla_broker.bootstrap, subscribe=topic, endingOffsets=f'{{"{topic}": {{"0": 5}}}}').partitions()
     assert bounded.latest_as_of is None
 

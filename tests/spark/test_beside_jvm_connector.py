@@ -20,11 +20,11 @@ ROWS = 40
 
 @pytest.fixture(scope="module")
 def filled(formats: Formats, tmp_path_factory: pytest.TempPathFactory) -> Any:
-    """A broker with topics ``t`` and ``u``; of a transaction that was aborted there are records, too."""
+    """A broker with topics ``t``, ``u`` and ``vu``; of a transaction that was aborted there are records, too."""
     from ottla.brokerlite.config import BrokerConfig, Sync
 
     broker = Broker(BrokerConfig(port=0, data=tmp_path_factory.mktemp("broker"), sync=Sync.NEVER))
-    for topic in ("t", "u"):
+    for topic in ("t", "u", "vu"):
         create_topic(broker.bootstrap, topic, 2)
     producer = Producer({"bootstrap.servers": broker.bootstrap})
     for number in range(2 * ROWS):
@@ -36,6 +36,7 @@ def filled(formats: Formats, tmp_path_factory: pytest.TempPathFactory) -> Any:
             timestamp=FIRST + 1000 * number,
             headers=[("h", b"%d" % number), ("n", None)] if number % 3 == 0 else None,
         )
+    producer.produce("vu", b"of a topic that a pattern matches in part", partition=0)
     assert producer.flush(30) == 0
     aborted = Producer({"bootstrap.servers": broker.bootstrap, "transactional.id": "aborted"})
     aborted.init_transactions()
@@ -56,6 +57,7 @@ READ: dict[str, dict[str, Any]] = {
     "a topic": {"subscribe": "t"},
     "two topics": {"subscribe": "t,u"},
     "a pattern": {"subscribePattern": "[tu]"},
+    "a pattern for the beginning": {"subscribePattern": "^u|^v"},
     "partitions": {"assign": json.dumps({"t": [1], "u": [0]})},
     "headers": {"subscribe": "t", "includeHeaders": "true"},
     "read_committed": {"subscribe": "t", "kafka.isolation.level": "read_committed"},

@@ -265,6 +265,8 @@ def test_no_name_of_kafkas_is_answered_with_advice_for_programs(
         ({"kafka.topic.blacklist": "a"}, "subscribe, subscribePattern or assign"),
         ({"kafka.security.protocol": "SSL", "kafka.ssl.ca.locaton": "x"}, "did you mean 'ssl.ca.location'?"),
         ({"kafka.security.protocol": "SASL_SSL", "kafka.sasl.mechanism": "OAUTHBEARER"}, "token.endpoint.url"),
+        ({"isolation.level": "read_committed"}, "did you mean kafka.isolation.level?"),
+        ({"provider": "ottla"}, "there are no tables of format ottla: CREATE TEMPORARY VIEW"),
         ({"path": "t"}, "option subscribe"),
         ({"topic": "t"}, "option subscribe"),
         ({"kafka.auto.offset.reset": "earliest"}, "startingOffsets"),

@@ -40,7 +40,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 
 
 def test_lag_and_rate_are_told_by_partition(clock: list[float]) -> None:
-    query = Progress("q")
+    query = Progress("q", "orders")
     query.reached({("t", 0): 10}, {("t", 0): 15, ("t", 1): 3}, 1000.0)
     assert values(query.metrics())["records-lag", "t-0"] == 5
     assert values(query.metrics())["records-lag", "t-1"] == 3
@@ -57,7 +57,7 @@ def test_lag_and_rate_are_told_by_partition(clock: list[float]) -> None:
 def test_a_partition_that_is_gone_is_told_no_more_and_one_that_began_again_takes_nothing_back(
     clock: list[float],
 ) -> None:
-    query = Progress("q")
+    query = Progress("q", "orders")
     query.reached({("t", 0): 10, ("t", 1): 7}, {("t", 0): 15, ("t", 1): 9}, clock[0])
     query.reached({("t", 0): 0}, {("t", 0): 4}, clock[0])
     told = values(query.metrics())
@@ -66,7 +66,7 @@ def test_a_partition_that_is_gone_is_told_no_more_and_one_that_began_again_takes
 
 
 def test_the_log_names_those_that_are_furthest_behind(caplog: pytest.LogCaptureFixture) -> None:
-    query = Progress("q")
+    query = Progress("q", "orders")
     starts, ends = {("t", n): 0 for n in range(12)}, {("t", n): 10 + n for n in range(12)}
     with caplog.at_level(logging.INFO, "ottla.spark"):
         query.reached(starts, ends, 0.0)
@@ -75,7 +75,7 @@ def test_the_log_names_those_that_are_furthest_behind(caplog: pytest.LogCaptureF
         query.reached(ends | {("t", 3): 10}, ends, progress.REPORT_SECONDS)
         query.reached(starts, ends, progress.REPORT_SECONDS + 1)
     [line] = caplog.messages
-    assert line.startswith("3 records behind, ")
+    assert line.startswith("orders: 3 records behind, ")
     assert line.endswith("records/s; behind: t-3 3")
     assert "t-2 12 and 2 more" in query.summary(0.0)
     assert query.summary(0.0).index("t-11 21") < query.summary(0.0).index("t-10 20")
@@ -86,7 +86,7 @@ def test_metrics_are_served_when_the_port_is_free(caplog: pytest.LogCaptureFixtu
         taken.bind((HERE, 0))
         taken.listen()
         port = taken.getsockname()[1]
-        query = Progress("q")
+        query = Progress("q", "orders")
         query.reached({("t", 0): 1}, {("t", 0): 3}, 0.0)
         served = Served((HERE, port), query)
         served.start(0.0)

@@ -21,6 +21,7 @@ from ottla.errors import (
     UnknownTopicOrPartition,
 )
 from ottla.sdk import mdns
+from ottla.sdk.connection import requests
 from ottla.spark import writer
 from ottla.spark.write_options import WriteOptions
 from ottla.spark.writer import BatchWriter, Written
@@ -205,6 +206,30 @@ def test_a_topic_is_created_if_the_broker_does_so(ottla_broker: Broker) -> None:
     assert len(stored(ottla_broker, "new")) == 10
     with pytest.raises(OttlaError, match=r"no/slash"):
         task(ottla_broker.bootstrap, topic="no/slash").write(iter([numbered(10)]))
+
+
+def test_topics_that_come_together_are_looked_up_together(
+    ottla_broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[list[str]] = []
+    metadata = requests.metadata
+
+    def counted(names: list[str], **how: Any) -> Any:
+        asked.append(names)
+        return metadata(names, **how)
+
+    monkeypatch.setattr(requests, "metadata", counted)
+    names = [f"topic-{number:03}" for number in range(200)]
+    task(ottla_broker.bootstrap, topic="").write(iter([numbered(400, topic=[*names, *names])]))
+    assert len(asked) < 10 and sum(map(len, asked)) < 10 * len(names)
+    assert all(len(stored(ottla_broker, name)) == 2 for name in (names[0], names[-1]))
+
+
+def test_a_topic_that_is_no_text_is_an_error(ottla_broker: Broker) -> None:
+    names = pa.Array.from_buffers(pa.string(), 2, pa.array([b"t", b"\xff"]).buffers())
+    wrong = pa.record_batch({"value": pa.array([b"a", b"b"]), "topic": names})
+    with pytest.raises(EncodeError, match="a topic is no text: 'utf-8' codec"):
+        task(ottla_broker.bootstrap, topic="").write(iter([wrong]))
 
 
 def test_a_task_without_rows_needs_no_broker() -> None:

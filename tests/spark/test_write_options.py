@@ -15,13 +15,14 @@ from pyspark.sql.types import (
     StructField,
     StructType,
     TimestampType,
+    YearMonthIntervalType,
 )
 
 from ottla.codec.compression import Compression
 from ottla.errors import ConfigurationError
 from ottla.spark.source import DefaultSource
 from ottla.spark.write_options import WriteOptions
-from ottla.spark.writer import BatchWriter, StreamWriter, check_schema
+from ottla.spark.writer import BatchWriter, StreamWriter, Written, check_schema
 
 HEADER = StructType([StructField("key", StringType()), StructField("value", BinaryType())])
 PLAIN = StructType([StructField("value", StringType())])
@@ -69,6 +70,7 @@ def test_the_default_is_idempotent_and_goes_by_javas_hash() -> None:
 
 def test_options_of_the_query_are_none_of_ours() -> None:
     assert parse(checkpointLocation="/tmp/x", queryName="q", exactlyOnce="false") == parse()
+    assert parse(asyncProgressTrackingEnabled="true", asyncProgressTrackingCheckpointIntervalMs="0") == parse()
 
 
 @pytest.mark.parametrize(
@@ -82,6 +84,10 @@ def test_options_of_the_query_are_none_of_ours() -> None:
         ({"kafka_interceptor_classes": "x"}, r"Java classes, which Python cannot load"),
         ({"path": "x"}, r"topics are no paths"),
         ({"subscribe": "x"}, r"is for reading: name the topic to write to in option topic"),
+        ({"failondataloss": "false"}, r"option failOnDataLoss cannot be used for writing: it is for reading$"),
+        ({"includeheaders": "true"}, r"option includeHeaders .* a column headers is written without it"),
+        ({"provider": "ottla"}, r"there are no tables of format ottla: CREATE TEMPORARY VIEW"),
+        ({"acks": "all"}, r"knows no option acks for writing: did you mean kafka.acks\?"),
         ({"topics": "x"}, r"knows no option topics for writing: did you mean topic"),
         ({"topic": " "}, r"option topic is empty"),
         ({"partitioner": "murmur3"}, r"'murmur3' is not one of murmur2, .*least_bytes"),
@@ -151,7 +157,7 @@ def test_all_columns_of_the_jvm_connector_are_taken_and_others_are_not_looked_at
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        (columns(key=StringType(), Value=StringType()), r"a column value is needed, and there is Value, key"),
+        (columns(key=StringType(), Value=StringType()), r"a column value is needed, and there is key, Value"),
         (columns(), r"a column value is needed, and there is none"),
         (columns(value=LongType()), r"column value must be string or binary, not bigint: cast it$"),
         (
@@ -166,11 +172,29 @@ def test_all_columns_of_the_jvm_connector_are_taken_and_others_are_not_looked_at
             columns(value=StringType(), headers=ArrayType(StructType([*HEADER.fields, *HEADER.fields]))),
             r"headers must be array<struct<key:string,value:binary>>",
         ),
+        (
+            StructType([*columns(value=StringType()).fields, *columns(value=BinaryType()).fields]),
+            r"two columns are named value, which Spark cannot hand over: write only the columns that are needed",
+        ),
+        (
+            columns(value=StringType(), other=ArrayType(StructType([*HEADER.fields, *HEADER.fields]))),
+            r"two columns are named key",
+        ),
+        (columns(value=StringType(), other=YearMonthIntervalType()), r"of type interval year to month, which Spark"),
     ],
 )
 def test_columns_that_cannot_be_written_are_refused(given: StructType, said: str) -> None:
     with pytest.raises(ConfigurationError, match=said):
         check_schema(given, "t")
+
+
+def test_where_spark_has_called_no_task_nothing_is_taken_for_written() -> None:
+    options = {"kafka.bootstrap.servers": "b:1", "topic": "t"}
+    written = StreamWriter(WriteOptions.parse(options), PLAIN)
+    written.commit([Written(3), Written(0)], 1)
+    written.commit([], 2)
+    with pytest.raises(ConfigurationError, match=r"runs no sinks in Python with trigger\(continuous=…\)"):
+        written.commit([None, None], 3)
 
 
 def test_a_topic_has_to_be_known() -> None:

@@ -147,7 +147,7 @@ class TestWithOneBroker:
         assert "exactlyOnce=true is not there yet" in failure(frame, bootstrap, topic, exactlyOnce="true")
         assert "has partitions 0 to 1: correct the column" in failure(frame, bootstrap, topic)
         unnamed = frame.withColumnRenamed("value", "text")
-        assert "a column value is needed, and there is partition, text" in failure(unnamed, bootstrap, topic)
+        assert "a column value is needed, and there is text, partition" in failure(unnamed, bootstrap, topic)
         stream = spark.readStream.format("rate").load().selectExpr("CAST(value AS STRING) AS value")
         query = stream.writeStream.format("ottla").options(**options(bootstrap, topic, exactlyOnce="true"))
         with pytest.raises(PySparkException, match="exactlyOnce=true is not there yet"):

@@ -1,0 +1,53 @@
+"""What Spark's Python processes write to stderr."""
+
+import os
+import re
+import subprocess
+import sys
+
+import pytest
+
+PROGRAM = """
+import logging
+import ottla.spark
+from ottla.spark.logs import have_lines_written
+{before}
+have_lines_written()
+have_lines_written()
+logging.getLogger("ottla.spark").info("orders: 3 records behind")
+logging.getLogger("ottla.sdk").info("connected")
+logging.getLogger("ottla.sdk").warning("no broker is available")
+"""
+LINE = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3} (\w+) ([\w.]+): (.*)")
+
+
+def written(before: str = "", **environment: str) -> list[str]:
+    command = [sys.executable, "-c", PROGRAM.format(before=before)]
+    env = os.environ | environment
+    return subprocess.run(command, env=env, capture_output=True, text=True, timeout=60).stderr.splitlines()
+
+
+@pytest.mark.parametrize(
+    ("level", "said"),
+    [
+        (None, ["3 records behind", "no broker"]),
+        ("info", ["3 records behind", "no broker"]),
+        ("WARNING", ["no broker"]),
+        ("ERROR", []),
+        ("loud", ["no broker"]),
+    ],
+)
+def test_lines_have_their_time_level_and_logger_and_the_environment_says_which(
+    level: str | None, said: list[str]
+) -> None:
+    lines = written(**({} if level is None else {"OTTLA_LOG_LEVEL": level}))
+    found = [match.groups() for match in map(LINE.fullmatch, lines) if match]
+    assert len(found) == len(lines) == len(said), lines
+    known = {("INFO", "ottla.spark", "orders: 3 records behind"), ("WARNING", "ottla.sdk", "no broker is available")}
+    assert set(found) <= known
+    assert all(any(each in text for _, _, text in found) for each in said)
+
+
+def test_logging_that_somebody_has_set_up_stays() -> None:
+    [line] = written("logging.basicConfig(format='mine: %(message)s')")
+    assert line == "mine: no broker is available"
