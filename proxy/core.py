@@ -63,7 +63,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("ottla.proxy")
 
-_TELL_OF_HELD = 60.0
+_HELD_LOGGED = 60.0
 """Seconds between two lines that say that clients are held."""
 _PAUSE_AFTER_BUG = 1.0
 """Seconds until the next poll by itself after a bug in one, which would have it polled again at once, for ever."""
@@ -109,7 +109,7 @@ class ProxyCore:
         self._opening: set[int] = set()
         self._after_opening: list[Callable[[], None]] = []
         self._held: frozenset[int] = frozenset()
-        self._told_of_held = -math.inf
+        self._held_logged_at = -math.inf
         self._not_before = 0.0
         """No deadline lies before: see `_PAUSE_AFTER_BUG`."""
 
@@ -278,15 +278,15 @@ class ProxyCore:
         if buffered.total > full:
             greedy = frozenset(each for each, size in buffered.of.items() if size >= share and each in self._sessions)
             self._set_held(greedy - self._held, True)
-            self._tell_of_held(now)
+            self._log_held(now)
         if buffered.total <= full // 2:
             self._set_held(self._held, False)
         else:
             self._set_held(frozenset(each for each in self._held if buffered.of[each] < share // 2), False)
 
-    def _tell_of_held(self, now: float) -> None:
-        if self._held and now >= self._told_of_held + _TELL_OF_HELD:
-            self._told_of_held = now
+    def _log_held(self, now: float) -> None:
+        if self._held and now >= self._held_logged_at + _HELD_LOGGED:
+            self._held_logged_at = now
             facts = {"clients": len(self._held), "buffered": self.buffered.total, "max_buffered": self.buffered.most}
             log.warning("clients are held, because upstream takes records slower than they send them", extra=facts)
 

@@ -10,9 +10,9 @@ looks for data sources, also in those of people who do not use ours.
 
 from ottla.spark.java import ensure_java
 from ottla.spark.local import session
-from ottla.spark.logs import have_lines_written, in_a_worker
+from ottla.spark.logs import in_a_worker, set_up_logging
 
 __all__ = ["ensure_java", "session"]
 
 if in_a_worker():
-    have_lines_written()
+    set_up_logging()

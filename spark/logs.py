@@ -1,13 +1,14 @@
 """The log of Spark's Python processes, which nobody else sets up: its lines go to their stderr.
 
 That is the driver's own for what plans a query, and for everything where Spark is local; else the executors' log files.
-What the environment variable `OTTLA_LOG_LEVEL` says is the least that is written, ``INFO`` by default; Spark hands its
+The environment variable `OTTLA_LOG_LEVEL` names the least that is written, ``INFO`` by default. Spark passes its
 environment on to the processes that it starts.
 """
 
 import logging
 import os
 import sys
+from typing import Any
 
 LEVEL = "OTTLA_LOG_LEVEL"
 
@@ -18,16 +19,25 @@ def in_a_worker() -> bool:
     return spec is not None and spec.name.startswith("pyspark.")
 
 
-def have_lines_written() -> None:
-    """Write the lines of ottla, with their time, level and logger; unless somebody has set up logging after all."""
+class _Handler(logging.StreamHandler[Any]):
+    """Writes nothing where the program has set up logging, be it later."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if not logging.root.handlers:
+            super().emit(record)
+
+
+def set_up_logging() -> None:
+    """Write the lines of ottla, with their time, level and logger. Of the client they are warnings at least."""
     log = logging.getLogger("ottla")
     if logging.root.handlers or log.handlers:
         return
-    handler = logging.StreamHandler()
+    handler = _Handler()
     handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
     log.addHandler(handler)
-    log.setLevel(logging.WARNING)  # of the client, whose other lines are many
-    level = logging.getLevelName(os.environ.get(LEVEL, "INFO").upper())
-    if isinstance(level, int):
-        log.setLevel(max(level, logging.WARNING))
-        logging.getLogger("ottla.spark").setLevel(level)
+    wanted = os.environ.get(LEVEL) or "INFO"
+    level = logging.getLevelNamesMapping().get(wanted.upper(), logging.INFO)
+    log.setLevel(max(level, logging.WARNING))
+    logging.getLogger("ottla.spark").setLevel(level)
+    if wanted.upper() not in logging.getLevelNamesMapping():
+        log.warning("%s is %r, which is no level: it may be DEBUG, INFO, WARNING or ERROR", LEVEL, wanted)

@@ -115,7 +115,7 @@ class SourceOptions:
 
     @property
     def names(self) -> str:
-        """What is read, for people: by that queries of one session are told apart in the log."""
+        """What is read, for the log: it tells the queries of a session apart."""
         if isinstance(self.source, str):
             return self.source
         topics = sorted({topic for topic, _ in self.source} if isinstance(self.source, frozenset) else self.source)

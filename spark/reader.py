@@ -45,12 +45,15 @@ def _connect(config: ClientConfig) -> BlockingClient:
 clients = Kept(_connect, unharmed=(GeneratorExit,))
 
 OLD_PLAN, OLD_REUSED_PLAN = 3600.0, 5.0
-"""Seconds after which a query that still reads up to the ends of then is worth a warning; the second where it is not
-the first time that this process reads for it."""
-_stages: dict[float, int | None] = {}
-"""Of plans, by the time they were made, the first stage that this process has read for."""
-_old_plans: set[float] = set()
-"""Those of which this process has warned."""
+"""Seconds after which a query that still reads up to the ends of then is worth a warning; the second where another one
+has read up to them before."""
+MOST_PLANS = 100
+"""That are remembered: a stream may load a topic for each micro-batch."""
+_EXECUTION = "spark.sql.execution.id"
+_plans: dict[float, str | None] = {}
+"""Of plans, by the time they were made, the first execution that this process has read for; `_WARNED`: of which it has
+warned. The youngest stand last."""
+_WARNED = "warned"
 
 
 @dataclass
@@ -152,14 +155,16 @@ def read_task(task: Task, options: SourceOptions) -> Iterator[pa.RecordBatch]:
 def _warn_of_old_plan(task: Task) -> None:
     """Spark plans a DataFrame or view once, and reads the same offsets for as long as it lives."""
     planned = task.latest_as_of
-    if planned is None or planned in _old_plans:
+    if planned is None:
         return
     running = TaskContext.get()
-    stage, age = running.stageId() if running else None, time.time() - planned
-    again = _stages.setdefault(planned, stage) != stage
-    if age < (OLD_REUSED_PLAN if again else OLD_PLAN):
+    execution, age = running.getLocalProperty(_EXECUTION) if running else None, time.time() - planned
+    first = _plans.setdefault(planned, execution)
+    if len(_plans) > MOST_PLANS:
+        del _plans[next(iter(_plans))]
+    if first == _WARNED or age < (OLD_PLAN if first == execution else OLD_REUSED_PLAN):
         return
-    _old_plans.add(planned)
+    _plans[planned] = _WARNED
     log.warning(
         f"this DataFrame or view of {task.ranges[0].topic} reads up to the ends that its topics had {_for_people(age)} "
         "ago, when it was first used: to read what came later load() it again, in a stream within foreachBatch; or "
@@ -168,7 +173,9 @@ def _warn_of_old_plan(task: Task) -> None:
 
 
 def _for_people(seconds: float) -> str:
-    return f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 3600:.1f} h"
+    if seconds < 120:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} minutes" if seconds < 7200 else f"{seconds / 3600:.1f} h"
 
 
 def topics_of(client: Client, source: Source, *, missing: bool = False) -> Topics:
@@ -219,7 +226,12 @@ def fetch(
     def go_on(lost: Lost) -> int:
         wanted = lost.range
         where = f"offsets {lost.offset} to {wanted.end - 1} of {wanted.topic}-{wanted.partition}"
-        following = _where_to_go_on(client, lost)
+        try:
+            following = _where_to_go_on(client, lost)
+        except OttlaError:
+            if not fail_on_data_loss:
+                raise
+            following = wanted.end  # what is known already is not to be hidden by another error
         what = f"{where} are gone" if following >= wanted.end else f"{where} are gone up to {following - 1}"
         if fail_on_data_loss:
             raise DataLoss(f"{what}: {_why(lost.error)}; failOnDataLoss=false reads what there is") from lost.error

@@ -77,8 +77,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """
         self._new: tuple[float, StreamOffset, Mapping[TopicPartition, int]] = -math.inf, BEGINNING, {}
         """Until when it holds where partitions begin that are new behind an offset."""
-        self._idle: tuple[StreamOffset, Mapping[str, Any], int] | None = None
-        """Ends of logs, and a start behind which they have nothing, or only so much, for which no batch is made yet."""
+        self._idle: tuple[StreamOffset, Mapping[str, Any], int | None] | None = None
+        """Ends of logs, and a start behind which there is no batch; or none yet, as there are only so many records."""
         self._batch_at: float | None = None
         """When a batch was last given."""
         self._beyond: tuple[StreamOffset, list[TopicPartition], Positions] = BEGINNING, [], {}
@@ -152,7 +152,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                     positions = limited(self._still_there(begins, positions), positions, self.options.most)
         end = before.next(positions, ends.ids, begins, first=first)
         if end is None:
-            self._idle = last, start, 0
+            self._idle = last, start, None
             return dict(start)
         self._batch_at = now
         return end.json()
@@ -342,7 +342,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self._idle is None or self._idle[0] is not last or self._idle[1] != start:
             return False
         available = self._idle[2]
-        return not available or self._waits_for_more(available, now)
+        return available is None or self._waits_for_more(available, now)
 
     def _waits_for_more(self, available: int, now: float) -> bool:
         least = self.options.least

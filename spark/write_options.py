@@ -18,8 +18,14 @@ from ottla.sdk.produce.partitioners import CHOOSERS, KEYED
 from ottla.spark.kafka_options import NO_TABLES, PREFIX, ClientConfig, Names, read_client, warn
 from ottla.spark.options import READING
 
-_SPARKS = ("checkpointlocation", "queryname", "asyncprogresstracking", "_asyncprogresstracking")
-"""What the names begin with of options of the query as a whole, which Spark hands to every sink."""
+_SPARKS = (
+    "checkpointlocation",
+    "queryname",
+    "asyncprogresstrackingenabled",
+    "asyncprogresstrackingcheckpointintervalms",
+    "_asyncprogresstrackingoverridesinksupportcheck",
+)
+"""Of the query as a whole, which Spark hands to every sink."""
 _FOR_READING = "it is for reading"
 _SOURCE = "it is for reading: name the topic to write to in option topic"
 _REFUSED = {
@@ -75,9 +81,7 @@ class WriteOptions:
         Raises:
             ConfigurationError: one is unknown, missing, contradicts another, or has a value that cannot be.
         """
-        ours, kafkas = _NAMES.split(
-            {name: value for name, value in given.items() if not name.lower().startswith(_SPARKS)}
-        )
+        ours, kafkas = _NAMES.split({name: value for name, value in given.items() if name.lower() not in _SPARKS})
         if ours.get("topic") == "":
             raise ConfigurationError("option topic is empty: name a topic, or leave it out if there is a column topic")
         _refuse_exactly_once(ours)

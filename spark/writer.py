@@ -14,6 +14,7 @@ Source: KafkaWriter.scala, KafkaWriteTask.scala.
 """
 
 from array import array
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
@@ -171,9 +172,9 @@ def _check_all(kind: DataType) -> None:
     """See whether Spark can make Arrow of a type."""
     advice = "write only the columns that are needed: .select('key', 'value')"
     if isinstance(kind, StructType):
-        names = [field.name for field in kind.fields]
-        if twice := sorted({name for name in names if names.count(name) > 1}):
-            raise ConfigurationError(f"two columns are named {twice[0]}, which Spark cannot hand over: {advice}")
+        name, times = Counter(field.name for field in kind.fields).most_common(1)[0] if kind.fields else ("", 0)
+        if times > 1:
+            raise ConfigurationError(f"two columns or fields are named {name}, which Spark cannot hand over: {advice}")
         for field in kind.fields:
             _check_all(field.dataType)
     elif isinstance(kind, ArrayType):

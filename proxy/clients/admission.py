@@ -22,7 +22,7 @@ from ottla.errors import (
     UnknownTopicOrPartition,
     broker_error,
 )
-from ottla.proxy.clients.batches import ClientBatch, Offer, Sender
+from ottla.proxy.clients.batches import ClientBatch, Offer, Origin
 from ottla.proxy.clients.producers import KnownProducer, Producers
 from ottla.proxy.clients.topics import Topics
 from ottla.proxy.clients.windows import Outcome
@@ -129,7 +129,7 @@ class Admission:
             BrokerError: nobody may.
         """
         if batch.producer_id == NO_PRODUCER_ID:
-            return self._delivery.lent.to(offer.sender.client)
+            return self._delivery.lent.to(offer.origin.client)
         if batch.transactional:
             return self._in_transaction(offer, batch)
         producer = self.producers.known(batch.producer_id)
@@ -186,10 +186,10 @@ class Admission:
             del self._unknown[next(iter(self._unknown))]
             self._too_many_unknown = True
         facts = {"producer_id": batch.producer_id, "epoch": batch.producer_epoch, "topic": offer.topic, "why": why}
-        told = "a transaction has to be aborted, and its producer to go on in another epoch"
-        log.warning(told, extra=facts | offer.sender.facts)
+        what = "a transaction has to be aborted, and its producer to go on in another epoch"
+        log.warning(what, extra=facts | offer.origin.facts)
 
-    def refuses_to_pass(self, topic: str, data: Buffer | None, sender: Sender) -> Outcome | None:
+    def refuses_to_pass(self, topic: str, data: Buffer | None, origin: Origin) -> Outcome | None:
         """Why records of a topic that is not rewritten are not for upstream: it was, and knows other numbers."""
         if not self.history.newest or not data:
             return None
@@ -203,15 +203,15 @@ class Admission:
         if not self.history.changed(topic, producer.since):
             return None
         if not batch.transactional:
-            self.tell_of_fencing(batch.producer_id, topic, _RULE_CHANGED, sender)
+            self.tell_of_fencing(batch.producer_id, topic, _RULE_CHANGED, origin)
         error = OutOfOrderSequenceNumber if batch.transactional else ProducerFenced
         return Outcome(error.code, error_message=_RULE_CHANGED)
 
-    def tell_of_fencing(self, producer_id: int, topic: str, why: str, sender: Sender) -> None:
+    def tell_of_fencing(self, producer_id: int, topic: str, why: str, origin: Origin) -> None:
         """Once for each producer: some clients keep on sending, and hide why nothing arrives."""
         if producer_id not in self._fenced:
             if len(self._fenced) >= MOST_FENCED:
                 self._fenced.clear()
             self._fenced.add(producer_id)
             facts = {"producer_id": producer_id, "topic": topic, "why": why}
-            log.warning("a producer is fenced: its application must open a new one", extra=facts | sender.facts)
+            log.warning("a producer is fenced: its application must open a new one", extra=facts | origin.facts)

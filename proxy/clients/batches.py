@@ -15,9 +15,13 @@ from ottla.proxy.upstream.producer import Producer
 Answered = Callable[[Outcome, float], None]
 
 
+_LONG_ID = 100
+"""Characters of a client id in the log; it is the client's choice."""
+
+
 @dataclass(frozen=True, slots=True)
-class Sender:
-    """The client that sent records.
+class Origin:
+    """The connection that records came by.
 
     Attributes:
         client: its number.
@@ -31,11 +35,11 @@ class Sender:
     @property
     def facts(self) -> dict[str, object]:
         """For a line of the log."""
-        return {"client_id": self.client_id, "peer": self.peer} if self.peer else {}
+        return {"client_id": self.client_id and self.client_id[:_LONG_ID], "peer": self.peer} if self.peer else {}
 
 
-NOBODY = Sender(-1)
-"""Of batches that came before the proxy was started; those who wait for them will ask again."""
+NOBODY = Origin(-1)
+"""Of batches that came before the proxy was started; clients that wait for them will send them again."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,7 +56,7 @@ class Offer:
     data: Buffer
     transactional_id: str | None
     version: int
-    sender: Sender
+    origin: Origin
     answered: Answered
 
     def refuse(self, error: BrokerError, now: float) -> None:
@@ -77,7 +81,7 @@ class ClientBatch(Numbered):
     number: int
     """Counts up."""
     producer: Producer
-    sender: Sender
+    origin: Origin
     topic: str
     partition: int
     """The one that the client chose."""

@@ -92,7 +92,7 @@ class Line:
 
         When it waits no more, whether it was taken or given up, ``over`` is called.
         """
-        client, size = offer.sender.client, len(offer.data) + OVERHEAD
+        client, size = offer.origin.client, len(offer.data) + OVERHEAD
         self._threads.spend_a_look()
         self._buffered.count(client, size)
         self._parked[client] += 1

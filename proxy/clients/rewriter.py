@@ -27,7 +27,7 @@ from ottla.errors import (
     broker_error,
 )
 from ottla.proxy.clients.admission import Admission
-from ottla.proxy.clients.batches import NOBODY, ClientBatch, Offer, Sender
+from ottla.proxy.clients.batches import NOBODY, ClientBatch, Offer, Origin
 from ottla.proxy.clients.buffered import Buffered
 from ottla.proxy.clients.line import OVERHEAD, Line
 from ottla.proxy.clients.observed import Tallies
@@ -117,7 +117,7 @@ class Rewriter:
             if self._topics.is_described(offer.topic):
                 self._accept(offer, batch, now)
             else:
-                self._buffered.check_room(offer.sender.client, len(offer.data) + OVERHEAD)
+                self._buffered.check_room(offer.origin.client, len(offer.data) + OVERHEAD)
                 self._park(offer, batch, now)
         except BrokerError as error:
             self._refuse(offer, error, now)
@@ -171,14 +171,14 @@ class Rewriter:
                         return
                 if len(window.under_way) >= UNDER_WAY:
                     raise NotEnoughReplicas(f"{UNDER_WAY} batches for this partition are under way already")
-            self._buffered.check_room(offer.sender.client, most_of(batch))
+            self._buffered.check_room(offer.origin.client, most_of(batch))
         except BrokerError as error:
             if isinstance(error, ProducerFenced):
-                self._admission.tell_of_fencing(batch.producer_id, offer.topic, error.detail, offer.sender)
+                self._admission.tell_of_fencing(batch.producer_id, offer.topic, error.detail, offer.origin)
             self._refuse(offer, error, now)
             return
         place = offer.topic, offer.partition
-        taken = self._client_batch(batch, offer.sender, producer, place, window, routes, next(self._numbers))
+        taken = self._client_batch(batch, offer.origin, producer, place, window, routes, next(self._numbers))
         taken.waiting.append(offer.answered)
         if window is None:
             producer.unopened.append(taken)
@@ -212,7 +212,7 @@ class Rewriter:
         batch.records, batch.parts = found.records, {**found.parts}
         batch.in_place = list(batch.parts) == [batch.partition]
         size = size_of(batch.batch, batch.records)
-        self._buffered.count(batch.sender.client, size - batch.size)
+        self._buffered.count(batch.origin.client, size - batch.size)
         batch.size = size
 
     def _deliver_unopened(self, producer: Producer, now: float) -> None:
@@ -227,7 +227,7 @@ class Rewriter:
     def _client_batch(
         self,
         batch: RecordBatch,
-        sender: Sender,
+        origin: Origin,
         producer: Producer,
         place: tuple[str, int],
         window: "Window[ClientBatch] | None",
@@ -235,7 +235,7 @@ class Rewriter:
         number: int,
     ) -> ClientBatch:
         size = most_of(batch)
-        self._buffered.count(sender.client, size)
+        self._buffered.count(origin.client, size)
         return ClientBatch(
             epoch=batch.producer_epoch,
             base_sequence=batch.base_sequence,
@@ -245,7 +245,7 @@ class Rewriter:
             owner=self,
             number=number,
             producer=producer,
-            sender=sender,
+            origin=origin,
             topic=place[0],
             partition=place[1],
             batch=batch,
@@ -425,7 +425,7 @@ class Rewriter:
 
     def _tell(self, batch: ClientBatch, outcome: Outcome, now: float) -> None:
         with contained("records are over"):
-            self._buffered.count(batch.sender.client, -batch.size)
+            self._buffered.count(batch.origin.client, -batch.size)
             if batch.failure is not None and batch.failure is not UNAWAITED:
                 self._log_refusal(batch, batch.failure, now)
         waiting, batch.waiting = batch.waiting, []
@@ -448,4 +448,4 @@ class Rewriter:
         if self._complaints.is_new(now, "", f"{what}: {error}, {batch.topic}"):
             place = f"{batch.topic}-{batch.partition}"
             told = {"partition": place, "records": batch.count, "error": error, "why": result.message}
-            log.warning(what, extra=told | {"producer_id": batch.producer.producer_id} | batch.sender.facts)
+            log.warning(what, extra=told | {"producer_id": batch.producer.producer_id} | batch.origin.facts)

@@ -40,7 +40,7 @@ from ottla.errors import (
     UnsupportedVersion,
 )
 from ottla.proxy.clients.admission import Admission
-from ottla.proxy.clients.batches import Offer, Sender
+from ottla.proxy.clients.batches import Offer, Origin
 from ottla.proxy.clients.buffered import Buffered
 from ottla.proxy.clients.carried import (
     ABORTABLE_SINCE,
@@ -58,13 +58,13 @@ from ottla.proxy.clients.carried import (
     offers_feature,
 )
 from ottla.proxy.clients.dialects import Dialect, common, dialect_of
-from ottla.proxy.clients.gathering import Gathering
 from ottla.proxy.clients.line import OVERHEAD
 from ottla.proxy.clients.observed import Observer
 from ottla.proxy.clients.opening import own
+from ottla.proxy.clients.pending_produce import PendingProduce
 from ottla.proxy.clients.rewriter import Rewriter
 from ottla.proxy.clients.transactions import Transactions, narrowed
-from ottla.proxy.clients.walks import has_too_many_parts, with_brokers
+from ottla.proxy.clients.walks import LongMetadata, has_too_many_parts
 from ottla.proxy.clients.windows import Outcome
 from ottla.proxy.events import Action, Answer, CloseClient
 from ottla.proxy.routing import TopicRules
@@ -80,10 +80,10 @@ ANSWER_TIMEOUT = 900.0
 """Seconds that an answer to a client's request may take; joining a group takes as long as its slowest member."""
 MOST_PARTS = 10_000
 """Topics and record sets of a Produce request, together. It takes some 0.1 s where each is of another topic."""
-_FEW = 64 * 2**10
+_SHORT_REQUEST = 64 * 2**10
 """Bytes of a Produce request that cannot name many more."""
 MOST_READ = 2**20
-"""Bytes of any other request that is read, or of which the answer is: their parts are smaller, and none has records."""
+"""Bytes of any other request that is parsed, or of which the answer is: their parts are small, and none has records."""
 LONG_ANSWER = 256 * 2**10
 """Bytes beyond which the topics of an answer to Metadata pass unread."""
 _HEAD = struct.Struct(">hhi")
@@ -118,7 +118,7 @@ class Session:
 
     def __init__(self, shared: Shared, client: int, node: int, peer: str) -> None:
         self.client = client
-        self._sender = Sender(client, peer)
+        self._origin = Origin(client, peer)
         self._shared, self._node = shared, node
         self._link: Link | None = None
         self._versions: Versions = {}
@@ -153,7 +153,7 @@ class Session:
         elif key not in CARRIED or not 0 <= version <= CARRIED[key].newest:
             name = CARRIED[key].name if key in CARRIED else "unknown or not carried"
             raise RemoteProtocolError(f"API key {key} ({name}) version {version} was not offered")
-        elif len(frame) > MOST_READ and key != PRODUCE and CARRIED[key].way is not Way.OPAQUE:
+        elif len(frame) > MOST_READ and CARRIED[key].way is not Way.OPAQUE and key not in (PRODUCE, METADATA):
             raise RemoteProtocolError(f"{CARRIED[key].name} of {len(frame)} bytes; the proxy takes up to {MOST_READ}")
         elif key == API_VERSIONS:
             software: ApiVersionsRequest = parse_request(frame).message
@@ -271,10 +271,12 @@ class Session:
     def _metadata(self, ticket: int, version: int, frame: bytes, now: float) -> None:
         cluster = self._shared.cluster
         if len(frame) > LONG_ANSWER:  # the proxy asks by itself for topics that it has to know
-            with_brokers(frame, version, partial(cluster.learn, now=now))
+            long = LongMetadata(frame, version)
+            cluster.learn(long.answer, now)
 
             def tell() -> None:
-                self._pass_back(ticket, with_brokers(frame, version, cluster.point_here), now)
+                cluster.point_here(long.answer)
+                self._pass_back(ticket, long.parts(), now)
         else:
             correlation_id, answer = parse_response(MetadataResponse, version, frame)
             cluster.learn(answer, now)
@@ -364,52 +366,52 @@ class Session:
     # -- Produce
 
     def _produce(self, ticket: int, version: int, correlation_id: int, frame: Buffer, now: float) -> None:
-        if len(frame) > _FEW and has_too_many_parts(frame, MOST_PARTS):
+        if len(frame) > _SHORT_REQUEST and has_too_many_parts(frame, MOST_PARTS):
             raise RemoteProtocolError(f"a Produce request with more than {MOST_PARTS} topics and partitions")
         request = parse_request(frame)
         message: ProduceRequest = request.message
-        if request.header.client_id != self._sender.client_id:
-            self._sender = Sender(self.client, self._sender.peer, request.header.client_id)
-        gathering = Gathering(message, version, correlation_id, self._dialect, partial(self._answer, ticket))
-        if gathering.names_a_partition_twice:
-            self._refuse(message, gathering, now)
+        if request.header.client_id != self._origin.client_id:
+            self._origin = Origin(self.client, self._origin.peer, request.header.client_id)
+        pending = PendingProduce(message, version, correlation_id, self._dialect, partial(self._answer, ticket))
+        if pending.names_a_partition_twice:
+            self._refuse(message, pending, now)
             return
         rules, observer = self._shared.rules, self._shared.observer
         rewritten = tuple(topic for topic in message.topic_data if rules.rewrites(topic.name))
         passed = tuple(
             topic
             for topic in message.topic_data
-            if not rules.rewrites(topic.name) and not self._keeps_back(topic, message.acks, gathering, now)
+            if not rules.rewrites(topic.name) and not self._keeps_back(topic, message.acks, pending, now)
         )
         for topic in passed:
             if rules.of(topic.name) is not None:
                 for each in topic.partition_data:
                     observer.observe(self.client, topic.name, each.index, each.records, now)
         if rewritten:
-            self._rewrite(rewritten, message, gathering, len(frame), now)
+            self._rewrite(rewritten, message, pending, len(frame), now)
         if passed:
-            gathering.pass_on(passed)
+            pending.pass_on(passed)
             if len(passed) < len(message.topic_data):
                 message.topic_data = passed
                 frame = build_request(message, version, correlation_id, request.header.client_id)[4:]
-            arrived = partial(self._produced, gathering, ticket, whole=len(passed) == gathering.topics)
+            arrived = partial(self._produced, pending, ticket, whole=len(passed) == pending.topics)
             self._pass(frame, arrived if message.acks else None, now)
         if message.acks == 0:
             self._answer(ticket)
         elif not passed:
-            gathering.answer_if_complete()
+            pending.answer_if_complete()
 
-    def _keeps_back(self, topic: TopicProduceData, acks: int, gathering: Gathering, now: float) -> bool:
+    def _keeps_back(self, topic: TopicProduceData, acks: int, pending: PendingProduce, now: float) -> bool:
         """Whether a topic that is not rewritten has records that must not pass, and is refused for that."""
         refuses = self._shared.admission.refuses_to_pass
         refusal = next(
-            filter(None, (refuses(topic.name, each.records, self._sender) for each in topic.partition_data)), None
+            filter(None, (refuses(topic.name, each.records, self._origin) for each in topic.partition_data)), None
         )
         if refusal is None:
             return False
         for each in topic.partition_data:
             if acks:
-                gathering.settle(topic.name, each.index, refusal, now)
+                pending.settle(topic.name, each.index, refusal, now)
             else:
                 self._unawaited(refusal, now)
         return True
@@ -418,11 +420,11 @@ class Session:
         self,
         topics: tuple[TopicProduceData, ...],
         message: ProduceRequest,
-        gathering: Gathering,
+        pending: PendingProduce,
         size: int,
         now: float,
     ) -> None:
-        offers = self._offers(topics, message, gathering)
+        offers = self._offers(topics, message, pending)
         if message.acks in (-1, 0, 1):
             size += OVERHEAD * sum(len(topic.partition_data) for topic in topics)
             self._shared.rewriter.line.request(self.client, offers, size, now)
@@ -431,23 +433,23 @@ class Session:
                 offer.refuse(InvalidRequiredAcks(), now)
 
     def _offers(
-        self, topics: Iterable[TopicProduceData], message: ProduceRequest, gathering: Gathering
+        self, topics: Iterable[TopicProduceData], message: ProduceRequest, pending: PendingProduce
     ) -> Iterator[Offer]:
         """The record sets of these topics, which are rewritten."""
         for topic in topics:
             for each in topic.partition_data:
-                heard = partial(gathering.settle, topic.name, each.index)
+                heard = partial(pending.settle, topic.name, each.index)
                 yield Offer(
                     topic=topic.name,
                     partition=each.index,
                     data=own(each.records or b""),
                     transactional_id=message.transactional_id,
-                    version=gathering.version,
-                    sender=self._sender,
+                    version=pending.version,
+                    origin=self._origin,
                     answered=self._contained(heard) if message.acks else self._unawaited,
                 )
 
-    def _refuse(self, message: ProduceRequest, gathering: Gathering, now: float) -> None:
+    def _refuse(self, message: ProduceRequest, pending: PendingProduce, now: float) -> None:
         """Of a request that names a partition twice nothing is stored: its answer could not tell the two apart."""
         refusal = Outcome(InvalidRequest.code, error_message="the request names a partition more than once")
         if not message.acks:
@@ -455,21 +457,21 @@ class Session:
             return
         for topic in message.topic_data:
             for each in topic.partition_data:
-                gathering.settle(topic.name, each.index, refusal, now)
+                pending.settle(topic.name, each.index, refusal, now)
 
     def _unawaited(self, outcome: Outcome, now: float) -> None:
         """Of records that nobody waits for: an error closes the connection, as a broker does."""
         if outcome.error_code:
             self.close(f"records with acks=0 were refused with error {outcome.error_code}: {outcome.error_message}")
 
-    def _produced(self, gathering: Gathering, ticket: int, frame: Parts, now: float, *, whole: bool) -> None:
-        version = gathering.version
+    def _produced(self, pending: PendingProduce, ticket: int, frame: Parts, now: float, *, whole: bool) -> None:
+        version = pending.version
         if whole and version < ENDPOINTS_SINCE:
             self._pass_back(ticket, frame, now)
             return
         _, answer = parse_response(ProduceResponse, version, b"".join(frame))
         answer.node_endpoints = self._shared.cluster.endpoints_here(answer.node_endpoints)
-        gathering.take(answer)
+        pending.take(answer)
 
 
 _DECODED = {

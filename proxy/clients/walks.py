@@ -8,8 +8,6 @@
 Source: ProduceRequest.json, MetadataResponse.json.
 """
 
-from collections.abc import Callable
-
 from ottla.codec.apis.metadata import MetadataResponse
 from ottla.codec.apis.produce import ProduceRequest
 from ottla.codec.frames import build_response, parse_response
@@ -99,6 +97,7 @@ def has_too_many_parts(frame: Buffer, most: int) -> bool:
                 walk.bytes()
                 walk.tags()
             walk.tags()
+        walk.tags()
     except IndexError:
         return False
     except _TooMany:
@@ -106,34 +105,42 @@ def has_too_many_parts(frame: Buffer, most: int) -> bool:
     return False
 
 
-def with_brokers(frame: Buffer, version: int, change: Callable[[MetadataResponse], None]) -> tuple[Buffer, ...]:
-    """A frame with an answer to Metadata, in which ``change`` has made others of its ``brokers``; in parts.
+class LongMetadata:
+    """A frame with an answer to Metadata, the topics of which are not parsed.
 
-    The answer that ``change`` is called with has no topics.
+    Attributes:
+        answer: the answer without topics; its brokers may be changed.
 
     Raises:
         DecodeError: the bytes are no such answer, as far as they were looked at.
     """
-    flexible = version in api(MetadataResponse).flexible
-    data = memoryview(frame)
-    walk = _Walk(data, _HEAD_OF_RESPONSE, flexible=flexible, most=_MOST_BROKERS)
-    try:
-        walk.tags()
-        walk.skip(4 if version >= _THROTTLE_SINCE else 0)
-        for _ in walk.array():
-            walk.skip(4)
-            walk.string()
-            walk.skip(4)
-            if version >= _RACK_SINCE:
-                walk.string()
+
+    def __init__(self, frame: Buffer, version: int) -> None:
+        flexible = version in api(MetadataResponse).flexible
+        data = memoryview(frame)
+        walk = _Walk(data, _HEAD_OF_RESPONSE, flexible=flexible, most=_MOST_BROKERS)
+        try:
             walk.tags()
-    except (IndexError, _TooMany):
-        raise DecodeError("the brokers break off, or are too many", MetadataResponse.__name__, walk.at) from None
-    # What stands behind the brokers where there are no topics: with that the head is an answer, which is parsed.
-    nothing = build_response(MetadataResponse(brokers=(), topics=()), version, 0)
-    before = 4 + _HEAD_OF_RESPONSE + (4 if version >= _THROTTLE_SINCE else 0)
-    rest = nothing[before + (2 if flexible else 4) :]
-    correlation_id, answer = parse_response(MetadataResponse, version, b"".join((data[: walk.at], rest)))
-    change(answer)
-    head = build_response(answer, version, correlation_id)[4 : -len(rest)]
-    return head, data[walk.at :]
+            walk.skip(4 if version >= _THROTTLE_SINCE else 0)
+            for _ in walk.array():
+                walk.skip(4)
+                walk.string()
+                walk.skip(4)
+                if version >= _RACK_SINCE:
+                    walk.string()
+                walk.tags()
+        except (IndexError, _TooMany):
+            raise DecodeError("the brokers break off, or are too many", MetadataResponse.__name__, walk.at) from None
+        # What stands behind the brokers where there are no topics: with that the head is an answer, which is parsed.
+        nothing = build_response(MetadataResponse(brokers=(), topics=()), version, 0)
+        before = 4 + _HEAD_OF_RESPONSE + (4 if version >= _THROTTLE_SINCE else 0)
+        self._behind = nothing[before + (2 if flexible else 4) :]
+        self._rest, self._version = data[walk.at :], version
+        self._correlation_id, self.answer = parse_response(
+            MetadataResponse, version, b"".join((data[: walk.at], self._behind))
+        )
+
+    def parts(self) -> tuple[Buffer, ...]:
+        """The frame, in parts, with the brokers of `answer`."""
+        head = build_response(self.answer, self._version, self._correlation_id)[4 : -len(self._behind)]
+        return head, self._rest

@@ -1,6 +1,6 @@
 """What the proxy knows of upstream: nodes, their ports here, and topics with their leaders.
 
-Learnt from every Metadata answer that passes, a client's or the proxy's own.
+Learnt from every Metadata answer that passes, a client's or the proxy's own; of a client's long ones the nodes alone.
 """
 
 from collections.abc import Iterable

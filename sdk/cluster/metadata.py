@@ -173,24 +173,26 @@ class Metadata:
 
     def unreachable(self, what: str, seconds: float) -> BrokerUnreachable:
         """The error for "no broker answered": each address and what it said."""
-        tried = "; ".join(f"{where}: {why}" for where, why in self._tried().items())
+        tried = "; ".join(f"{where}: {why}" for where, why in self._reasons(pending=True).items())
         advice = "check the address, and that a broker listens there"
         return BrokerUnreachable(f"{what}: no broker answered within {seconds:g} s ({advice}). Tried {tried}")
 
-    def _tried(self) -> dict[str, str]:
-        """As `_said`, and those addresses that were asked and have not answered."""
-        known = {each.id: each for each in (*self._nodes.seeds, *self.cluster.nodes.values())}
-        unanswered = [known[each] for each in self._asked if each in known] or (
-            [] if self._troubles else self._nodes.seeds
-        )
-        return {_address(node): self._client.missing or "no answer yet" for node in unanswered} | self._said()
+    def _reasons(self, *, pending: bool = False) -> dict[str, str]:
+        """Per address, why it could not be used, and how often it was tried.
 
-    def _said(self) -> dict[str, str]:
-        """Per address, why it could not be used, and how often it was tried."""
-        return {
+        Args:
+            pending: behind them, addresses that were asked and have not answered yet.
+        """
+        reasons = {
             where: f"{why} (tried {f'{times} times' if times > 1 else 'once'})"
             for where, (why, times) in self._troubles.items()
         }
+        if pending:
+            known = {each.id: each for each in (*self._nodes.seeds, *self.cluster.nodes.values())}
+            unanswered = [known[each] for each in self._asked if each in known]
+            for node in unanswered or ([] if reasons else self._nodes.seeds):
+                reasons.setdefault(_address(node), self._client.missing or "no answer yet")
+        return reasons
 
     @property
     def waited_for(self) -> bool:
@@ -198,13 +200,13 @@ class Metadata:
         return bool(self._connecting) or any(not each.outcome.done for each in self._waits)
 
     def tried(self, most: int) -> str:
-        """The addresses that gave none, and why, as far as they are not more than ``most``."""
-        said = [f"{where}: {why}" for where, why in self._tried().items()]
+        """The addresses that gave none, or have not answered yet, and why; not more than ``most``."""
+        said = [f"{where}: {why}" for where, why in self._reasons(pending=True).items()]
         return "; ".join(said[:most]) + (f"; and {len(said) - most} more" if len(said) > most else "")
 
     def explain(self, now: float) -> Iterator[str]:
         """What is waited for, in lines for people; nothing if all is well."""
-        for where, why in self._said().items():
+        for where, why in self._reasons().items():
             yield f"metadata: {where} gave none: {why}"
         if self._troubles and -math.inf < self.updated_at < now:
             yield f"metadata: those in use are {now - self.updated_at:.1f} s old"

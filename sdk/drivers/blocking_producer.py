@@ -62,13 +62,16 @@ class BlockingProducer(BlockingClient):
         return len(known.partitions)
 
     def look_up(self, topics: Collection[str]) -> None:
-        """Have several topics be known at once, which takes long one after the other; `partition_count` says what is
-        wrong with one.
+        """Ask for several topics in one request, which takes long one after the other.
+
+        Raises:
+            As `partition_count`, of one of them.
         """
         unknown = [topic for topic in topics if topic not in self.core.cluster.topics]
         for found in self.do(lambda: [self.core.metadata.topic(each, self.core.now, create=True) for each in unknown]):
             while not found.done:
                 self._await(found)
+            found.result()
 
     def send_columns(
         self, topic: str, partition: int | None, records: ColumnRecords, start: int = 0, stop: int | None = None

@@ -200,8 +200,10 @@ class PartitionQueue(PartitionBuffer):
         "idempotent",
         "identity",
         "incarnation",
+        "known_in",
         "linger",
         "missing_since",
+        "moved_at",
         "next_sequence",
         "place",
         "renumber_from",
@@ -229,8 +231,12 @@ class PartitionQueue(PartitionBuffer):
         """Batches from this number on must be sent in a new epoch: the broker misses a sequence before them."""
         self.incarnation = -1
         """Of the topic (`Topic.incarnation`) that `identity` was adopted for."""
+        self.known_in = -1
+        """The incarnation of the topic that had the partition last."""
         self.missing_since = math.nan
-        """Since when the topic has had no such partition."""
+        """Since when the topic is another one, which has no such partition."""
+        self.moved_at = -math.inf
+        """When its oldest batch became that, or could be sent first."""
         self.linger: Timer | None = None
         """Of the open batch."""
 

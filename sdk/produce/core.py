@@ -394,7 +394,7 @@ class ProducerCore:
                 queue.drop(batch, stored=None)
                 self._deliveries.release(batch)
                 if not batch.abandoned:
-                    self._deliveries.failed(batch, lambda index: error)
+                    self._deliveries.failed(batch, error)
         self._unplaced.give_up(error)
         self._room.turn_away(error)
         self._deliveries.settle_all()

@@ -10,10 +10,10 @@ Rules:
 """
 
 from collections import OrderedDict, defaultdict
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from functools import partial
 
-from ottla.errors import ConfigurationError, DeliveryFailed, OttlaError
+from ottla.errors import ConfigurationError, DeliveryFailed, InvalidRecord, OttlaError
 from ottla.sdk.cluster.cluster import TopicPartition
 from ottla.sdk.core import ClientCore
 from ottla.sdk.events import Place
@@ -25,8 +25,6 @@ from ottla.sdk.produce.room import Room
 
 log = logger("ottla.sdk.producer")
 
-WHOLE = -1
-"""Stands for the index of a record, where one error is wanted for a batch."""
 Callbacks = list[DeliveryCallback | None]
 """Of the records of a batch."""
 
@@ -122,14 +120,15 @@ class Deliveries:
             self._run(call, batch.callbacks)
         self.settled(batch.number)
 
-    def failed(self, batch: Batch, error_of: Callable[[int], OttlaError]) -> None:
-        """``error_of`` says the error of each record, by its index, and of the `WHOLE`."""
+    def failed(self, batch: Batch, error: OttlaError, guilty: Mapping[int, OttlaError] | None = None) -> None:
+        """A batch fails with ``error``; where some of its records are ``guilty``, these with their own."""
+        error_of = _each(error, guilty)
         callbacks, place = batch.callbacks, batch.place
         unheard = batch.count - sum(each is not None for each in callbacks)
         if self.doom is not None:
-            self.doom(place, batch.count, error_of(WHOLE))
+            self.doom(place, batch.count, error)
         elif unheard:
-            self.count(place, unheard, error_of(WHOLE))
+            self.count(place, unheard, error)
 
         def call(callbacks: Callbacks) -> None:
             for index in range(len(callbacks)):
@@ -248,3 +247,14 @@ def refuse_awaitable(result: object) -> None:
         result.close()
         what = f"on_delivery returned a coroutine ({getattr(result, '__qualname__', result)}), which nobody awaits"
         raise ConfigurationError(f"{what}: give it a function, which may start a task of yours")
+
+
+def _each(error: OttlaError, guilty: Mapping[int, OttlaError] | None) -> Callable[[int], OttlaError]:
+    """The error of each record, by its index.
+
+    Source: KIP-467; Sender.java, failBatch.
+    """
+    if not guilty:
+        return lambda index: error
+    innocent = InvalidRecord(f"not this one, but others of its batch, which fails as a whole: {error}; send it again")
+    return lambda index: guilty.get(index, innocent)

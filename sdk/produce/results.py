@@ -1,8 +1,9 @@
 """What becomes of a batch that was sent: stored, retried, renumbered, split or failed.
 
 Rules:
-- Retriable errors and lost connections are retried with the same sequence; only the delivery deadline ends that. Any
-  other error fails one batch, unless it ends a producer for good (`fatal`).
+- Retriable errors and lost connections are retried with the same sequence. The delivery deadline ends that, and so does
+  a topic that was recreated without the partition (`ottla.sdk.produce.stalls`). Any other error fails one batch, unless
+  it ends a producer for good (`fatal`).
 - OUT_OF_ORDER_SEQUENCE_NUMBER, UNKNOWN_PRODUCER_ID or INVALID_PRODUCER_EPOCH of a batch that is not the oldest only
   means that the oldest has to go first. Of the oldest it means that the broker misses what came before: it and all
   behind it are renumbered in the next epoch of the producer id, which needs no request, and sent again (KIP-360). Where
@@ -18,7 +19,7 @@ Source: Sender.java, TransactionManager.java (canRetry, bumpIdempotentProducerEp
 Partition.scala (what is answered after the append).
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from ottla.codec.apis.produce import PartitionProduceResponse
@@ -28,7 +29,6 @@ from ottla.errors import (
     CorruptMessage,
     DeliveryTimeout,
     InvalidProducerEpoch,
-    InvalidRecord,
     MessageTooLarge,
     NotEnoughReplicas,
     OttlaError,
@@ -45,7 +45,7 @@ from ottla.sdk.cluster.cluster import TopicPartition
 from ottla.sdk.core import ClientCore
 from ottla.sdk.logs import logger
 from ottla.sdk.produce.batches import Batch, PartitionQueue
-from ottla.sdk.produce.deliveries import WHOLE, Deliveries
+from ottla.sdk.produce.deliveries import Deliveries
 from ottla.sdk.produce.identity import ProducerIdentity
 from ottla.sdk.produce.nodes import NodeQueue
 from ottla.sdk.produce.sender_metrics import SenderMetrics
@@ -60,6 +60,7 @@ _NOT_APPENDED = (CorruptMessage, NotEnoughReplicas)
 _OUTCOME_UNKNOWN = (UnknownServerError, UnknownErrorCode)
 _NO_ANSWER = (ConnectionLost, TimeoutExpired, RemoteProtocolError)
 _OUT_OF_SEQUENCE = (OutOfOrderSequenceNumber, UnknownProducerId, InvalidProducerEpoch)
+_TOO_SLOW = "; where brokers take less than is buffered in that time, lower buffer_memory or raise delivery_timeout"
 _UNSURE = "an earlier attempt was never answered: the records may be in the log, or not"
 _OVERTAKEN = "what was sent behind them is stored already: the topic was recreated, or the broker has lost its state"
 _TOO_LARGE = (MessageTooLarge, RecordListTooLarge)
@@ -94,6 +95,7 @@ class Results:
 
     def stored(self, queue: PartitionQueue, batch: Batch, base_offset: int, append_time: int, now: float) -> None:
         queue.drop(batch, stored=True)
+        queue.moved_at = now
         if batch.abandoned:
             self._deliveries.release(batch)
             return
@@ -197,19 +199,21 @@ class Results:
     ) -> None:
         """The broker did not store the batch, and never will; unless an earlier attempt did."""
         queue.drop(batch, stored=batch.fate)
-        self._deliver_failure(batch, _errors(error, result), now)
+        self._deliver_failure(batch, error, now, _guilty(result))
         self._deliveries.release(batch)
 
-    def _deliver_failure(self, batch: Batch, error_of: Callable[[int], OttlaError], now: float) -> None:
+    def _deliver_failure(
+        self, batch: Batch, error: OttlaError, now: float, guilty: Mapping[int, OttlaError] | None = None
+    ) -> None:
         self._metrics.count("record-error", batch.place[0], batch.count, now)
-        self._deliveries.failed(batch, error_of)
+        self._deliveries.failed(batch, error, guilty)
 
     def withdraw(self, queue: PartitionQueue, batch: Batch, error: OttlaError) -> None:
         """The batch is not wanted any more: it fails now, and is dropped once it is not under way."""
         if batch.abandoned:
             return
         batch.withdraw()
-        self._deliver_failure(batch, lambda index: error, self._core.now)
+        self._deliver_failure(batch, error, self._core.now)
         if batch.in_flight:
             batch.abandoned = True
         else:
@@ -227,14 +231,14 @@ class Results:
         fate = "may be stored or not" if batch.fate is None else "certainly not stored"
         error = DeliveryTimeout(
             f"{batch.count} record(s) for {name_of(queue.place)} were not acknowledged within "
-            f"{self._delivery_timeout:g} s, {fate}: {progress}"
+            f"{self._delivery_timeout:g} s, {fate}: {progress}" + ("" if batch.attempts or batch.trouble else _TOO_SLOW)
         )
         if batch.in_flight:
             batch.abandoned = True
-            self._deliver_failure(batch, lambda index: error, now)
+            self._deliver_failure(batch, error, now)
             return
         queue.drop(batch, stored=batch.fate)
-        self._deliver_failure(batch, lambda index: error, now)
+        self._deliver_failure(batch, error, now)
         self._deliveries.release(batch)
         self._wake(queue)
 
@@ -255,8 +259,10 @@ class Results:
             words.append(f"no broker has given a producer id{why}")
         elif queue.batches[0] is not batch:
             words.append("an older batch has to go first")
-        elif node is not None and batch.due and not (batch.attempts or self._core.trouble(node)):
-            words.append("others are sent before it, slower than records come: lower buffer_memory, or raise the time")
+        elif node is not None and self._node(node.id).muted_until > now:
+            words.append("the broker throttles")
+        elif node is not None and not batch.attempts and self._node(node.id).in_flight:
+            words.append("others are sent before it")
         trouble = batch.trouble or (self._core.trouble(node) if node else "")
         return ", ".join(words) + (f"; last trouble: {trouble}" if trouble else "")
 
@@ -284,15 +290,9 @@ def _maybe_stored(error: OttlaError) -> bool:
     return isinstance(error, BrokerError) and error.retriable and not isinstance(error, _NOT_APPENDED)
 
 
-def _errors(error: OttlaError, result: PartitionProduceResponse | None) -> Callable[[int], OttlaError]:
-    """The error of each record of a refused batch, by its index: of the invalid ones, and of the others; and of all.
-
-    Source: KIP-467; Sender.java, failBatch.
-    """
-    if result is None or not result.record_errors:
-        return lambda index: error
-    guilty = {each.batch_index: each.batch_index_error_message or result.error_message for each in result.record_errors}
-    named = {index: broker_error(result.error_code, why or "") for index, why in guilty.items()}
-    named[WHOLE] = next(iter(named.values()))
-    innocent = InvalidRecord(f"not this one, but others of its batch, which fails as a whole: {error}; send it again")
-    return lambda index: named.get(index, innocent)
+def _guilty(result: PartitionProduceResponse | None) -> dict[int, OttlaError]:
+    """The errors of those records that the broker calls invalid, by their index in the batch."""
+    if result is None:
+        return {}
+    why = {each.batch_index: each.batch_index_error_message or result.error_message for each in result.record_errors}
+    return {index: broker_error(result.error_code, said or "") for index, said in why.items()}

@@ -5,7 +5,8 @@ Rules:
   batches.
 - A new leader that comes with an error is used at once (KIP-951).
 - While nobody leads a partition, metadata are asked for again and again, but ever less often, as a batch is retried.
-- The work of one turn is that of the batches it sends, whatever the number of partitions that wait.
+- The work of one turn is that of the batches it sends, whatever the number of partitions that wait. But now and
+  then all are looked at (`Stalls`).
 - Produce has a connection of its own to each node, as a broker serves the requests of one connection one by one, and
   acks=all waits for replicas. A producer with acks=0 shares it with nobody: how it is ended says what arrived.
 
@@ -119,7 +120,7 @@ class Sender:
         if found is None:
             transactional = self.identity.transactional_id is not None
             found = self.queues[place] = PartitionQueue(place, self.identity.idempotent, transactional=transactional)
-            found.incarnation = self._core.cluster.incarnation(place[0])
+            found.incarnation = found.known_in = self._core.cluster.incarnation(place[0])
             if leader := self._core.cluster.leader(*place):
                 self._core.open_connection(leader, self.channel, self._core.now)
         return found
@@ -147,6 +148,8 @@ class Sender:
             queue.cancel_linger()
         if not batch.due:
             batch.due = True
+            if batch is queue.batches[0]:
+                queue.moved_at = self._core.now
             self.wake(queue)
 
     def wake(self, queue: PartitionQueue) -> None:
@@ -213,7 +216,7 @@ class Sender:
             if first is not None and first.retry_at > now:
                 leader = self._core.cluster.leader(*queue.place)
                 if leader is not None and leader.id != first.node:
-                    first.retry_at = now  # who refused it leads no more
+                    first.retry_at = now  # it was refused by one that leads no more
             self._stalls.metadata_changed(queue, now)
         self._wake_all()
         self._leaderless_answers = self._leaderless_answers + 1 if self._leaderless else 0
@@ -240,9 +243,11 @@ class Sender:
 
     def _drain(self, now: float) -> None:
         self._drain_due = None
-        if self.stopped:
-            return
-        self._stalls.look(now)
+        if not self.stopped:
+            self._send_ready(now)
+            self._stalls.look(now)
+
+    def _send_ready(self, now: float) -> None:
         if self._leaderless:
             self._core.metadata.refresh(now, self._core.backoff(self._leaderless_answers))
         if not (self._turn or self._leaderless) or not self.identity.needed(now):

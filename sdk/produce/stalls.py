@@ -1,10 +1,11 @@
-"""Partitions that take no records: those that their topic has no more are given up, and of others the log tells.
+"""Partitions that take no records: where a topic was recreated without them, their records are given up; the log tells
+of the others.
 
-Records may wait for their delivery deadline, but not silently: where the broker answers and a partition takes none for
-`STALL` seconds, that is reported. Of a broker that does not answer the client tells by itself.
+Records may wait for their delivery deadline, but not silently: where a partition has no leader, or its leader refuses
+them, for `STALL` seconds, that is logged. A broker that cannot be reached is logged by the client.
 
-A partition can only be missing where a topic was recreated with fewer partitions, or where a broker does not know yet
-that it has more. So records for one wait as long as a topic may be unknown.
+A topic never has fewer partitions than before. So where one is missing, a broker does not know yet that there are more,
+and its records wait; or the topic was recreated with fewer, and what waits for the others never has a place again.
 """
 
 import math
@@ -29,11 +30,15 @@ class Stalls:
         self._look_at = -math.inf
 
     def metadata_changed(self, queue: PartitionQueue, now: float) -> None:
-        """Give up what waits for a partition that its topic does not have."""
+        """Give up what waits for a partition that its topic was recreated without."""
         name, partition = queue.place
         topic = self._core.cluster.topics.get(name)
-        if topic is None or partition in topic.partitions:
-            queue.missing_since = math.nan
+        if topic is None:
+            return
+        if partition in topic.partitions:
+            queue.known_in, queue.missing_since = topic.incarnation, math.nan
+            return
+        if queue.known_in in (-1, topic.incarnation):
             return
         if math.isnan(queue.missing_since):
             queue.missing_since = now
@@ -44,24 +49,25 @@ class Stalls:
                 self._results.withdraw(queue, batch, UnknownTopicOrPartition(f"{has}: {why}"))
 
     def look(self, now: float) -> None:
-        """Tell of partitions that take nothing; for whenever something is sent, or cannot be."""
+        """Log partitions that take nothing; for whenever something was sent, or could not be."""
         if now < self._look_at:
             return
-        self._look_at = now + STALL / 3
+        late, self._look_at = now > self._look_at + STALL, now + STALL / 3
+        if late:  # it had nothing to send, or the machine slept: what there is has not been tried for so long
+            return
         stalled = [queue for queue in self._queues.values() if self._is_stalled(queue, now)]
         if stalled:
             self._look_at = now + STALL
-            queue = max(stalled, key=lambda queue: now - queue.batches[0].opened)
-            oldest = queue.batches[0]
-            records = sum(batch.count for each in stalled for batch in each.batches)
+            queue = min(stalled, key=lambda queue: queue.moved_at)
             topic, partition = queue.place
+            records = sum(batch.count for each in stalled for batch in each.batches)
             extra = {"topic": topic, "partition": partition, "partitions": len(stalled), "records": records}
-            why, seconds = self._results.progress(queue, oldest, now), round(now - oldest.opened)
+            why, seconds = self._results.progress(queue, queue.batches[0], now), round(now - queue.moved_at)
             log.warning("a partition takes no records", extra=extra | {"seconds": seconds, "why": why})
 
     def _is_stalled(self, queue: PartitionQueue, now: float) -> bool:
         oldest = queue.batches[0] if queue.batches else None
-        if oldest is None or not oldest.due or oldest.abandoned or now - oldest.opened < STALL:
+        if oldest is None or not oldest.due or now - queue.moved_at < STALL:
             return False
         leader = self._core.cluster.leader(*queue.place)
-        return leader is None or not (oldest.in_flight or self._core.trouble(leader))
+        return leader is None or (bool(oldest.trouble) and not self._core.trouble(leader))

@@ -22,8 +22,8 @@ from ottla.codec.partitioners import murmur2_partition
 from ottla.codec.records import BatchBuilder
 from ottla.errors import DecodeError, InvalidRequest, InvalidTimestamp, MessageTooLarge, UnknownTopicOrPartition
 from ottla.proxy.clients.batches import ClientBatch
-from ottla.proxy.clients.gathering import Gathering
 from ottla.proxy.clients.line import Line
+from ottla.proxy.clients.pending_produce import PendingProduce
 from ottla.proxy.clients.producers import Producers
 from ottla.proxy.clients.rewriter import Rewriter
 from ottla.proxy.clients.session import Session
@@ -140,7 +140,7 @@ def test_an_answer_of_upstream_that_lacks_a_partition_ends_the_connection_that_w
 
 MACHINES = (
     Session,
-    Gathering,
+    PendingProduce,
     Rewriter,
     Line,
     ClientBatch,

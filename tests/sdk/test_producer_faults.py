@@ -1,9 +1,10 @@
 """The producer against brokers that refuse, forget, throttle, are old or are gone: what becomes of each record."""
 
-import contextlib
+import itertools
 import logging
 import math
 import random
+import uuid
 from collections import Counter
 from collections.abc import Callable
 from functools import partial
@@ -65,6 +66,8 @@ from ottla.sdk.produce.options import ProducerOptions
 from ottla.sdk.produce.partitioners import Choice
 from ottla.sdk.produce.records import PendingRecord, Receipt
 from ottla.sdk.produce.room import BATCH_OVERHEAD
+from tests.sdk.test_producer_core import Recreating
+from tests.sim import world as simulated
 from tests.sim.world import ModelBroker, Partition, World
 
 Place = tuple[str, int]
@@ -358,17 +361,22 @@ def takes_nothing(caplog: pytest.LogCaptureFixture) -> list[dict[str, Any]]:
     return [each.__dict__ for each in caplog.records if each.message.startswith("a partition takes no records")]
 
 
-def recreated(world: World, partitions: int) -> None:
-    world.broker.logs = {("t", index): Partition() for index in range(partitions)}
-    world.broker.leader = dict.fromkeys(world.broker.logs, 1)
+def recreated(broker: Recreating, partitions: int) -> None:
+    broker.logs = {("t", index): Partition() for index in range(partitions)}
+    broker.leader = dict.fromkeys(broker.logs, 1)
+    broker.topic_id = uuid.UUID(int=broker.topic_id.int + 1)
 
 
-def test_records_for_a_partition_that_the_topic_has_no_more_are_given_up_by_name() -> None:
-    world = World(ModelBroker({"t": 3}))
+def test_records_for_a_partition_that_a_recreated_topic_lacks_are_given_up_by_name(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(simulated.SERVED, 3, (1, 12))
+    world = World(broker := Recreating({"t": 3}))
+    broker.topic_id = uuid.UUID(int=1)
     producer = producer_in(world, linger=0)
     for partition in range(3):
         world.run(ask(producer, world, b"old", partition))
-    recreated(world, 2)
+    recreated(broker, 2)
     began = world.now
     kept, lost = (ask(producer, world, b"new", partition) for partition in (1, 2))
     world.run(kept)
@@ -376,23 +384,23 @@ def test_records_for_a_partition_that_the_topic_has_no_more_are_given_up_by_name
     assert kept.error is None and isinstance(lost.error, UnknownTopicOrPartition)
     assert "'t' has partitions 0 to 1, not 2: it was recreated with fewer" in str(lost.error)
     assert 5.0 <= world.now - began < 10.0
-    with contextlib.suppress(UnknownTopicOrPartition):
+    with pytest.raises(UnknownTopicOrPartition, match="partitions 0 to 1, not 2"):
         ask(producer, world, b"later", 2)
-    recreated(world, 3)
+    recreated(broker, 3)
     world.core.metadata.refresh(world.now)
     sleep(world, 1.0)
     world.run(back := ask(producer, world, b"back", 2))
     assert back.error is None and values(world, ("t", 2)) == [b"back"]
 
 
-def test_records_wait_for_a_partition_that_is_missing_for_a_moment() -> None:
+def test_records_wait_for_a_partition_that_a_broker_does_not_know_yet() -> None:
     world = World(ModelBroker({"t": 3}))
     producer = producer_in(world, linger=0)
     world.run(ask(producer, world, b"0", 2))
     place, leader = ("t", 2), world.broker.leader
     log, world.broker.leader = world.broker.logs.pop(place), {each: 1 for each in leader if each != place}
     asked = ask(producer, world, b"1", 2)
-    sleep(world, 3.0)
+    sleep(world, 30.0)
     assert not asked.done
     world.broker.logs[place], world.broker.leader = log, leader
     world.run(asked)
@@ -413,6 +421,25 @@ def test_a_partition_that_takes_nothing_is_in_the_log(caplog: pytest.LogCaptureF
     assert (first["topic"], first["partitions"], first["records"]) == ("t", 2, 4)
     assert first["seconds"] in range(30, 42) and second["seconds"] in range(60, 72)
     assert "NOT_ENOUGH_REPLICAS" in first["why"]
+
+
+def test_of_records_that_linger_or_come_late_or_have_others_before_them_nothing_is_logged(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    world = World(ModelBroker({"t": 2}))
+    lingering = producer_in(world, linger=50.0, batch_size=100_000)
+    ask(lingering, world, b"0", 1)
+    sleep(world, 45.0)
+    producer = producer_in(world, linger=0, batch_size=1, idempotent=False)
+    codes = itertools.cycle((NotEnoughReplicas.code, NotEnoughReplicas.code, 0))
+    world.broker.refuse = lambda place, batch: 0 if place[1] else next(codes)
+    for number in range(400):
+        ask(producer, world, b"%d" % number)
+    sleep(world, 60.0)
+    assert len(values(world)) > 100 and any(producer.explain(world.now))
+    world.now += 300.0  # as if the machine had slept
+    sleep(world, 1.0)
+    assert not takes_nothing(caplog)
 
 
 def test_a_partition_without_a_leader_is_in_the_log(caplog: pytest.LogCaptureFixture) -> None:

@@ -18,7 +18,7 @@ from ottla.errors import BrokerUnreachable, ConfigurationError, DataLoss
 from ottla.sdk import mdns
 from ottla.spark import reader as spark_reader
 from ottla.spark.options import ReadOptions
-from ottla.spark.reader import OLD_PLAN, OLD_REUSED_PLAN, BatchReader, Task
+from ottla.spark.reader import MOST_PLANS, OLD_PLAN, OLD_REUSED_PLAN, BatchReader, Task
 from ottla.testing import Broker
 from tests.interop.lines import Message
 from tests.interop.peers import create_topic
@@ -339,10 +339,14 @@ def test_a_plan_that_is_old_or_read_again_is_worth_a_warning_once(
     assert len(offsets(reader, [old, old])) == 20
     assert caplog.text.count("reads up to the ends that its topics had 2.0 h ago") == 1
     begun = replace(task, latest_as_of=time.time() - OLD_REUSED_PLAN - 1)
-    for stage, said in ((7, 0), (7, 0), (8, 1), (9, 1)):
-        monkeypatch.setattr(TaskContext, "get", lambda stage=stage: Namespace(stageId=lambda: stage))
+    for execution, said in (("7", 0), ("7", 0), ("8", 1), ("9", 1)):
+        running = Namespace(getLocalProperty={"spark.sql.execution.id": execution}.get)
+        monkeypatch.setattr(TaskContext, "get", lambda running=running: running)
         assert len(offsets(reader, [begun])) == 10
         assert caplog.text.count(f"view of {topic} reads up to the ends that its topics had 6 s ago") == said
+    for n in range(2 * MOST_PLANS):
+        offsets(reader, [replace(task, latest_as_of=time.time() + n)])
+    assert len(spark_reader._plans) == MOST_PLANS
     [bounded] = batch(ottla_broker.bootstrap, subscribe=topic, endingOffsets=f'{{"{topic}": {{"0": 5}}}}').partitions()
     assert bounded.latest_as_of is None
 

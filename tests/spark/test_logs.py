@@ -10,10 +10,10 @@ import pytest
 PROGRAM = """
 import logging
 import ottla.spark
-from ottla.spark.logs import have_lines_written
+from ottla.spark.logs import set_up_logging
 {before}
-have_lines_written()
-have_lines_written()
+set_up_logging()
+set_up_logging()
 logging.getLogger("ottla.spark").info("orders: 3 records behind")
 logging.getLogger("ottla.sdk").info("connected")
 logging.getLogger("ottla.sdk").warning("no broker is available")
@@ -23,7 +23,7 @@ LINE = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3} (\w+) ([\w.]+): (.*)")
 
 def written(before: str = "", **environment: str) -> list[str]:
     command = [sys.executable, "-c", PROGRAM.format(before=before)]
-    env = os.environ | environment
+    env = {name: value for name, value in os.environ.items() if name != "OTTLA_LOG_LEVEL"} | environment
     return subprocess.run(command, env=env, capture_output=True, text=True, timeout=60).stderr.splitlines()
 
 
@@ -34,7 +34,8 @@ def written(before: str = "", **environment: str) -> list[str]:
         ("info", ["3 records behind", "no broker"]),
         ("WARNING", ["no broker"]),
         ("ERROR", []),
-        ("loud", ["no broker"]),
+        ("", ["3 records behind", "no broker"]),
+        ("loud", ["which is no level", "3 records behind", "no broker"]),
     ],
 )
 def test_lines_have_their_time_level_and_logger_and_the_environment_says_which(
@@ -44,10 +45,11 @@ def test_lines_have_their_time_level_and_logger_and_the_environment_says_which(
     found = [match.groups() for match in map(LINE.fullmatch, lines) if match]
     assert len(found) == len(lines) == len(said), lines
     known = {("INFO", "ottla.spark", "orders: 3 records behind"), ("WARNING", "ottla.sdk", "no broker is available")}
-    assert set(found) <= known
-    assert all(any(each in text for _, _, text in found) for each in said)
+    assert {each for each in found if each[1] != "ottla"} <= known
+    assert all(wanted in text for wanted, (_, _, text) in zip(said, found, strict=True))
 
 
 def test_logging_that_somebody_has_set_up_stays() -> None:
-    [line] = written("logging.basicConfig(format='mine: %(message)s')")
-    assert line == "mine: no broker is available"
+    mine = "logging.basicConfig(format='mine: %(message)s')"
+    assert written(mine) == ["mine: no broker is available"]
+    assert written(f"set_up_logging(); {mine}") == ["mine: orders: 3 records behind", "mine: no broker is available"]

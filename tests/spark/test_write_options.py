@@ -174,11 +174,11 @@ def test_all_columns_of_the_jvm_connector_are_taken_and_others_are_not_looked_at
         ),
         (
             StructType([*columns(value=StringType()).fields, *columns(value=BinaryType()).fields]),
-            r"two columns are named value, which Spark cannot hand over: write only the columns that are needed",
+            r"two columns or fields are named value, which Spark cannot hand over: write only the columns",
         ),
         (
             columns(value=StringType(), other=ArrayType(StructType([*HEADER.fields, *HEADER.fields]))),
-            r"two columns are named key",
+            r"two columns or fields are named key",
         ),
         (columns(value=StringType(), other=YearMonthIntervalType()), r"of type interval year to month, which Spark"),
     ],

@@ -31,6 +31,7 @@ def journal(
             found = read(directory)
         except DecodeError as error:
             raise ConfigurationError(f"the journal in {directory} cannot be used: {error}") from None
+        rules = TopicRules([parse_rule(text) for text in found.rules[-1]]) if found.rules else None
     lines = []
     for producer_id in found.producers:
         windows = found.windows.get(producer_id, {})
@@ -56,7 +57,6 @@ def journal(
     typer.echo(
         f"{len(found.producers)} producers, {found.under_way} batches on their way, {size / 2**20:.1f} MiB on disk"
     )
-    rules = TopicRules([parse_rule(text) for text in found.rules[-1]]) if found.rules else None
     for name, pinned in sorted(found.topics.items()):
         idle = "" if rules is None or rules.rewrites(name) else ", once a rule rewrites the topic again"
         typer.echo(f"  {name}: keys go to {pinned.partitions} partitions by {pinned.partitioner}{idle}")

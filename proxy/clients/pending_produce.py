@@ -16,7 +16,7 @@ from ottla.proxy.clients.dialects import Dialect
 from ottla.proxy.clients.windows import Outcome
 
 
-class Gathering:
+class PendingProduce:
     """The answer to one Produce request, put together from what the proxy and upstream say of its partitions."""
 
     def __init__(
