@@ -234,11 +234,11 @@ def _sequences_go_on(adopt: Any) -> Any:
 
 
 def _its_caller_knows(failed: Any) -> Any:
-    def broken(self: Deliveries, batch: Any, error_of: Any) -> None:
+    def broken(self: Deliveries, batch: Any, *error: Any) -> None:
         doom = self.doom
         if batch.callbacks and all(each is not None for each in batch.callbacks):
             self.doom = lambda place, count, error: None
-        failed(self, batch, error_of)
+        failed(self, batch, *error)
         self.doom = doom
 
     return broken
