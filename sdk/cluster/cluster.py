@@ -49,6 +49,11 @@ class Topic:
     incarnation: int = 0
     """Another number for each topic of this name, one made after the other."""
 
+    @property
+    def extent(self) -> str:
+        """Which partitions it has, for errors about one that it does not have."""
+        return f"{self.name!r} has partitions 0 to {len(self.partitions) - 1}"
+
 
 @dataclass(slots=True)
 class Cluster:

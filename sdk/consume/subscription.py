@@ -162,7 +162,6 @@ def know_topics(core: ClientCore, names: Sequence[str], places: Iterable[TopicPa
         for each in topics.values():
             each.cancel()
     for name, partition in places:
-        known = topics[name].result().partitions
-        if partition not in known:
-            has = f"{name!r} has partitions 0 to {len(known) - 1}"
-            raise UnknownTopicOrPartition(f"{has}, not {partition!r}")
+        topic = topics[name].result()
+        if partition not in topic.partitions:
+            raise UnknownTopicOrPartition(f"{topic.extent}, not {partition!r}")

@@ -62,16 +62,21 @@ class BlockingProducer(BlockingClient):
         return len(known.partitions)
 
     def look_up(self, topics: Collection[str]) -> None:
-        """Ask for several topics in one request, which takes long one after the other.
+        """Ask for several topics in one request; one after the other takes long.
 
         Raises:
             As `partition_count`, of one of them.
         """
         unknown = [topic for topic in topics if topic not in self.core.cluster.topics]
-        for found in self.do(lambda: [self.core.metadata.topic(each, self.core.now, create=True) for each in unknown]):
-            while not found.done:
-                self._await(found)
-            found.result()
+        waits = self.do(lambda: [self.core.metadata.topic(each, self.core.now, create=True) for each in unknown])
+        try:
+            for each in waits:
+                while not each.done:
+                    self._await(each)
+                each.result()
+        finally:
+            for each in waits:
+                self.do(each.cancel)
 
     def send_columns(
         self, topic: str, partition: int | None, records: ColumnRecords, start: int = 0, stop: int | None = None

@@ -67,7 +67,7 @@ class Placing:
             raise record.refused
         if record.partition is not None:
             if record.partition not in topic.partitions:
-                raise UnknownTopicOrPartition(f"{_range(topic)}, not {record.partition}")
+                raise UnknownTopicOrPartition(f"{topic.extent}, not {record.partition}")
             return record.partition
         if isinstance(self._partitioner, Keyed) and not self._is_hashed(self._partitioner, record.key):
             return self._stick(topic, buffer, record.size)
@@ -89,7 +89,7 @@ class Placing:
         except BaseException as error:  # the user's own code: also the cancellation of something else
             raise EncodeError(f"the partitioner raised {error!r}") from error
         if not known:
-            raise EncodeError(f"the partitioner chose {partition!r}, but {_range(topic)}")
+            raise EncodeError(f"the partitioner chose {partition!r}, but {topic.extent}")
         return partition
 
     def _choice(self, record: PendingRecord, topic: Topic) -> Choice:
@@ -118,7 +118,3 @@ class Placing:
         buffer.sticky = sticky = self._sender.queue((topic.name, partition))
         sticky.sticky_until = sticky.taken + self._sticky_bytes
         return partition
-
-
-def _range(topic: Topic) -> str:
-    return f"{topic.name!r} has partitions 0 to {len(topic.partitions) - 1}"

@@ -1,5 +1,5 @@
-"""Partitions that take no records: where a topic was recreated without them, their records are given up; the log tells
-of the others.
+"""Partitions that take no records: where a topic was recreated without them, their records are given up; others are
+logged.
 
 Records may wait for their delivery deadline, but not silently: where a partition has no leader, or its leader refuses
 them, for `STALL` seconds, that is logged. A broker that cannot be reached is logged by the client.
@@ -43,10 +43,10 @@ class Stalls:
         if math.isnan(queue.missing_since):
             queue.missing_since = now
         if queue.batches and self._core.metadata.heard_for(queue.missing_since, now) >= UNKNOWN_TOPIC_GRACE:
-            has = f"{name!r} has partitions 0 to {len(topic.partitions) - 1}, not {partition}"
             why = "it was recreated with fewer while records waited; send them again"
             for batch in list(queue.batches):
-                self._results.withdraw(queue, batch, UnknownTopicOrPartition(f"{has}: {why}"))
+                error = UnknownTopicOrPartition(f"{topic.extent}, not {partition}: {why}")
+                self._results.withdraw(queue, batch, error)
 
     def look(self, now: float) -> None:
         """Log partitions that take nothing; for whenever something was sent, or could not be."""
