@@ -1,12 +1,13 @@
 """Play a seed again and print its history: ``python -m tests.sim SEED``.
 
 ``python -m tests.sim FROM..TO`` tries many, on all processors. ``--broken NAME`` plays with a client that is broken on
-purpose (`tests.sim.mutations`), ``python -m tests.sim mutations`` tries all of these, says what caught them, and notes
-it for the next time. With ``--broker`` all of this is about brokerlite on a model disk (`tests.sim.broker`), not about
-the client against a model cluster; with ``--transactions`` about the client's transactions (`tests.sim.transfers`),
-with ``--onlookers`` about those that read them committed (`tests.sim.onlookers`), with ``--transforms`` about consume,
-transform, produce (`tests.sim.transforms`), with ``--proxy`` about clients of the proxy (`tests.sim.proxy.world`), and
-with ``--proxied-transactions`` about transactions through it (`tests.sim.proxy.transfers`).
+purpose (`tests.sim.mutations`), ``python -m tests.sim mutations`` tries all of these, on all processors, says what
+catches them, and notes it for the next time: behind a change of the client it may be other seeds. With ``--broker`` all
+of this is about brokerlite on a model disk (`tests.sim.broker`), not about the client against a model cluster; with
+``--transactions`` about the client's transactions (`tests.sim.transfers`), with ``--onlookers`` about those that read
+them committed (`tests.sim.onlookers`), with ``--transforms`` about consume, transform, produce
+(`tests.sim.transforms`), with ``--proxy`` about clients of the proxy (`tests.sim.proxy.world`), and with
+``--proxied-transactions`` about transactions through it (`tests.sim.proxy.transfers`).
 """
 
 import argparse
@@ -14,7 +15,6 @@ import logging
 import sys
 import time
 from collections import Counter
-from itertools import islice
 from typing import NamedTuple
 
 from tests.sim import onlookers, run, transfers, transforms
@@ -88,18 +88,16 @@ def many(play: run.Play, first: int, last: int) -> int:
 
 
 def mutations(play: run.Play, broken: Mutations) -> int:
-    """Say of each mutation which are the first seeds that catch it, and by what; note the quickest for next time."""
-    missed, quickest = 0, {}
-    for name, tried in broken.seeds.items():
-        start, caught = time.process_time(), list(islice(run.catches(name, tried, play=play), 3))
-        missed += not caught
-        if caught:
-            quickest[name] = min(caught, key=lambda each: each.requests).seed
-        seeds = ", ".join(str(each.seed) for each in caught) or "NONE"
-        print(f"{name}\n    seeds {seeds} of {len(tried)}, after {time.process_time() - start:.1f} s", flush=True)
-        for cause in dict.fromkeys(each.cause for each in caught):
-            print(f"    {cause[:140]}", flush=True)
-    broken.note(quickest)
+    """Say of each mutation which seed catches it, and by what; note it for the next time, and try that one first."""
+    missed, caught = 0, {}
+    for name, result, seconds in run.caught(broken.seeds, play=play):
+        if result is None:
+            missed += 1
+            print(f"{name}\n    NONE of {len(broken.seeds[name])} seeds, after {seconds:.1f} s", flush=True)
+        else:
+            caught[name] = result.seed
+            print(f"{name}\n    seed {result.seed}, after {seconds:.1f} s: {result.cause[:140]}", flush=True)
+    broken.note(caught)
     return int(bool(missed))
 
 

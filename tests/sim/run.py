@@ -1,9 +1,10 @@
 """One run: a world drawn from a seed, played until every promise is kept or one is broken."""
 
 import logging
+import time
 import traceback
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, replace
@@ -562,3 +563,16 @@ def catches(mutation: str, seeds: Iterable[int], *, play: Play = play) -> Iterat
         assert not result.cause.startswith("TypeError"), f"{mutation}: {result.cause}"
         if result.violation:
             yield result
+
+
+def caught(seeds: Mapping[str, Sequence[int]], *, play: Play = play) -> Iterator[tuple[str, Result | None, float]]:
+    """Each mutation with the first of its ``seeds`` that notices it, if one does, and the seconds that it took."""
+    with ProcessPoolExecutor(mp_context=get_context("spawn"), initializer=_hush) as pool:
+        found = [pool.submit(_first_catch, name, tried, play) for name, tried in seeds.items()]
+        for name, each in zip(seeds, found, strict=True):
+            yield name, *each.result()
+
+
+def _first_catch(mutation: str, seeds: Sequence[int], play: Play) -> tuple[Result | None, float]:
+    start = time.process_time()
+    return next(catches(mutation, seeds, play=play), None), time.process_time() - start
