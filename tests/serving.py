@@ -4,10 +4,11 @@ The clock is trio's `MockClock`: it jumps when nothing has happened for a moment
 """
 
 import socket
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager, suppress
 
 import trio
+from trio.testing import MockClock
 
 from ottla.codec.frames import framed
 from ottla.codec.wire import Buffer
@@ -78,9 +79,23 @@ async def until(condition: Callable[[], object]) -> None:
             await trio.sleep(0.01)
 
 
+@contextmanager
+def unhurried() -> Iterator[None]:
+    """Bytes are on their way through the system, which takes its own time: a mocked clock waits for it."""
+    clock = trio.lowlevel.current_clock()
+    if not isinstance(clock, MockClock):
+        yield
+        return
+    hurried, clock.autojump_threshold = clock.autojump_threshold, 1.0
+    try:
+        yield
+    finally:
+        clock.autojump_threshold = hurried
+
+
 async def received(stream: trio.SocketStream, size: int) -> bytes:
     got = b""
-    with trio.fail_after(10):
+    with trio.fail_after(10), unhurried():
         while len(got) < size:
             data = await stream.receive_some(size - len(got))
             assert data, f"closed after {len(got)} bytes: {got[:100]!r}"
