@@ -214,3 +214,79 @@ def test_a_topic_that_is_held_as_soon_as_it_is_known_is_not_asked_for_again() ->
     client.metadata.hold("t")
     client.passes(client.options.retry_backoff)
     assert not client.asked
+
+
+# -- which topics are asked for ----------------------------------------------------------------------------------------
+
+
+def names(client: Client) -> list[str]:
+    """What the only request under way asks for."""
+    [(_, exchange)] = client.asked
+    return [each.name for each in exchange.message.topics]
+
+
+def holding(client: Client, *topics: str) -> None:
+    """The topics are asked for one after the other, and held."""
+    for name in topics:
+        found = client.metadata.topic(name, client.now, create=True)
+        client.passes(0.0)
+        assert names(client) == [name]
+        client.answer(cluster(name))
+        assert found.done and found.error is None
+        client.metadata.hold(name)
+
+
+def test_a_new_topic_is_asked_for_alone_and_all_that_are_held_when_they_are_old() -> None:
+    client = Client()
+    client.metadata.connect(0.0)
+    client.passes(0.0)
+    client.answer(cluster())
+    began = client.now
+    holding(client, "a", "b", "c")
+    client.passes(client.options.metadata_max_age - 1.0)
+    assert not client.asked
+    client.passes(1.0)
+    assert names(client) == ["a", "b", "c"] and client.now - began <= client.options.metadata_max_age
+
+
+def test_what_is_to_be_asked_for_again_is_so_in_time_though_new_topics_are_waited_for_all_the_time() -> None:
+    client = Client()
+    holding(client, "a", "b")
+    client.metadata.refresh(client.now)
+    for number in range(5):
+        client.metadata.topic(f"new-{number}", client.now)
+        client.passes(client.options.retry_backoff / 4)
+        asked = names(client)
+        client.answer(cluster("a", "b", f"new-{number}"))
+        if "a" in asked:
+            break
+    assert asked == ["a", "b", f"new-{number}"] and number == 4, "a backoff after the answer before"
+    client.passes(client.options.metadata_max_age - 1.0)
+    assert not client.asked
+
+
+def test_a_request_for_all_that_fails_is_made_for_all_again() -> None:
+    client = Client()
+    holding(client, "a", "b")
+    client.passes(client.options.metadata_max_age)
+    assert names(client) == ["a", "b"]
+    client.metadata.topic("new", client.now)
+    client.answer(ConnectionLost("gone"))
+    assert names(client) == ["a", "b", "new"]
+    client.answer(cluster("a", "b", "new"))
+    client.passes(1.0)
+    assert not client.asked
+
+
+def test_a_refresh_while_a_new_topic_is_asked_for_is_about_all_a_backoff_later() -> None:
+    client = Client()
+    holding(client, "a", "b")
+    client.metadata.topic("new", client.now)
+    client.passes(0.0)
+    assert names(client) == ["new"]
+    client.metadata.refresh(client.now)
+    client.answer(cluster("new"))
+    client.passes(client.options.retry_backoff * 0.9)
+    assert not client.asked
+    client.passes(client.options.retry_backoff * 0.1)
+    assert names(client) == ["a", "b"]
