@@ -94,8 +94,6 @@ class Metadata:
         """Nodes that have not answered yet, each with when another is asked as well."""
         self._ask_again = False
         """Metadata newer than those under way were asked for."""
-        self._all_at = -math.inf
-        """When all topics that are held are to be asked for; until then those are that are waited for."""
         self._created = False
         """The last request was one that may create topics."""
         self._gave_none: set[int] = set()
@@ -233,9 +231,7 @@ class Metadata:
 
         Cheap to call often.
         """
-        when = max(now + delay, self.updated_at + self._options.retry_backoff)
-        self._all_at = min(self._all_at, when)
-        self._ask_at(when)
+        self._ask_at(max(now + delay, self.updated_at + self._options.retry_backoff))
 
     def suspect(self, now: float, delay: float) -> None:
         """A connection broke, or a node does not answer: the cluster may have changed."""
@@ -271,14 +267,12 @@ class Metadata:
         node = self._client.other_node({*self._asked, *self._gave_none}) or self._client.other_node(self._asked)
         if self._client.closed or node is None:
             return
-        names, create = self._next_topics(now)
-        if about_all := self._is_about_all(names):
-            self._all_at = math.inf
+        names, create = self._next_topics()
 
         def ended(answer: MetadataResponse | OttlaError, now: float) -> None:
             self._asked.pop(node.id).cancel()
-            if not self._client.closed and not self._answered(node, answer, names, now) and about_all:
-                self._all_at = -math.inf
+            if not self._client.closed:
+                self._answered(node, answer, names, now)
 
         self._asked[node.id] = self._client.later(now + HEDGE_DELAY * 2 ** len(self._asked), self._ask_another)
         timeout = min(self._options.request_timeout, self._options.connect_timeout)
@@ -287,40 +281,33 @@ class Metadata:
             self.asked_since = now
         self._client.submit(node, Exchange(request, ended, now + timeout, background=True), now)
 
-    def _next_topics(self, now: float) -> tuple[list[str], bool]:
+    def _next_topics(self) -> tuple[list[str], bool]:
         """The topics to ask for, and whether they may be created.
 
-        Only those that are waited for, until it is time for all that are held (KIP-526). One request creates all of its
-        topics or none, so one that may create asks only for those that may be created, and the next one for the others.
+        One request creates all of its topics or none, so one that may create asks only for those that may be created,
+        and the next one for all.
         """
         self._waits = [each for each in self._waits if not each.outcome.done]
         create = not self._created and any(each.create and each.name not in self.cluster.topics for each in self._waits)
         self._created = create
         wanted = [each.name for each in self._waits if each.create or not create]
-        held = [] if create or (wanted and now < self._all_at) else self._topics.held
-        return list(dict.fromkeys([*held, *wanted])), create
-
-    def _is_about_all(self, names: list[str]) -> bool:
-        return self._topics.held.keys() <= set(names)
+        return list(dict.fromkeys(wanted if create else [*self._topics.held, *wanted])), create
 
     # -- answers -----------------------------------------------------------------------------------------------------
 
-    def _answered(self, node: Node, answer: MetadataResponse | OttlaError, names: list[str], now: float) -> bool:
-        """Whether there is something to learn."""
+    def _answered(self, node: Node, answer: MetadataResponse | OttlaError, names: list[str], now: float) -> None:
         if isinstance(answer, OttlaError):
             self._failed(node, answer, now)
-            return False
+            return
         match self.cluster.refusal(answer):
             case None:
                 self._learn(answer, names, now)
-                return True
             case RebootstrapRequired():
                 self._rebootstrap(node, now)
             case InconsistentClusterId(detail=why):
                 self._refuse_foreign(node, answer.cluster_id, why, now)
             case why:
                 self._failed(node, why, now)
-        return False
 
     def _failed(self, node: Node, error: OttlaError, now: float) -> None:
         where = _address(node)
@@ -411,19 +398,17 @@ class Metadata:
         self._plan_next(asked, now)
 
     def _plan_next(self, asked: list[str], now: float) -> None:
-        """Ask again: at once about topics left out, soon about those being created, about all when they are old."""
-        if self._due is not None:  # as of what was known until now
-            self._due.cancel()
+        """Ask again: at once about topics left out, soon about those being created, else when they are old."""
+        if (planned := self._due) is not None:  # with what was known until now, of when they were learned last
+            planned.cancel()
             self._due = None
-        soon = now + self._options.retry_backoff
-        self._all_at = soon if self._ask_again else min(self._all_at, now + self._options.metadata_max_age)
-        self._ask_again = False
-        if self._is_about_all(asked):
-            self._all_at = max(self._all_at, soon)
+            self.refresh(now, planned.when - now)
+        again, self._ask_again = self._ask_again, False
         if any(each.name not in asked for each in self._waits):
             self._ask_at(now)
         else:
-            self._ask_at(soon if self._waits else max(self._all_at, soon))
+            soon = self._waits or again or (self._created and self._topics.held)
+            self.refresh(now, self._options.retry_backoff if soon else self._options.metadata_max_age)
 
     def _judge(self, wait: TopicWait, asked: list[str], now: float) -> bool:
         """Settle ``wait`` if the answer to a question about ``asked`` allows it; whether it is settled."""
