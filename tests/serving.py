@@ -80,13 +80,13 @@ async def until(condition: Callable[[], object]) -> None:
 
 
 @contextmanager
-def unhurried() -> Iterator[None]:
-    """Bytes are on their way through the system, which takes its own time: a mocked clock waits for it."""
+def unhurried(seconds: float = 1.0) -> Iterator[None]:
+    """Bytes are on their way through the system, which takes its own time: a mocked clock waits so long for it."""
     clock = trio.lowlevel.current_clock()
     if not isinstance(clock, MockClock):
         yield
         return
-    hurried, clock.autojump_threshold = clock.autojump_threshold, 1.0
+    hurried, clock.autojump_threshold = clock.autojump_threshold, seconds
     try:
         yield
     finally:
@@ -106,7 +106,6 @@ async def received(stream: trio.SocketStream, size: int) -> bytes:
 async def closed(stream: trio.SocketStream, within: float = 10.0) -> float:
     """Wait until the other side closes; return how long that took, in seconds."""
     start = trio.current_time()
-    with trio.fail_after(within):
-        with suppress(trio.BrokenResourceError):
-            assert await stream.receive_some(1) == b""
+    with trio.fail_after(within), unhurried(0.1), suppress(trio.BrokenResourceError):
+        assert await stream.receive_some(1) == b""
     return trio.current_time() - start

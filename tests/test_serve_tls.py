@@ -21,7 +21,7 @@ from ottla.errors import AuthenticationFailed, BrokerUnreachable, ConfigurationE
 from ottla.serve import Answer, Listener
 from ottla.tls import TLS, ClientCertificates, ServerTLS
 from tests import tls
-from tests.serving import LIMITS, LOCAL, Desk, closed, echo, peer, received, until
+from tests.serving import LIMITS, LOCAL, Desk, closed, echo, peer, received, unhurried, until
 from tests.steps import no_step_holds_the_loop  # noqa: F401 # it watches each test here
 
 MIB = 2**20
@@ -61,7 +61,7 @@ async def secure_peer(
 
 async def exactly(stream: trio.SSLStream[trio.SocketStream], size: int) -> bytes:
     got = bytearray()
-    with trio.fail_after(10):
+    with trio.fail_after(10), unhurried():
         while len(got) < size:
             data = await stream.receive_some(size - len(got))
             assert data, f"closed after {len(got)} bytes"

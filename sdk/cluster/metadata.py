@@ -21,6 +21,7 @@ Source: NetworkClient.java, DefaultMetadataUpdater; Metadata.java; ConsumerMetad
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from ottla.codec.apis.metadata import MetadataResponse
 from ottla.errors import (
@@ -64,7 +65,20 @@ class TopicWait:
     outcome: Outcome[Topic]
     grace: float
     """Seconds for which an unknown topic is taken for one that is being created."""
+    since: float
+    """Answers to what was asked before this count for nothing."""
     unknown_since: float = math.nan
+
+
+class Question(NamedTuple):
+    """What a node was asked for."""
+
+    topics: list[str]
+    at: float
+
+    def concerns(self, wait: TopicWait) -> bool:
+        """Whether the answer is one that ``wait`` waits for."""
+        return wait.name in self.topics and self.at >= wait.since
 
 
 class Metadata:
@@ -127,7 +141,7 @@ class Metadata:
     def topic(
         self, name: str, now: float, *, create: bool = False, fresh: bool = False, grace: bool = True
     ) -> Outcome[Topic]:
-        """The topic, once it is known; asks for it if need be, or in any case if it is to be ``fresh``.
+        """The topic, once it is known; asks for it if need be, or if it is to be ``fresh``: as it is now.
 
         Fails with the broker's error (`UnknownTopicOrPartition`, `InvalidTopic`, `TopicAuthorizationFailed`), the
         first only after a ``grace`` in which the broker may be creating it; or with `BrokerUnreachable`.
@@ -143,7 +157,7 @@ class Metadata:
         else:
             self._client.fail_on_close(outcome)
             seconds = min(UNKNOWN_TOPIC_GRACE, self._options.api_timeout / 2) if grace else 0.0
-            self._waits.append(TopicWait(name, create, outcome, seconds))
+            self._waits.append(TopicWait(name, create, outcome, seconds, now if fresh else -math.inf))
             waits = self._options.api_timeout
             expire = self._client.later(now + waits, lambda now: outcome.fail(self.why_no_topic(name, waits)))
             outcome.when_done(expire.cancel)
@@ -268,11 +282,12 @@ class Metadata:
         if self._client.closed or node is None:
             return
         names, create = self._next_topics()
+        question = Question(names, now)
 
         def ended(answer: MetadataResponse | OttlaError, now: float) -> None:
             self._asked.pop(node.id).cancel()
             if not self._client.closed:
-                self._answered(node, answer, names, now)
+                self._answered(node, answer, question, now)
 
         self._asked[node.id] = self._client.later(now + HEDGE_DELAY * 2 ** len(self._asked), self._ask_another)
         timeout = min(self._options.request_timeout, self._options.connect_timeout)
@@ -295,13 +310,13 @@ class Metadata:
 
     # -- answers -----------------------------------------------------------------------------------------------------
 
-    def _answered(self, node: Node, answer: MetadataResponse | OttlaError, names: list[str], now: float) -> None:
+    def _answered(self, node: Node, answer: MetadataResponse | OttlaError, question: Question, now: float) -> None:
         if isinstance(answer, OttlaError):
             self._failed(node, answer, now)
             return
         match self.cluster.refusal(answer):
             case None:
-                self._learn(answer, names, now)
+                self._learn(answer, question, now)
             case RebootstrapRequired():
                 self._rebootstrap(node, now)
             case InconsistentClusterId(detail=why):
@@ -377,43 +392,43 @@ class Metadata:
         self._client.give_up(node, what, now)
         self._failed(node, InconsistentClusterId(f"{_address(node)}: {what}"), now)
 
-    def _learn(self, answer: MetadataResponse, asked: list[str], now: float) -> None:
+    def _learn(self, answer: MetadataResponse, question: Question, now: float) -> None:
         self.updated_at, self.asked_since, self._denied = now, math.nan, None
         self._heard_since = min(self._heard_since, now)
         self._troubles.clear()
         self._new_start()
         self.cluster.update(answer)
         answered = {each.name for each in answer.topics}
-        for name in asked:
+        for name in question.topics:
             if name not in answered:
                 self.cluster.drop(name)
                 self.cluster.errors[name] = UnknownTopicOrPartition.code
-        self._topics.learned(asked, now)
-        self._waits = [each for each in self._waits if not self._judge(each, asked, now)]
+        self._topics.learned(question.topics, now)
+        self._waits = [each for each in self._waits if not self._judge(each, question, now)]
         for observer in list(self.observers):
             observer(now)
         for outcome in self._take_connecting():
             outcome.succeed(None)
         self._client.nodes_changed(now)
-        self._plan_next(asked, now)
+        self._plan_next(question, now)
 
-    def _plan_next(self, asked: list[str], now: float) -> None:
-        """Ask again: at once about topics left out, soon about those being created, else when they are old."""
+    def _plan_next(self, question: Question, now: float) -> None:
+        """Ask again: at once for what was left out or is wanted newer, soon for what is being made, else when old."""
         if (planned := self._due) is not None:  # with what was known until now, of when they were learned last
             planned.cancel()
             self._due = None
             self.refresh(now, planned.when - now)
         again, self._ask_again = self._ask_again, False
-        if any(each.name not in asked for each in self._waits):
+        if not all(map(question.concerns, self._waits)):
             self._ask_at(now)
         else:
             soon = self._waits or again or (self._created and self._topics.held)
             self.refresh(now, self._options.retry_backoff if soon else self._options.metadata_max_age)
 
-    def _judge(self, wait: TopicWait, asked: list[str], now: float) -> bool:
-        """Settle ``wait`` if the answer to a question about ``asked`` allows it; whether it is settled."""
+    def _judge(self, wait: TopicWait, question: Question, now: float) -> bool:
+        """Settle ``wait`` if the answer to ``question`` allows it; whether it is settled."""
         name, outcome = wait.name, wait.outcome
-        if outcome.done or name not in asked:
+        if outcome.done or not question.concerns(wait):
             return outcome.done
         if topic := self.cluster.topics.get(name):
             outcome.succeed(topic)

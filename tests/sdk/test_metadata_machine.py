@@ -214,3 +214,22 @@ def test_a_topic_that_is_held_as_soon_as_it_is_known_is_not_asked_for_again() ->
     client.metadata.hold("t")
     client.passes(client.options.retry_backoff)
     assert not client.asked
+
+
+def test_what_is_to_be_fresh_is_not_what_was_asked_for_before() -> None:
+    client = Client()
+    client.metadata.connect(0.0)
+    client.passes(0.0)
+    client.answer(cluster("t"))
+    client.metadata.hold("t")
+    client.metadata.refresh(client.now)
+    client.passes(client.options.retry_backoff)
+    assert len(client.asked) == 1
+    client.passes(0.1)
+    fresh = client.metadata.topic("t", client.now, fresh=True)
+    client.passes(0.1)
+    client.answer(cluster("t"))
+    assert not fresh.done, "a leader may have changed since that was asked"
+    client.passes(0.0)
+    client.answer(cluster("t"))
+    assert fresh.done
