@@ -8,13 +8,13 @@ BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip --disable-pip-version-check install --quiet
 
 .DEFAULT_GOAL := help
-.PHONY: help setup check test demo bench chaos extension clean lint types arrows quick worlds clients proxies codec programs pure other fuzz sim kills reference faces
+.PHONY: help setup check test demo bench chaos extension clean lint types arrows quick worlds clients proxies spark codec programs pure other fuzz sim kills reference faces
 
 # These tests run again with the codec in Python, and on other Pythons: the codec's, and those of what stands on it and
 # differs most with the interpreter.
 AGAIN := $(addprefix tests/,codec sim sdk/test_client.py sdk/test_interrupts.py sdk/test_sync.py)
 # Slow tests are several gates, which run at once: those that play worlds, those of clients and of the proxy with their
-# peers, those of the codec, and those of whole programs and installations, which are all the others.
+# peers, those in Spark, those of the codec, and those of whole programs and installations, which are all the others.
 CODEC   := $(addprefix tests/,codec fuzz)
 CLIENTS := $(addprefix tests/,chaos interop sdk)
 
@@ -28,7 +28,7 @@ check: extension ## the quick gates, for every edit
 
 test: extension ## every gate and every test, with real peers, both engines, the oldest and the newest Python
 	@$(BIN)/python tests/gates.py lint types arrows quick \
-	    -- worlds clients programs proxies codec pure python3.11 python3.13 fuzz
+	    -- clients programs worlds spark proxies codec python3.11 python3.13 pure fuzz
 
 demo: $(VENV)/.demo ## real flights through the proxy, read in PySpark; KAFKA=host:port runs it on your Kafka
 	@$(BIN)/ottla demo $(if $(KAFKA),--kafka $(KAFKA))
@@ -92,11 +92,14 @@ clients:
 proxies:
 	$(SLOW) tests/proxy
 
+spark:
+	$(SLOW) tests/spark
+
 codec:
 	$(SLOW) $(CODEC)
 
 programs:
-	$(SLOW) $(addprefix --ignore=,$(CLIENTS) $(CODEC) tests/proxy tests/sim)
+	$(SLOW) $(addprefix --ignore=,$(CLIENTS) $(CODEC) tests/proxy tests/sim tests/spark)
 
 pure:
 	OTTLA_ENGINE=python $(BIN)/python -X dev -m pytest -m "not slow" $(AGAIN)
