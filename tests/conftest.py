@@ -35,6 +35,9 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # A suite that a shell started in the background ignores interrupts, and so would the programs that tests interrupt.
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
+# Spark's JVM compiles as quickly as it can: no test runs for so long that more would pay.
+os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+
 RUNNING = platform.python_version()
 _seconds: dict[str, list[float]] = defaultdict(lambda: [0.0, 0.0])
 """Part (a folder below tests) -> seconds in [quick, slow] tests, their fixtures included."""
