@@ -16,31 +16,18 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
-from pathlib import Path
 
+from tests.processes import below
 
-def below(pid: int) -> Iterator[int]:
-    """The processes that a process has started, and those that these have."""
-    with contextlib.suppress(OSError):  # it has just ended
-        for task in Path(f"/proc/{pid}/task").iterdir():
-            for child in map(int, (task / "children").read_text().split()):
-                yield child
-                yield from below(child)
-
-
-def is_worker(pid: int) -> bool:
-    """Whether it is one of pytest-xdist's."""
-    with contextlib.suppress(OSError):
-        return b"sys.stdin.readline" in Path(f"/proc/{pid}/cmdline").read_bytes()
-    return False
+WORKER = "sys.stdin.readline"
+"""In the command line of each of pytest-xdist's."""
 
 
 def stop(pid: int, seconds: float) -> None:
     with contextlib.suppress(ProcessLookupError):
         os.kill(pid, signal.SIGSTOP)
         try:
-            time.sleep(seconds)
+            time.sleep(seconds)  # in which it stands still: nothing is waited for
         finally:
             os.kill(pid, signal.SIGCONT)
 
@@ -58,8 +45,8 @@ def main(arguments: list[str]) -> int:
     running = subprocess.Popen([sys.executable, "-X", "dev", "-m", "pytest", *given.pytest])
     try:
         while running.poll() is None:
-            started = list(below(running.pid))
-            wanted = started if given.all else [each for each in started if is_worker(each)]
+            started = below({running.pid})
+            wanted = [pid for pid, (_, command) in started.items() if given.all or WORKER in command]
             stop(rng.choice([*wanted, running.pid] if given.all else wanted or [running.pid]), given.seconds)
             with contextlib.suppress(subprocess.TimeoutExpired):
                 running.wait(rng.uniform(0.5, 1.5) * given.every)

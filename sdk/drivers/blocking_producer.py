@@ -69,14 +69,18 @@ class BlockingProducer(BlockingClient):
         """
         unknown = [topic for topic in topics if topic not in self.core.cluster.topics]
         waits = self.do(lambda: [self.core.metadata.topic(each, self.core.now, create=True) for each in unknown])
+
+        def give_up() -> None:
+            for each in waits:
+                each.cancel()
+
         try:
             for each in waits:
                 while not each.done:
                     self._await(each)
                 each.result()
         finally:
-            for each in waits:
-                self.do(each.cancel)
+            self.do(give_up)
 
     def send_columns(
         self, topic: str, partition: int | None, records: ColumnRecords, start: int = 0, stop: int | None = None

@@ -28,6 +28,7 @@ from tests.interop.lines import Message, Received
 from tests.interop.peers import LIBRDKAFKA, create_topic
 from tests.kafka import HOST, ApacheKafka, free_ports
 from tests.packaging.wheels import python_with_wheel
+from tests.processes import below
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
@@ -57,25 +58,6 @@ def until(condition: Callable[[], bool], what: str) -> None:
     while not condition():
         assert time.monotonic() < deadline, what
         time.sleep(0.05)
-
-
-def processes() -> dict[int, tuple[int, str]]:
-    """Of all that run, the parent and the command line."""
-    found = {}
-    for path in Path("/proc").glob("[0-9]*"):
-        with contextlib.suppress(OSError):  # it has just ended
-            state, parent, *_ = (path / "stat").read_text().rpartition(")")[2].split()
-            if state != "Z":
-                found[int(path.name)] = int(parent), (path / "cmdline").read_text().replace("\0", " ")
-    return found
-
-
-def below(pids: set[int]) -> dict[int, tuple[int, str]]:
-    """The descendants of processes."""
-    everything, known = processes(), set(pids)
-    while more := {pid for pid, (parent, _) in everything.items() if parent in known} - known:
-        known |= more
-    return {pid: everything[pid] for pid in known - pids}
 
 
 def kill(pid: int) -> None:

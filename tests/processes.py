@@ -1,0 +1,23 @@
+"""The processes of this machine. Linux only."""
+
+import contextlib
+from pathlib import Path
+
+
+def processes() -> dict[int, tuple[int, str]]:
+    """Of all that run, the parent and the command line."""
+    found = {}
+    for path in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):  # it has just ended
+            state, parent, *_ = (path / "stat").read_text().rpartition(")")[2].split()
+            if state != "Z":
+                found[int(path.name)] = int(parent), (path / "cmdline").read_text().replace("\0", " ")
+    return found
+
+
+def below(pids: set[int]) -> dict[int, tuple[int, str]]:
+    """The descendants of processes."""
+    everything, known = processes(), set(pids)
+    while more := {pid for pid, (parent, _) in everything.items() if parent in known} - known:
+        known |= more
+    return {pid: everything[pid] for pid in known - pids}
