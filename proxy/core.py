@@ -88,8 +88,8 @@ class ProxyCore:
         self.actions: list[Action] = []
         self.config = config
         self.rules = TopicRules(config.topics)
-        self._timers = Timers()
-        self._credentials = Credentials(Options(sasl=config.sasl), rng, self._timers, self.actions, lambda: None)
+        self.timers = Timers()
+        self._credentials = Credentials(Options(sasl=config.sasl), rng, self.timers, self.actions, lambda: None)
         self.links = Links(self.actions, config.connect_timeout, config.tls, self._credentials)
         self.cluster = Cluster(self.actions, config.advertised[0])
         self.control = Control(self.links, self.cluster, bootstrap, config.request_timeout, self._learned)
@@ -178,7 +178,7 @@ class ProxyCore:
     def poll(self, now: float) -> list[Action]:
         """What is to be done now."""
         self.links.now = now
-        while call := self._timers.due(now):
+        while call := self.timers.due(now):
             call(now)
         for part in (
             self.links.begin,
@@ -207,7 +207,7 @@ class ProxyCore:
     def deadline(self) -> float | None:
         """When to poll if nothing happens."""
         parts = (
-            self._timers.next,
+            self.timers.next,
             self.links.deadline,
             self.topics.deadline,
             self.delivery.deadline,

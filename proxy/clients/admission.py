@@ -146,8 +146,8 @@ class Admission:
 
         Raises:
             OutOfOrderSequenceNumber: the transaction takes no more records. A broker says the same behind a gap, and
-                clients abort and ask for another epoch then (see `ottla.proxy.clients.dialects`); franz-go also where
-                it would send no EndTxn, because nothing of the transaction was stored.
+                clients abort and ask for another epoch then (see `ottla.proxy.clients.dialects`), also where they send
+                no EndTxn, because nothing of the transaction was stored.
         """
         found = self.transaction(batch)
         if found is None:

@@ -42,7 +42,7 @@ class PendingProduce:
 
     def settle(self, topic: str, partition: int, outcome: Outcome, now: float) -> None:
         """The proxy has done with one partition."""
-        code = self._dialect(outcome.error_code, transactional=self._transactional)
+        code = self._dialect.of(outcome.error_code, transactional=self._transactional)
         if code == TransactionAbortable.code and self.version < ABORTABLE_SINCE[PRODUCE]:
             code = PolicyViolation.code  # which no client repeats, or is ended by
         self._settled[topic, partition] = PartitionProduceResponse(

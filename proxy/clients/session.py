@@ -30,6 +30,7 @@ from ottla.codec.apis.produce import (
 from ottla.codec.frames import build_request, build_response, parse_request, parse_response
 from ottla.codec.wire import Buffer
 from ottla.errors import (
+    ConcurrentTransactions,
     CoordinatorNotAvailable,
     InvalidRequest,
     InvalidRequiredAcks,
@@ -57,7 +58,7 @@ from ottla.proxy.clients.carried import (
     offered,
     offers_feature,
 )
-from ottla.proxy.clients.dialects import Dialect, common, dialect_of
+from ottla.proxy.clients.dialects import UNNAMED, Dialect, dialect_of
 from ottla.proxy.clients.line import OVERHEAD
 from ottla.proxy.clients.observed import Observer
 from ottla.proxy.clients.opening import own
@@ -71,6 +72,7 @@ from ottla.proxy.routing import TopicRules
 from ottla.proxy.upstream.cluster import Cluster
 from ottla.proxy.upstream.link import Link, Links, Parts
 from ottla.sdk.connection.handshake import Features
+from ottla.sdk.timers import Timers
 
 log = logging.getLogger("ottla.proxy")
 
@@ -80,6 +82,10 @@ ANSWER_TIMEOUT = 900.0
 """Seconds that an answer to a client's request may take; joining a group takes as long as its slowest member."""
 MOST_PARTS = 10_000
 """Topics and record sets of a Produce request, together. It takes some 0.1 s where each is of another topic."""
+CONCURRENT_WAIT = 5.0
+"""Seconds that a producer waits until the coordinator has ended the transaction before."""
+CONCURRENT_PAUSE = 0.05
+"""Seconds after which it is asked again."""
 _SHORT_REQUEST = 64 * 2**10
 """Bytes of a Produce request that cannot name many more."""
 MOST_READ = 2**20
@@ -97,6 +103,7 @@ class Shared(Protocol):
     """What sessions share."""
 
     actions: list[Action]
+    timers: Timers
     links: Links
     cluster: Cluster
     rules: TopicRules
@@ -122,7 +129,7 @@ class Session:
         self._shared, self._node = shared, node
         self._link: Link | None = None
         self._versions: Versions = {}
-        self._dialect: Dialect = common
+        self._dialect: Dialect = UNNAMED
         self._features = Features()
         self._waiting: list[tuple[Callable[[Link], None], int]] = []
         """What goes on once the link is ready, and the bytes that it holds."""
@@ -162,9 +169,7 @@ class Session:
         elif key == PRODUCE:
             self._produce(ticket, version, correlation_id, frame, now)
         elif key == INIT_PRODUCER_ID:
-            asked: InitProducerIdRequest = parse_request(frame).message
-            known = self._shared.transactions.newest
-            self._forward(frame, partial(self._producer_id, ticket, version, asked, known), now)
+            self._ask_for_producer_id(ticket, version, frame, now + CONCURRENT_WAIT, now)
         elif key == ADD_PARTITIONS_TO_TXN:
             self._add_partitions(ticket, version, correlation_id, frame, now)
         elif key == END_TXN:
@@ -301,22 +306,41 @@ class Session:
                 self._shared.ask_for_nodes()
         self._answer(ticket, build_response(answer, version, correlation_id))
 
-    def _producer_id(
-        self, ticket: int, version: int, request: InitProducerIdRequest, known: int, frame: bytes, now: float
-    ) -> None:
-        _, answer = parse_response(InitProducerIdResponse, version, frame)
-        if answer.error_code == 0:
-            producer_id, transactional_id = answer.producer_id, request.transactional_id
-            if transactional_id is None:
-                self._shared.rewriter.allocated(producer_id, now)
-            else:
-                older = None if request.producer_id >= 0 else known
-                self._shared.transactions.initialized(
-                    transactional_id, producer_id, answer.producer_epoch, now, older=older
-                )
-        self._pass_back(ticket, (frame,), now)
-
     # -- transactions
+
+    def _ask_for_producer_id(self, ticket: int, version: int, frame: Buffer, give_up_at: float, now: float) -> None:
+        """InitProducerId, again while the coordinator has to end the transaction before.
+
+        Clients may do that themselves, but franz-go takes CONCURRENT_TRANSACTIONS for fatal where a transaction begins.
+        """
+        request: InitProducerIdRequest = parse_request(frame).message
+        known = self._shared.transactions.newest
+
+        def again(now: float) -> None:
+            if not self.closed:
+                self._ask_for_producer_id(ticket, version, frame, give_up_at, now)
+
+        def arrived(answer: bytes, now: float) -> None:
+            _, found = parse_response(InitProducerIdResponse, version, answer)
+            if found.error_code == ConcurrentTransactions.code and now < give_up_at:
+                self._shared.timers.add(now + CONCURRENT_PAUSE, self._contained(again))
+                return
+            if found.error_code == 0:
+                self._producer_id(request, found, known, now)
+            self._pass_back(ticket, (answer,), now)
+
+        self._forward(frame, arrived, now)
+
+    def _producer_id(
+        self, request: InitProducerIdRequest, answer: InitProducerIdResponse, known: int, now: float
+    ) -> None:
+        if request.transactional_id is None:
+            self._shared.rewriter.allocated(answer.producer_id, now)
+            return
+        older = None if request.producer_id >= 0 else known
+        self._shared.transactions.initialized(
+            request.transactional_id, answer.producer_id, answer.producer_epoch, now, older=older
+        )
 
     def _add_partitions(self, ticket: int, version: int, correlation_id: int, frame: Buffer, now: float) -> None:
         request = parse_request(frame)

@@ -111,7 +111,7 @@ class Upstream:
         self.of_transactions: list[Any] = []
         """AddPartitionsToTxn and EndTxn, as they came."""
         self.busy = 0
-        """EndTxns that are answered with CONCURRENT_TRANSACTIONS."""
+        """EndTxns and InitProducerIds that are answered with CONCURRENT_TRANSACTIONS."""
         self.unaddable: dict[tuple[str, int], int] = {}
         """(topic, partition) -> the code with which it is not added to a transaction."""
         self.newest = {0: 13, 1: 18, 3: 13, 10: 6, 18: 4, 22: 5, 24: 5, 26: 5, 28: 5, 60: 2}
@@ -189,6 +189,9 @@ class Upstream:
         return FindCoordinatorResponse(coordinators=(found,))
 
     def _initproducerid(self, node: int, request: Any) -> InitProducerIdResponse:
+        if self.busy:
+            self.busy -= 1
+            return InitProducerIdResponse(error_code=51, producer_id=-1, producer_epoch=-1)
         if request.transactional_id in self._transactional:
             producer_id, epoch = self._transactional[request.transactional_id]
         else:

@@ -92,16 +92,18 @@ def test_a_producer_that_the_proxy_does_not_know_is_fenced(world: World) -> None
     ("name", "version", "codes"),
     [
         ("apache-kafka-java", "4.3.1", (ProducerFenced, OutOfOrderSequenceNumber)),
-        ("kgo", "1.20", (ProducerFenced, OutOfOrderSequenceNumber)),
+        ("kgo", "v1.20.7", (ProducerFenced, UnknownProducerId)),
+        (None, "", (ProducerFenced, UnknownProducerId)),  # franz-go says its name on its first connection only
         ("librdkafka", "2.16.0", (OutOfOrderSequenceNumber, UnknownProducerId)),
         ("confluent-kafka-python", "2.16.1-rdkafka-2.16.0", (OutOfOrderSequenceNumber, UnknownProducerId)),
     ],
 )
 def test_each_client_is_told_what_has_it_open_another_producer_or_abort(
-    world: World, caplog: pytest.LogCaptureFixture, name: str, version: str, codes: tuple[type[BrokerError], ...]
+    world: World, caplog: pytest.LogCaptureFixture, name: str | None, version: str, codes: tuple[type[BrokerError], ...]
 ) -> None:
-    software = ApiVersionsRequest(client_software_name=name, client_software_version=version)
-    assert world.request(1, software, 3).frame
+    if name is not None:
+        software = ApiVersionsRequest(client_software_name=name, client_software_version=version)
+        assert world.request(1, software, 3).frame
     plain = world.produce(1, {("flights", 0): batch(pairs(2), 4711, 0, 0)})
     data = batch(pairs(2), 4712, 0, 0, transactional=True)
     transactional = world.produce(1, {("flights", 0): data}, transactional_id="t")

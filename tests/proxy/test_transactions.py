@@ -31,7 +31,9 @@ from ottla.errors import (
     UnknownTopicOrPartition,
 )
 from ottla.proxy.clients import admission, producers
+from ottla.proxy.clients.dialects import UNNAMED
 from ottla.proxy.clients.rewriter import UNDER_WAY
+from ottla.proxy.clients.session import CONCURRENT_WAIT
 from ottla.proxy.clients.topics import METADATA_WAIT
 from ottla.proxy.clients.transactions import MOST_WAITING
 from ottla.proxy.upstream.delivery import IMPLICIT, LONG_REST
@@ -180,7 +182,7 @@ def test_what_may_be_stored_can_only_be_aborted_and_the_next_epoch_goes_on() -> 
     world.upstream.fate = lambda request: CUT_AFTER
     unknown = [produce(world, producer, 0, 3, version=9), produce(world, producer, 1, 3, version=11)]
     world.settle(LONG_REST)
-    assert [each.code for each in unknown] == [ABORTABLE[9], OutOfOrderSequenceNumber.code]
+    assert [each.code for each in unknown] == [ABORTABLE[9], UNNAMED.abort]
     another_epoch = {3: UnknownProducerId.code, 4: UnknownProducerId.code, 5: TransactionAbortable.code}
     for version, told in another_epoch.items():  # from version 5 on it comes by itself
         assert code(end(world, producer, commit=True, version=version)) == told
@@ -198,7 +200,7 @@ def test_a_batch_that_is_stored_in_part_can_only_be_aborted() -> None:
     world.upstream.errors["flights", 4].append(InvalidRecord.code)
     assert produce(world, producer, 0, 3, 4).code == InvalidRecord.code
     assert code(end(world, producer, commit=True)) == TransactionAbortable.code
-    assert produce(world, producer, 0, 5).code == OutOfOrderSequenceNumber.code
+    assert produce(world, producer, 0, 5).code == UNNAMED.abort
     assert code(end(world, producer, commit=False)) == 0
     assert produce(world, producer, 0, 3, 4).code == 0  # the same epoch, and its numbers go on
     assert code(end(world, producer, commit=True)) == 0
@@ -227,7 +229,7 @@ def test_a_batch_of_which_nothing_is_stored_is_for_the_client_to_judge() -> None
 def test_an_epoch_that_the_proxy_does_not_know_gets_no_records_in_and_is_not_fenced() -> None:
     world = world_of()
     producer = opened(world)
-    assert produce(world, (producer[0], 7), 0, 3).code == OutOfOrderSequenceNumber.code
+    assert produce(world, (producer[0], 7), 0, 3).code == UNNAMED.abort
     following = opened(world)
     assert produce(world, producer, 0, 3).code == InvalidProducerEpoch.code
     assert produce(world, following, 0, 3).code == 0
@@ -363,7 +365,7 @@ def test_what_an_earlier_proxy_without_state_has_sent_is_not_committed_without_w
     assert produce(world, producer, 0, 3).code == 0
     world.restart()
     world.settle(1)
-    assert produce(world, producer, 1, 3, adds=False).code == OutOfOrderSequenceNumber.code
+    assert produce(world, producer, 1, 3, adds=False).code == UNNAMED.abort
     assert code(end(world, producer, commit=True)) == UnknownProducerId.code
     assert code(end(world, producer, commit=False)) == 0
 
@@ -444,7 +446,7 @@ def test_an_epoch_whose_numbers_are_lost_takes_nothing_more() -> None:
     world.upstream.errors["flights", 3].append(OutOfOrderSequenceNumber.code)
     assert produce(world, producer, 0, 3).code == ABORTABLE[9]
     assert code(end(world, producer, commit=False)) == 0
-    assert produce(world, producer, 0, 4).code == OutOfOrderSequenceNumber.code
+    assert produce(world, producer, 0, 4).code == UNNAMED.abort
     assert produce(world, opened(world), 0, 3).code == 0
 
 
@@ -457,7 +459,7 @@ def test_behind_a_doubt_of_version_1_another_epoch_is_needed() -> None:
     assert unknown.code == ABORTABLE[9]
     world.upstream.fate = lambda request: ANSWERED
     assert code(end(world, producer, commit=False)) == 0
-    assert produce(world, producer, 0, 4).code == OutOfOrderSequenceNumber.code
+    assert produce(world, producer, 0, 4).code == UNNAMED.abort
     assert produce(world, opened(world), 0, 4).code == 0
 
 
@@ -485,7 +487,7 @@ def test_where_too_many_unknown_epochs_were_refused_none_is_committed(monkeypatc
     assert produce(world, payer, 0, 3).code == 0
     world.restart()
     world.settle(1)
-    assert produce(world, payer, 1, 3, adds=False).code == OutOfOrderSequenceNumber.code
+    assert produce(world, payer, 1, 3, adds=False).code == UNNAMED.abort
     for other in range(20):
         data = batch([(key_at(3), b"x")], 5_000_000 + other, 0, 0, transactional=True)
         world.produce(9, {("flights", 0): data}, transactional_id="other", version=12)
@@ -518,3 +520,22 @@ def test_a_client_has_so_many_batches_under_way_in_a_partition_and_no_more() -> 
     ]
     assert [reply.frame is None for reply in replies] == [True] * UNDER_WAY + [False]
     assert replies[-1].code == NotEnoughReplicas.code
+
+
+def test_a_producer_waits_here_until_its_coordinator_has_ended_the_transaction_before() -> None:
+    world = world_of()
+    asked = InitProducerIdRequest(transactional_id=NAME, transaction_timeout_ms=1000)
+    world.upstream.busy = 3
+    reply = world.request(1, asked, 4)
+    assert reply.frame is None
+    world.settle(1)
+    assert (reply.parsed(InitProducerIdResponse).error_code, world.upstream.busy) == (0, 0)
+    world.upstream.busy = 1000
+    reply = world.request(1, asked, 4)
+    world.settle(CONCURRENT_WAIT + 1)
+    assert reply.parsed(InitProducerIdResponse).error_code == ConcurrentTransactions.code
+    world.request(1, asked, 4)
+    world.leave(1)
+    left = world.upstream.busy
+    world.settle(1)
+    assert world.upstream.busy == left
