@@ -137,9 +137,10 @@ def test_a_proxy_that_is_killed_within_a_transaction_is_not_noticed(
 WITHOUT_STATE = [*SOME, ("brokerlite", TRANSACTORS["java"]), ("brokerlite", TRANSACTORS["librdkafka"])]
 
 
+@pytest.mark.parametrize("stored", [True, False], ids=["stored", "nothing-stored"])
 @pytest.mark.parametrize(("upstream", "client"), WITHOUT_STATE, indirect=["upstream"], ids=str)
 def test_a_proxy_that_is_killed_and_has_no_state_has_the_transaction_aborted_and_the_producer_goes_on(
-    client: TransactorClient, upstream: str, topic: str
+    client: TransactorClient, upstream: str, topic: str, stored: bool
 ) -> None:
     with (
         proxied(upstream, "moved-*=rewrite") as first,
@@ -148,8 +149,9 @@ def test_a_proxy_that_is_killed_and_has_no_state_has_the_transaction_aborted_and
         producer.insist("init")
         transact(producer, topic, b"1")
         producer.do("begin")
-        send(producer, topic, b"lost")
-        producer.do("flush")
+        if stored:
+            send(producer, topic, b"lost")
+            producer.do("flush")
         first.kill()
         with proxied(upstream, "moved-*=rewrite", listen=first.bootstrap):
             with pytest.raises(Refused):
