@@ -43,8 +43,6 @@ class Dialect:
 JAVA = Dialect()
 LIBRDKAFKA = Dialect(reopen=OutOfOrderSequenceNumber.code, abort=UnknownProducerId.code)
 FRANZ_GO = Dialect(abort=UnknownProducerId.code)
-
-
 UNNAMED = FRANZ_GO
 
 
