@@ -13,6 +13,7 @@ Rules of this file:
 
 import contextlib
 import json
+import os
 import subprocess
 import sys
 import tempfile
@@ -125,8 +126,8 @@ class Running:
 
     def said(self) -> str:
         """What it wrote to standard error, the last of it."""
-        self._errors.seek(0)
-        return self._errors.read()[-5000:]
+        file = self._errors.fileno()  # whose position it shares: it goes on writing there
+        return os.pread(file, 5000, max(0, os.fstat(file).st_size - 5000)).decode(errors="replace")
 
     @property
     def runs(self) -> bool:
@@ -196,6 +197,14 @@ class Producing(Running):
         assert self._process.stdin is not None
         with self._listening():
             self._process.stdin.flush()
+
+    def check_runs(self) -> None:
+        """
+        Raises:
+            PeerFailed: the client has ended.
+        """
+        if not self.runs:
+            raise PeerFailed(f"{self} has ended too soon:\n{self.said()}")
 
     @contextlib.contextmanager
     def _listening(self) -> Iterator[None]:

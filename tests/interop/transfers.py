@@ -136,7 +136,7 @@ class _Client(threading.Thread):
         self.hung = 0
         self.refused: Counter[str] = Counter()
         self._client, self._address, self._ledger = client, bootstrap, ledger
-        self._over = threading.Event()
+        self._over, self._ended = threading.Event(), False
         self._producer: Transactor = client.start(bootstrap, name)
 
     def stop(self) -> None:
@@ -144,7 +144,8 @@ class _Client(threading.Thread):
         self._over.set()
 
     def end(self) -> None:
-        """End its program at once."""
+        """End its program at once, and fail no more."""
+        self._ended = True
         self._producer.__exit__(None, None, None)
 
     def run(self) -> None:
@@ -154,8 +155,9 @@ class _Client(threading.Thread):
             while not self._over.is_set():
                 self._transact()
         except BaseException as error:
-            self._ledger.failed(error)
-            raise
+            if not self._ended:
+                self._ledger.failed(error)
+                raise
 
     def _prepare(self) -> None:
         """Before the first transaction of a program."""
@@ -189,10 +191,10 @@ class _Client(threading.Thread):
                     raise
 
     def _start_again(self, error: PeerFailed) -> None:
-        if self._client.hangs_after is None:
+        if self._client.hangs_after is None or self._ended:
             raise error
         self.hung += 1
-        self.end()
+        self._producer.__exit__(None, None, None)
         self._producer = self._client.start(self._address, self.name)
         self._prepare()
 

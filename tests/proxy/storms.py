@@ -182,16 +182,24 @@ class Storm(ABC):
             streamer.start()
         while self.strikes < strikes and time.monotonic() < over:
             all_come = not self.strikes or self.rng.random() < EVERYBODY
-            self.steps.await_steps(self.rng.randrange(1, BETWEEN), list(self.names) if all_come else (), STALL)
+            self._await_steps(self.rng.randrange(1, BETWEEN), list(self.names) if all_come else ())
             self.strike()
             self.strikes += 1
-        self.steps.await_steps(1)
+        self._await_steps(1)
         for streamer in self.streamers:
             streamer.stop()
         for streamer in self.streamers:
             streamer.join(120)
             assert not streamer.is_alive(), f"{streamer.name} does not end"
         assert not self.steps.errors, self.steps.errors
+
+    def _await_steps(self, count: int, clients: Sequence[str] = ()) -> None:
+        try:
+            self.steps.await_steps(count, clients, STALL)
+        except AssertionError as error:
+            for streamer in self.streamers:
+                error.add_note(f"{streamer.name} said: {streamer.said()[-1000:]}")
+            raise
 
     def check(self) -> None:
         """Whether everything is as the clients were told, and the proxy has met no bug."""

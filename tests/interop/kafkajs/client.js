@@ -15,6 +15,8 @@
 //   aborted records where transactions of several producers overlap. What one producer has written it reads well.
 // - It takes a broker for connected before it has asked that for its versions. Where the connection breaks between the
 //   two, each request fails with "Broker not connected", and is not tried again: see `isConnected`.
+// - What it has of a response when the connection breaks it takes for the beginning of what comes on the next one: then
+//   it waits for a frame of any size, or ends with ERR_BUFFER_OUT_OF_BOUNDS. See `connect`.
 // - Its assignors are its own ("RoundRobinAssigner"), so that it shares a group with nobody: `roundRobin` is Kafka's.
 "use strict";
 
@@ -22,10 +24,17 @@ process.env.KAFKAJS_NO_PARTITIONER_WARNING = "1";
 
 const { AssignerProtocol, CompressionTypes, Kafka, Partitioners, logLevel } = require("kafkajs");
 const Broker = require("kafkajs/src/broker");
+const Connection = require("kafkajs/src/network/connection");
 
 const { isConnected } = Broker.prototype;
 Broker.prototype.isConnected = function () {
   return this.lookupRequest.name !== "notInitializedLookup" && isConnected.call(this);
+};
+
+const { connect } = Connection.prototype;
+Connection.prototype.connect = function () {
+  if (!this.isConnected()) Object.assign(this, { chunks: [], bytesBuffered: 0, bytesNeeded: 4 });
+  return connect.call(this);
 };
 
 const number = Number;
