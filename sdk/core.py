@@ -113,7 +113,7 @@ class ClientCore:
         """How the members of groups leave theirs for good."""
         self._closers: dict[Callable[[OttlaError], None], None] = {}
         self._numbered = 0
-        self.metrics.gauge("metadata-age", lambda now: now - self.metadata.updated_at)
+        self.metrics.gauge("metadata-age", lambda now: now - self.metadata.all_updated_at)
 
     # -- the driver's side -------------------------------------------------------------------------------------------
 

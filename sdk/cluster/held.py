@@ -31,6 +31,8 @@ class HeldTopics:
     def hold(self, name: str) -> Callable[[], None]:
         """Keep the topic's metadata fresh until what this returns is called."""
         self.held[name] = self.held.get(name, 0) + 1
+        if name in self._fresh:
+            self._loose.pop(name, None)
         released = False
 
         def release() -> None:

@@ -20,8 +20,6 @@ Source: NetworkClient.java, DefaultMetadataUpdater; Metadata.java; ConsumerMetad
 
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from typing import NamedTuple
 
 from ottla.codec.apis.metadata import MetadataResponse
 from ottla.errors import (
@@ -39,6 +37,7 @@ from ottla.sdk.cluster.client import MetadataClient
 from ottla.sdk.cluster.cluster import Cluster, Topic
 from ottla.sdk.cluster.held import HeldTopics
 from ottla.sdk.cluster.nodes import Nodes
+from ottla.sdk.cluster.questions import Question, Questions, TopicWait
 from ottla.sdk.connection import requests
 from ottla.sdk.connection.exchange import Exchange
 from ottla.sdk.events import Found, Node, logged
@@ -56,31 +55,6 @@ UNKNOWN_TOPIC_GRACE = 5.0
 """Seconds in which a topic that the broker is just creating may be unknown."""
 
 
-@dataclass(slots=True, eq=False)
-class TopicWait:
-    """A caller waits for a topic to be known."""
-
-    name: str
-    create: bool
-    outcome: Outcome[Topic]
-    grace: float
-    """Seconds for which an unknown topic is taken for one that is being created."""
-    since: float
-    """Answers to what was asked before this count for nothing."""
-    unknown_since: float = math.nan
-
-
-class Question(NamedTuple):
-    """What a node was asked for."""
-
-    topics: list[str]
-    at: float
-
-    def concerns(self, wait: TopicWait) -> bool:
-        """Whether the answer is one that ``wait`` waits for."""
-        return wait.name in self.topics and self.at >= wait.since
-
-
 class Metadata:
     """The metadata of ``cluster``, kept up to date for ``client``.
 
@@ -95,6 +69,8 @@ class Metadata:
         self._findable, self._finding = findable, False
         self.updated_at = -math.inf
         """When they were last learned."""
+        self.all_updated_at = -math.inf
+        """When those of all topics that are held were."""
         self._heard_since = math.inf
         """Since when there was no round in which no node gave any."""
         self.asked_since = math.nan
@@ -102,14 +78,10 @@ class Metadata:
         self.observers: list[Callable[[float], None]] = []
         """Called after every update."""
         self._topics = HeldTopics(cluster, self._options.metadata_max_age)
-        self._waits: list[TopicWait] = []
+        self._questions = Questions(cluster, self._topics)
         self._due: Timer | None = None
         self._asked: dict[int, Timer] = {}
         """Nodes that have not answered yet, each with when another is asked as well."""
-        self._ask_again = False
-        """Metadata newer than those under way were asked for."""
-        self._created = False
-        """The last request was one that may create topics."""
         self._gave_none: set[int] = set()
         """Nodes that gave none in this round."""
         self._rounds = 0
@@ -157,7 +129,7 @@ class Metadata:
         else:
             self._client.fail_on_close(outcome)
             seconds = min(UNKNOWN_TOPIC_GRACE, self._options.api_timeout / 2) if grace else 0.0
-            self._waits.append(TopicWait(name, create, outcome, seconds, now if fresh else -math.inf))
+            self._questions.waits.append(TopicWait(name, create, outcome, seconds, now if fresh else -math.inf))
             waits = self._options.api_timeout
             expire = self._client.later(now + waits, lambda now: outcome.fail(self.why_no_topic(name, waits)))
             outcome.when_done(expire.cancel)
@@ -211,7 +183,7 @@ class Metadata:
     @property
     def waited_for(self) -> bool:
         """Somebody cannot go on without them."""
-        return bool(self._connecting) or any(not each.outcome.done for each in self._waits)
+        return bool(self._connecting) or self._questions.waited_for
 
     def tried(self, most: int) -> str:
         """The addresses that gave none, or have not answered yet, and why; not more than ``most``."""
@@ -222,9 +194,9 @@ class Metadata:
         """What is waited for, in lines for people; nothing if all is well."""
         for where, why in self._reasons().items():
             yield f"metadata: {where} gave none: {why}"
-        if self._troubles and -math.inf < self.updated_at < now:
-            yield f"metadata: those in use are {now - self.updated_at:.1f} s old"
-        for each in self._waits:
+        if self._troubles and -math.inf < self.all_updated_at < now:
+            yield f"metadata: those in use are {now - self.all_updated_at:.1f} s old"
+        for each in self._questions.waits:
             if not each.outcome.done:
                 yield f"topic {each.name!r}: waiting for a broker to say where it is"
 
@@ -245,11 +217,17 @@ class Metadata:
 
         Cheap to call often.
         """
-        self._ask_at(max(now + delay, self.updated_at + self._options.retry_backoff))
+        when = max(now + delay, self.updated_at + self._options.retry_backoff)
+        self._questions.want_all(when)
+        self._ask_at(when)
 
     def suspect(self, now: float, delay: float) -> None:
         """A connection broke, or a node does not answer: the cluster may have changed."""
-        if not self._troubles and not self._client.closed:
+        if self._client.closed:
+            return
+        if self._troubles:  # it is asked again anyhow
+            self._questions.want_all(now + delay)
+        else:
             self.refresh(now, delay)
 
     def _ask_at(self, when: float) -> None:
@@ -262,27 +240,24 @@ class Metadata:
 
     def _ask(self, now: float) -> None:
         self._due = None
+        self._questions.forget_gone()
         earliest = self._paused_until
         if not (self._troubles or self.waited_for):
             # The caller for whom it was to be at once has gone.
-            earliest = self.updated_at + self._options.retry_backoff
+            earliest = max(self._questions.all_at, self.updated_at + self._options.retry_backoff)
         if now < earliest:
             self._ask_at(earliest)
             return
         # A node that has not answered in time may be stopped: the others are asked nevertheless.
-        asked = len(self._asked)
         if not any(hedge.call for hedge in self._asked.values()):
             self._ask_another(now)
-        if asked and len(self._asked) == asked:
-            self._ask_again = True
 
     def _ask_another(self, now: float) -> None:
         """Ask a node that is not being asked, and of these one that has not failed, if there is any."""
         node = self._client.other_node({*self._asked, *self._gave_none}) or self._client.other_node(self._asked)
         if self._client.closed or node is None:
             return
-        names, create = self._next_topics()
-        question = Question(names, now)
+        question = self._questions.next(now)
 
         def ended(answer: MetadataResponse | OttlaError, now: float) -> None:
             self._asked.pop(node.id).cancel()
@@ -291,37 +266,29 @@ class Metadata:
 
         self._asked[node.id] = self._client.later(now + HEDGE_DELAY * 2 ** len(self._asked), self._ask_another)
         timeout = min(self._options.request_timeout, self._options.connect_timeout)
-        request = requests.metadata(names, create=create)
+        request = requests.metadata(question.topics, create=question.create)
         if math.isnan(self.asked_since):
             self.asked_since = now
         self._client.submit(node, Exchange(request, ended, now + timeout, background=True), now)
-
-    def _next_topics(self) -> tuple[list[str], bool]:
-        """The topics to ask for, and whether they may be created.
-
-        One request creates all of its topics or none, so one that may create asks only for those that may be created,
-        and the next one for all.
-        """
-        self._waits = [each for each in self._waits if not each.outcome.done]
-        create = not self._created and any(each.create and each.name not in self.cluster.topics for each in self._waits)
-        self._created = create
-        wanted = [each.name for each in self._waits if each.create or not create]
-        return list(dict.fromkeys(wanted if create else [*self._topics.held, *wanted])), create
 
     # -- answers -----------------------------------------------------------------------------------------------------
 
     def _answered(self, node: Node, answer: MetadataResponse | OttlaError, question: Question, now: float) -> None:
         if isinstance(answer, OttlaError):
+            self._questions.failed(question)
             self._failed(node, answer, now)
             return
-        match self.cluster.refusal(answer):
-            case None:
-                self._learn(answer, question, now)
+        why = self.cluster.refusal(answer)
+        if why is None:
+            self._learn(answer, question, now)
+            return
+        self._questions.failed(question)
+        match why:
             case RebootstrapRequired():
                 self._rebootstrap(node, now)
-            case InconsistentClusterId(detail=why):
-                self._refuse_foreign(node, answer.cluster_id, why, now)
-            case why:
+            case InconsistentClusterId(detail=what):
+                self._refuse_foreign(node, answer.cluster_id, what, now)
+            case _:
                 self._failed(node, why, now)
 
     def _failed(self, node: Node, error: OttlaError, now: float) -> None:
@@ -349,7 +316,7 @@ class Metadata:
         if self._denied:
             for outcome in self._take_connecting():
                 outcome.fail(self._denied)
-            for each in self._waits:
+            for each in self._questions.waits:
                 each.outcome.fail(self._denied)
             self._denied = None
         if self._findable and not self._finding:
@@ -378,6 +345,7 @@ class Metadata:
         why = "a broker asks for a new start from the bootstrap addresses"
         log.warning(why, extra={"node": logged(node)})
         self.cluster.nodes.clear()
+        self._questions.want_all(now)
         self._client.give_up_all(why.replace("a broker", "the broker"), now)
         self._failed(node, RebootstrapRequired(_address(node)), now)
 
@@ -394,6 +362,8 @@ class Metadata:
 
     def _learn(self, answer: MetadataResponse, question: Question, now: float) -> None:
         self.updated_at, self.asked_since, self._denied = now, math.nan, None
+        if question.about_all:
+            self.all_updated_at = now
         self._heard_since = min(self._heard_since, now)
         self._troubles.clear()
         self._new_start()
@@ -404,26 +374,19 @@ class Metadata:
                 self.cluster.drop(name)
                 self.cluster.errors[name] = UnknownTopicOrPartition.code
         self._topics.learned(question.topics, now)
-        self._waits = [each for each in self._waits if not self._judge(each, question, now)]
+        waits = self._questions.waits
+        self._questions.waits = [each for each in waits if not self._judge(each, question, now)]
         for observer in list(self.observers):
             observer(now)
         for outcome in self._take_connecting():
             outcome.succeed(None)
         self._client.nodes_changed(now)
-        self._plan_next(question, now)
-
-    def _plan_next(self, question: Question, now: float) -> None:
-        """Ask again: at once for what was left out or is wanted newer, soon for what is being made, else when old."""
-        if (planned := self._due) is not None:  # with what was known until now, of when they were learned last
-            planned.cancel()
+        if self._due is not None:  # as of what was known until now
+            self._due.cancel()
             self._due = None
-            self.refresh(now, planned.when - now)
-        again, self._ask_again = self._ask_again, False
-        if not all(map(question.concerns, self._waits)):
-            self._ask_at(now)
-        else:
-            soon = self._waits or again or (self._created and self._topics.held)
-            self.refresh(now, self._options.retry_backoff if soon else self._options.metadata_max_age)
+        self._ask_at(
+            self._questions.answered(question, now, self._options.retry_backoff, self._options.metadata_max_age)
+        )
 
     def _judge(self, wait: TopicWait, question: Question, now: float) -> bool:
         """Settle ``wait`` if the answer to ``question`` allows it; whether it is settled."""

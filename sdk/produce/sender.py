@@ -219,7 +219,10 @@ class Sender:
                     first.retry_at = now  # it was refused by one that leads no more
             self._stalls.metadata_changed(queue, now)
         self._wake_all()
-        self._leaderless_answers = self._leaderless_answers + 1 if self._leaderless else 0
+        if not self._leaderless:
+            self._leaderless_answers = 0
+        elif self._core.metadata.all_updated_at == now:
+            self._leaderless_answers += 1
 
     def _identity_changed(self, now: float) -> None:
         if not self.identity.idempotent:

@@ -42,7 +42,8 @@ class Stalls:
             return
         if math.isnan(queue.missing_since):
             queue.missing_since = now
-        if queue.batches and self._core.metadata.heard_for(queue.missing_since, now) >= UNKNOWN_TOPIC_GRACE:
+        asked = self._core.metadata.all_updated_at == now
+        if asked and queue.batches and self._core.metadata.heard_for(queue.missing_since, now) >= UNKNOWN_TOPIC_GRACE:
             why = "it was recreated with fewer while records waited; send them again"
             for batch in list(queue.batches):
                 error = UnknownTopicOrPartition(f"{topic.extent}, not {partition}: {why}")

@@ -566,7 +566,7 @@ def test_a_topic_is_not_asked_for_once_no_record_waits_for_it(end: str) -> None:
     world.core.later(30.0, lambda now: None)
     world.run(lambda: world.now >= 30.0)
     asked = [message.topics for _, message in broker.requests[before:] if isinstance(message, MetadataRequest)]
-    assert not any(asked) and not world.core.metadata._waits
+    assert not any(asked) and not world.core.metadata._questions.waits
 
 
 def test_a_record_that_gets_the_room_of_one_that_found_no_topic_has_its_own_time() -> None:

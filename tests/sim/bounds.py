@@ -12,6 +12,7 @@ Rules:
 """
 
 import gc
+import math
 from collections import Counter, defaultdict, deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -24,7 +25,8 @@ from ottla.codec.apis.produce import ProduceRequest, ProduceResponse
 from ottla.codec.apis.sasl_authenticate import SaslAuthenticateRequest
 from ottla.codec.apis.sasl_handshake import SaslHandshakeRequest
 from ottla.codec.records import HEADER_SIZE
-from ottla.errors import MessageTooLarge, RemoteProtocolError
+from ottla.errors import MessageTooLarge, OttlaError, RemoteProtocolError
+from ottla.sdk.connection.exchange import Exchange
 from ottla.sdk.consume.fetcher import Fetcher
 from ottla.sdk.core import ClientCore
 from ottla.sdk.produce.batches import Batch
@@ -37,6 +39,8 @@ STORM = "what a node refuses for one reason is sent there again too often"
 CURIOUS = "a client asks for metadata too often"
 HASTY = "a client asks for metadata again before a pause, though no caller waits for them"
 LATE = "a broker is given as long for a request as the client waits for its answer"
+SLOTH = "a client does not ask for the metadata of all that it holds, though it is time"
+GREEDY = "a client asks for the metadata of all that it holds before it is time"
 KEPT = "a client keeps what waits no more"
 BLAME = "a broker that keeps to the protocol passes for one that does not"
 HASTE = "a client over its quota does not wait for as long as it is asked to"
@@ -84,7 +88,7 @@ class Haste:
     def asks(self) -> None:
         """Metadata are about to be asked for, and not because a node keeps the client waiting."""
         metadata, now = self._process.core.metadata, self._process.clock.now
-        awaited = self._process.connecting or any(not each.outcome.done for each in metadata._waits)
+        awaited = self._process.connecting or metadata._questions.waited_for
         if now < metadata._paused_until - ROUNDING and not metadata._asked:
             self._wrong = f"{self._process.name} asks within the pause after a round in which no node answered"
         if awaited or metadata._troubles or metadata._asked:
@@ -95,6 +99,71 @@ class Haste:
     def _check(self) -> None:
         if self._wrong:
             raise Violation(HASTY, self._wrong)
+
+
+class Sloth:
+    """Watches that all topics that are held are asked for when that is due, and only then.
+
+    Whatever else is asked for meanwhile puts it off by no more than one question, to a node that may not answer; and a
+    caller who waits for one topic has that asked for alone.
+    """
+
+    def __init__(self, process: Process) -> None:
+        self._process, self._due, self._asked_at, self._greedy = process, math.inf, -math.inf, ""
+        self._failed = False
+        """A question has, since all were asked for: it may have been that about all."""
+        self._others = 0
+        """Answers since it is due."""
+        process.checks.append(self._check)
+        metadata = process.core.metadata
+        metadata.observers.append(self._learned)
+        self._refresh, self._suspect = metadata.refresh, metadata.suspect
+        metadata.refresh = self._asked_for  # type: ignore[method-assign]
+        process.core.connections._suspect = self._suspected
+
+    def _asked_for(self, now: float, delay: float = 0.0) -> None:
+        pause = self._process.core.options.retry_backoff
+        self._due = min(self._due, max(now + delay, self._process.core.metadata.updated_at + pause))
+        self._refresh(now, delay)
+
+    def _suspected(self, now: float, delay: float) -> None:
+        self._due = min(self._due, now + delay)
+        self._suspect(now, delay)
+
+    def submitted(self, exchange: Exchange, now: float) -> None:
+        if exchange.kind is not MetadataRequest:
+            return
+        core = self._process.core
+        names, held = {each.name for each in exchange.message.topics or ()}, core.metadata._topics.held.keys()
+        if held <= names:
+            self._check()
+            due = min(self._due, self._asked_at + core.options.metadata_max_age)
+            more = names - {each.name for each in core.metadata._questions.waits}
+            early = now < due - ROUNDING and not (self._failed or self._process.connecting)
+            if more and early and len(core.metadata._asked) == 1:
+                self._greedy = f"{self._process.name} asks for {sorted(more)}, due at {due:.3f}"
+            self._due, self._asked_at, self._failed, self._others = math.inf, now, False, 0
+            ended = exchange.ended
+
+            def told(answer: Any, now: float) -> None:
+                if isinstance(answer, OttlaError):
+                    self._due = min(self._due, now)
+                ended(answer, now)
+
+            exchange.ended = told
+
+    def _learned(self, now: float) -> None:
+        self._others += now > self._due
+
+    def _check(self) -> None:
+        core, now = self._process.core, self._process.clock.now
+        if self._greedy:
+            raise Violation(GREEDY, self._greedy)
+        if core.closed or core.metadata._troubles:
+            self._due, self._failed, self._others = max(self._due, now), True, 0
+        due = max(self._due, self._process.thawed, core.metadata.updated_at)
+        if self._others > 2 or (now > due + 2 * core.options.retry_backoff and not core.metadata._asked):
+            raise Violation(SLOTH, f"{self._process.name}: since {self._due:.3f}, {self._others} others were answered")
 
 
 @dataclass(slots=True)

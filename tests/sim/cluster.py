@@ -169,6 +169,8 @@ class ModelCluster:
         """``None``: brokers do not say of which cluster they are."""
         self.ghost = ""
         """A topic that was deleted: nodes still list it, and know nothing of it when they are asked."""
+        self.creatable: dict[str, int] = {}
+        """Topics that are made once somebody asks for them who would have them, with their numbers of partitions."""
         self._fenced: set[int] = set()
         self._producer_ids = 1000
         self.data = Leaders(self, chance)
@@ -257,6 +259,8 @@ class ModelCluster:
         asked = [name for name in topics if name not in (OFFSETS, STATE)]
         if message.topics is not None:
             asked = [each.name or _by_id(known.ids, each.topic_id) for each in message.topics]
+            if message.allow_auto_topic_creation:
+                self._make_soon(asked)
         topics_there = [self._topic(known, name, topics.get(name, [])) for name in asked]
         if self.ghost and message.topics is None:
             gone = MetadataResponsePartition(
@@ -415,6 +419,13 @@ class ModelCluster:
             self.leaders[topic, index] = Leadership(self._chance.choice(able) if able else -1, 0)
             self.logs[topic, index] = PartitionLog(strict=self._strict)
         self.announce()
+
+    def _make_soon(self, topics: Iterable[str]) -> None:
+        """The node that is asked does not know them yet as it answers."""
+        for name in [each for each in topics if each in self.creatable and each not in self.ids]:
+            self.data.features["a topic comes into being"] += 1
+            within = self._chance.choice((0.0, 0.01, 0.5))
+            self.clock.later(self._chance.uniform(0.0, within), partial(self.create, name, self.creatable[name]))
 
     def grow(self, topic: str, more: int) -> None:
         """Give a topic so many more partitions."""

@@ -28,6 +28,7 @@ from ottla.sdk.calls.call import Task
 from ottla.sdk.cluster.cluster import Cluster
 from ottla.sdk.cluster.coordinators import Coordinators
 from ottla.sdk.cluster.metadata import Metadata
+from ottla.sdk.cluster.questions import Questions
 from ottla.sdk.connection import peer
 from ottla.sdk.connection.connection import Connection
 from ottla.sdk.connection.outages import Outages
@@ -604,6 +605,23 @@ def _asked_within_the_pause(_: Any) -> Any:
     return broken
 
 
+def _all_for_one(next_question: Any) -> Any:
+    def broken(self: Questions, now: float) -> Any:
+        self.all_at = -math.inf
+        return next_question(self, now)
+
+    return broken
+
+
+def _some_put_off_all(answered: Any) -> Any:
+    def broken(self: Questions, question: Any, *given: float) -> Any:
+        if not question.about_all:
+            self.all_at = math.inf
+        return answered(self, question, *given)
+
+    return broken
+
+
 def _sends_within_a_renewal(renew: Any) -> Any:
     def broken(self: Connection, now: float) -> None:
         renew(self, now)
@@ -817,6 +835,9 @@ _mutation(
     (Metadata, "_ask", _asked_within_the_pause),
 )
 _mutation("metadata are asked for within the pause after failures", (Metadata, "_ask", _asked_within_the_pause))
+_mutation("for a new topic all that are held are asked for", (Questions, "next", _all_for_one))
+_mutation("an answer about a new topic puts off the question about all", (Questions, "answered", _some_put_off_all))
+_mutation("a question about all that failed is not asked again", (Questions, "failed", _nothing))
 _mutation(
     "sessions are not renewed",
     (Connection, "_can_renew", lambda _: lambda self, now: False),

@@ -22,7 +22,7 @@ from ottla.sdk.options import Options
 from ottla.sdk.produce import accumulator
 from ottla.sdk.produce.options import ProducerOptions
 from tests.sim.admins import Administrating
-from tests.sim.bounds import Haste, Requests, Watched, check_blame, check_closers
+from tests.sim.bounds import Haste, Requests, Sloth, Watched, check_blame, check_closers
 from tests.sim.clock import Clock
 from tests.sim.cluster import ModelCluster, Node
 from tests.sim.data import PASSING, RECREATED, Place
@@ -83,6 +83,12 @@ class Simulation:
         self.cluster = ModelCluster(
             self.clock, Random(seed + 2), self.network, self.history, self.sent_to, nodes, release
         )
+        self.new: dict[str, int] = {}
+        """Topics that come into being because somebody sends to them."""
+        if (own := Random(f"{seed} new topics")).random() < 0.2:
+            self.new = {f"n{number}": own.randint(1, 2) for number in range(own.choice((3, 12)))}
+            self.cluster.creatable = self.new
+            self.sent_to |= self.new
         self.network.cluster, self.network.features = self.cluster, self.cluster.data.features
         self.cluster.data.max_message_bytes = chance.choice((700, 2**20, 2**20))
         self.ledger = Ledger(self.cluster)
@@ -113,8 +119,8 @@ class Simulation:
         self.ended = False
         """Everybody has gone home, too."""
         short = chance.random() < 0.3
-        own = Random(f"{seed} idle")
-        self.max_idle = own.choice((0.1, 0.3)) if own.random() < 0.2 else None
+        idle = Random(f"{seed} idle")
+        self.max_idle = idle.choice((0.1, 0.3)) if idle.random() < 0.2 else None
         """Seconds after which producers forget a topic, where that is worth a try."""
         most = chance.choice((200, 2000, 2**20))
         self.options = Options(
@@ -126,7 +132,7 @@ class Simulation:
             fetch_max_bytes=chance.choice((3000, 50 * 2**20)),
             partition_max_bytes=most,
             fetch_buffer_bytes=_buffer(Random(f"{seed} buffer"), most),
-            metadata_max_age=0.2 if self.max_idle else 300.0,
+            metadata_max_age=0.2 if self.max_idle else own.choice((0.5, 300.0)) if self.new else 300.0,
             fetch_max_wait=chance.choice((0.5, 1.0, 2.0)),
             rack=Random(f"{seed} rack").choice((None, None, "r1", f"r{nodes}")),
         )
@@ -218,7 +224,7 @@ class Simulation:
         if self.throttles:
             process.checks.append(partial(check_blame, core, who))
         topics, ask, haste = core.metadata._topics, core.metadata._ask_another, Haste(process)
-        forget = topics.forget
+        forget, sloth = topics.forget, Sloth(process)
 
         def asks(now: float) -> None:
             haste.asks()
@@ -226,6 +232,7 @@ class Simulation:
 
         def submitted(node: ClientNode, exchange: Exchange, now: float, channel: str = DATA) -> None:
             self.epochs.submitted(who, exchange, channel)
+            sloth.submitted(exchange, now)
             submit(node, exchange, now, channel)
 
         def forgotten(name: str) -> None:
@@ -235,9 +242,10 @@ class Simulation:
         incarnations: dict[str, int] = {}
 
         def learned(now: float) -> None:
-            for topic in {**dict.fromkeys(self.topics), **core.cluster.topics}:
+            lasting = self.topics | self.new
+            for topic in {**lasting, **core.cluster.topics}:
                 incarnation = core.cluster.incarnation(topic)
-                again = topic not in self.topics and incarnation != incarnations.get(topic, incarnation)
+                again = topic not in lasting and incarnation != incarnations.get(topic, incarnation)
                 if again and incarnation >= 0:
                     for each in [each for each in self.producers if each.process is process]:
                         self.identities.recreated(who, each.following(topic))
@@ -305,7 +313,7 @@ class Simulation:
                 self.seed,
                 Random(f"{self.seed} {name} impatient").choice((0.0, 0.02, 0.2)),
             )
-            producing.lulls = 0.1 if self.max_idle else 0.0
+            producing.lulls, producing.new = 0.1 if self.max_idle else 0.0, list(self.new)
             self.producers.append(producing)
             self.say("·", name, f"produces {count} records with {options}")
             self.producing += 1

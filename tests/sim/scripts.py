@@ -59,6 +59,8 @@ class Producing:
     """Chance that a call is cancelled while it waits."""
     lulls: float = 0.0
     """Chance of a pause in which topics are forgotten."""
+    new: list[str] = field(default_factory=list)
+    """Of the topics, those that come into being because somebody sends to them: one after the other."""
     rush: int = 0
     """How often many records are sent to the topic that was just recreated."""
     avoided: float = 0.0
@@ -375,7 +377,11 @@ class Producing:
     # -- records -----------------------------------------------------------------------------------------------------
 
     def _topic(self) -> str:
-        topics = list(self.topics)
+        if self.new and self.whims.random() < 0.2:
+            self._feature("a record is sent to a topic that comes into being")
+            begun = self.process.clock.now / self.seconds
+            return self.whims.choice([name for n, name in enumerate(self.new) if n <= begun * len(self.new)])
+        topics = [each for each in self.topics if each not in self.new]
         if RECREATED in self.topics and self.chance.random() < 0.4 and self.process.clock.now >= self.avoided:
             return RECREATED
         return self.chance.choice([each for each in topics if each != RECREATED][: self.keys])
