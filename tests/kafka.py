@@ -494,6 +494,7 @@ def _on_zookeeper(node: Node, port: int) -> dict[str, str]:
         "broker.id": str(node.id),
         "zookeeper.connect": f"{HOST}:{port}",
         "zookeeper.session.timeout.ms": str(ZOOKEEPER_SESSION_SECONDS * 1000),
+        "zookeeper.connection.timeout.ms": f"{START_SECONDS * 1000:.0f}",  # it starts at the same time
         "delete.topic.enable": "true",  # the default since 1.0
     }
 
