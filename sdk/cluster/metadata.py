@@ -19,7 +19,7 @@ Source: NetworkClient.java, DefaultMetadataUpdater; Metadata.java; ConsumerMetad
 """
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 
 from ottla.codec.apis.metadata import MetadataResponse
 from ottla.errors import (
@@ -71,6 +71,8 @@ class Metadata:
         """When they were last learned."""
         self.all_updated_at = -math.inf
         """When those of all topics that are held were."""
+        self.learned_of: Collection[str] = ()
+        """The topics that the last answer was about: what is known of others is as it was."""
         self._heard_since = math.inf
         """Since when there was no round in which no node gave any."""
         self.asked_since = math.nan
@@ -362,6 +364,7 @@ class Metadata:
 
     def _learn(self, answer: MetadataResponse, question: Question, now: float) -> None:
         self.updated_at, self.asked_since, self._denied = now, math.nan, None
+        self.learned_of = question.topics
         if question.about_all:
             self.all_updated_at = now
         self._heard_since = min(self._heard_since, now)

@@ -8,6 +8,7 @@ Rules:
 """
 
 import math
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -33,7 +34,7 @@ class TopicWait:
 class Question(NamedTuple):
     """What a node is asked for."""
 
-    topics: list[str]
+    topics: Collection[str]
     create: bool
     """Those that do not exist are created, where the broker allows it."""
     at: float
@@ -87,8 +88,8 @@ class Questions:
         self._created = create
         wanted = [each.name for each in waits if each.create or not create]
         held = [] if create or (wanted and not all_due) else self._held.held
-        topics = list(dict.fromkeys([*held, *wanted]))
-        about_all = self._held.held.keys() <= set(topics)
+        topics = dict.fromkeys([*held, *wanted]).keys()
+        about_all = self._held.held.keys() <= topics
         if about_all and not self._all_asked:  # else another node is asked the same, and more may be due since
             self.all_at, self._all_asked = math.inf, True
         return Question(topics, create, now, about_all)

@@ -4,7 +4,8 @@ Rules:
 - A batch is due when it is full, has lingered, or somebody flushes or waits for room; until it is sent it may grow.
 - A batch ends by the deadline of its first record, so it takes only those that were offered within about a second of
   that one, even if it cannot be sent: no record fails much earlier than it has to.
-- A topic to which nothing was sent for five minutes is forgotten when new metadata come, with all that is kept of it.
+- A topic to which nothing was sent for five minutes is forgotten when all metadata are renewed, with all that is kept
+  of it.
 - No timer keeps a batch: those of a batch end with it.
 
 Source: RecordAccumulator.java.
@@ -87,11 +88,15 @@ class Accumulator:
 
     def metadata_changed(self, now: float, unplaced: Container[str]) -> None:
         """Of a topic that has more partitions now, or is gone, keys are placed differently."""
-        for name, buffer in list(self.topics.items()):
+        metadata = self._core.metadata
+        for name in metadata.learned_of:
+            if (buffer := self.topics.get(name)) is None:
+                continue
             known = self._core.cluster.topics.get(name)
             if known is None or len(known.partitions) != len(buffer.partitions):
                 del self.topics[name]
-        self._forget_idle(now, unplaced)
+        if metadata.all_updated_at == now:
+            self._forget_idle(now, unplaced)
 
     def close(self) -> None:
         for release in self.holds.values():

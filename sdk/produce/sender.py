@@ -207,7 +207,10 @@ class Sender:
         return node
 
     def _metadata_changed(self, now: float) -> None:
+        metadata = self._core.metadata
         for queue in self.queues.values():
+            if queue.place[0] not in metadata.learned_of:
+                continue
             incarnation = self._core.cluster.incarnation(queue.place[0])
             if incarnation != queue.incarnation and incarnation >= 0:
                 log.info("a topic was recreated: a new producer epoch begins", extra={"partition": queue.place})
@@ -221,7 +224,7 @@ class Sender:
         self._wake_all()
         if not self._leaderless:
             self._leaderless_answers = 0
-        elif self._core.metadata.all_updated_at == now:
+        elif metadata.all_updated_at == now:
             self._leaderless_answers += 1
 
     def _identity_changed(self, now: float) -> None:

@@ -30,7 +30,7 @@ class Stalls:
         self._look_at = -math.inf
 
     def metadata_changed(self, queue: PartitionQueue, now: float) -> None:
-        """Give up what waits for a partition that its topic was recreated without."""
+        """There are new metadata of its topic: give up what waits for a partition that it was recreated without."""
         name, partition = queue.place
         topic = self._core.cluster.topics.get(name)
         if topic is None:
@@ -42,8 +42,7 @@ class Stalls:
             return
         if math.isnan(queue.missing_since):
             queue.missing_since = now
-        asked = self._core.metadata.all_updated_at == now
-        if asked and queue.batches and self._core.metadata.heard_for(queue.missing_since, now) >= UNKNOWN_TOPIC_GRACE:
+        if queue.batches and self._core.metadata.heard_for(queue.missing_since, now) >= UNKNOWN_TOPIC_GRACE:
             why = "it was recreated with fewer while records waited; send them again"
             for batch in list(queue.batches):
                 error = UnknownTopicOrPartition(f"{topic.extent}, not {partition}: {why}")

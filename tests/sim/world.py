@@ -18,6 +18,7 @@ from ottla.codec.apis.fetch import FetchableTopicResponse, FetchRequest, FetchRe
 from ottla.codec.apis.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from ottla.codec.apis.list_offsets import (
     EARLIEST,
+    ListOffsetsPartition,
     ListOffsetsPartitionResponse,
     ListOffsetsRequest,
     ListOffsetsResponse,
@@ -180,18 +181,18 @@ class ModelBroker:
         return ProduceResponse(responses=tuple(topics)) if message.acks else None
 
     def _offsets(self, message: ListOffsetsRequest) -> ListOffsetsResponse:
+        def answer(topic: str, each: ListOffsetsPartition) -> ListOffsetsPartitionResponse:
+            log = self.logs.get((topic, each.partition_index))
+            return ListOffsetsPartitionResponse(
+                partition_index=each.partition_index,
+                error_code=0 if log else UnknownTopicOrPartition.code,
+                offset=-1 if log is None else 0 if each.timestamp == EARLIEST else log.end,
+            )
+
         return ListOffsetsResponse(
             topics=tuple(
                 ListOffsetsTopicResponse(
-                    name=topic.name,
-                    partitions=tuple(
-                        ListOffsetsPartitionResponse(
-                            partition_index=each.partition_index,
-                            error_code=0,
-                            offset=0 if each.timestamp == EARLIEST else self.logs[topic.name, each.partition_index].end,
-                        )
-                        for each in topic.partitions
-                    ),
+                    name=topic.name, partitions=tuple(answer(topic.name, each) for each in topic.partitions)
                 )
                 for topic in message.topics
             )
