@@ -16,7 +16,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 EXTENSIONS = ("_machine", "_records")
-FLAGS = ["-O1", "-g", "-fno-omit-frame-pointer", "-fsanitize=address,undefined", "-fno-sanitize-recover=undefined"]
+FLAGS = ["-O0", "-g", "-fno-omit-frame-pointer", "-fsanitize=address,undefined", "-fno-sanitize-recover=undefined"]
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
 
