@@ -25,7 +25,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka import KafkaException, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
 
 from tests.interop.lines import Message, Outcome, Received
 from tests.interop.programs import go_program, java_classes, kafkajs
@@ -349,7 +350,7 @@ def kcat_metadata(bootstrap: str) -> dict[str, Any]:
 
 
 def create_topic(bootstrap: str, topic: str, partitions: int = 1, replicas: int = 1, **config: str) -> None:
-    """Create a topic through librdkafka, and return when the brokers' metadata has every partition with a leader.
+    """Create a topic through librdkafka, and return when each of its partitions is served by a leader.
 
     ``config`` has the topic's settings with underscores: ``cleanup_policy="compact"``.
     """
@@ -357,10 +358,26 @@ def create_topic(bootstrap: str, topic: str, partitions: int = 1, replicas: int 
     settings = {name.replace("_", "."): value for name, value in config.items()}
     admin.create_topics([NewTopic(topic, partitions, replicas, config=settings)])[topic].result(timeout=30)
     deadline = time.monotonic() + 30
-    while True:
-        known = admin.list_topics(topic, timeout=10).topics[topic].partitions.values()
-        if len(known) == partitions and all(partition.leader >= 0 for partition in known):
-            return
+    while why := _not_served(admin, topic, partitions):
         if time.monotonic() > deadline:
-            raise PeerFailed(f"the metadata does not show topic {topic!r} whole after 30 s: {known}")
+            raise PeerFailed(f"topic {topic!r} is not whole after 30 s: {why}")
         time.sleep(0.02)
+
+
+def _not_served(admin: AdminClient, topic: str, partitions: int) -> str:
+    """What a topic lacks; nothing if leaders answer for all of it.
+
+    Brokers name a leader before it has made its log. If the first batch of a Java producer comes too early for that and
+    the second does not, the first is refused as out of order until its delivery.timeout.ms is over.
+    """
+    known = admin.list_topics(topic, timeout=10).topics[topic].partitions.values()
+    if len(known) < partitions or any(partition.leader < 0 for partition in known):
+        return str(known)
+    try:
+        latest = OffsetSpec.latest()  # type: ignore[no-untyped-call]
+        asked = admin.list_offsets({TopicPartition(topic, each): latest for each in range(partitions)})
+        for each in asked.values():
+            each.result(timeout=10)
+    except KafkaException as error:
+        return str(error)
+    return ""

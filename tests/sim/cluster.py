@@ -170,7 +170,7 @@ class ModelCluster:
         self.ghost = ""
         """A topic that was deleted: nodes still list it, and know nothing of it when they are asked."""
         self.creatable: dict[str, int] = {}
-        """Topics that are made once somebody asks for them who would have them, with their numbers of partitions."""
+        """Topics that are made once somebody asks for them and would have them created; with how many partitions."""
         self._fenced: set[int] = set()
         self._producer_ids = 1000
         self.data = Leaders(self, chance)

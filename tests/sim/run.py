@@ -84,12 +84,13 @@ class Simulation:
         self.cluster = ModelCluster(
             self.clock, Random(seed + 2), self.network, self.history, self.sent_to, nodes, release
         )
-        self.new: dict[str, int] = {}
+        self.new, max_age = dict[str, int](), 300.0
         """Topics that come into being because somebody sends to them."""
         if (own := Random(f"{seed} new topics")).random() < 0.2:
             self.new = {f"n{number}": own.randint(1, 2) for number in range(own.choice((3, 12)))}
             self.cluster.creatable = self.new
             self.sent_to |= self.new
+            max_age = own.choice((0.5, 300.0))
         self.network.cluster, self.network.features = self.cluster, self.cluster.data.features
         self.cluster.data.max_message_bytes = chance.choice((700, 2**20, 2**20))
         self.ledger = Ledger(self.cluster)
@@ -120,8 +121,8 @@ class Simulation:
         self.ended = False
         """Everybody has gone home, too."""
         short = chance.random() < 0.3
-        idle = Random(f"{seed} idle")
-        self.max_idle = idle.choice((0.1, 0.3)) if idle.random() < 0.2 else None
+        own = Random(f"{seed} idle")
+        self.max_idle = own.choice((0.1, 0.3)) if own.random() < 0.2 else None
         """Seconds after which producers forget a topic, where that is worth a try."""
         most = chance.choice((200, 2000, 2**20))
         self.options = Options(
@@ -133,7 +134,7 @@ class Simulation:
             fetch_max_bytes=chance.choice((3000, 50 * 2**20)),
             partition_max_bytes=most,
             fetch_buffer_bytes=_buffer(Random(f"{seed} buffer"), most),
-            metadata_max_age=0.2 if self.max_idle else own.choice((0.5, 300.0)) if self.new else 300.0,
+            metadata_max_age=0.2 if self.max_idle else max_age,
             fetch_max_wait=chance.choice((0.5, 1.0, 2.0)),
             rack=Random(f"{seed} rack").choice((None, None, "r1", f"r{nodes}")),
         )
