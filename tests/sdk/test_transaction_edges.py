@@ -16,6 +16,7 @@ from ottla.codec.apis.txn_offset_commit import TxnOffsetCommitRequest
 from ottla.errors import (
     BrokerError,
     Closed,
+    ConcurrentTransactions,
     InvalidProducerEpoch,
     InvalidTxnState,
     LocalProtocolError,
@@ -427,6 +428,29 @@ def test_a_commit_for_which_the_epoch_will_not_do_is_aborted_and_another_one_ask
     teller.world.later(0.3)
     assert isinstance(teller.error, TransactionAborted) and teller.transaction.committed is False
     assert teller.asked(InitProducerIdRequest).producer_id == abort.producer_id
+
+
+def test_a_commit_that_is_not_answered_in_time_is_still_a_commit(both: Transacting) -> None:
+    both.send(0)
+    join(both)
+    both.store()
+    both.leave()
+    assert both.asked(EndTxnRequest).committed
+    both.world.later(both.world.core.options.api_timeout + 1.0)
+    assert isinstance(both.error, TransactionOutcomeUnknown) and both.transaction.committed is None
+    both.world.later(1.0)
+    assert both.asked(EndTxnRequest).committed
+
+
+def test_a_transaction_that_is_still_being_ended_has_not_ended(both: Transacting) -> None:
+    both.send(0)
+    join(both)
+    both.store()
+    both.leave()
+    assert both.answer_end(ConcurrentTransactions.code)
+    both.world.later(0.3)
+    assert both.end is not None and not both.end.go_on().over
+    assert both.answer_end() and both.error is None
 
 
 def test_a_record_that_waits_for_its_turn_is_not_part_of_the_next_transaction(both: Transacting) -> None:

@@ -41,7 +41,7 @@ from ottla.sdk.produce.options import ProducerOptions
 from ottla.sdk.produce.records import PendingRecord
 from ottla.sdk.steps import Steps
 from ottla.sdk.transaction.core import TransactionCore
-from ottla.sdk.transaction.states import TRANSITIONS, Input, State
+from ottla.sdk.transaction.states import FEATURE, TRANSITIONS, Input, State
 from tests.sdk.calling import Call, T
 from tests.sdk.coordinator import Coordinator
 
@@ -231,7 +231,8 @@ def test_in_version_2_nothing_has_to_join() -> None:
     assert teller.answer_end() and teller.error is None
 
 
-def test_where_the_cluster_becomes_ready_for_version_2_it_begins_in_an_epoch_of_its_own() -> None:
+@pytest.mark.parametrize("learned", ["before the next transaction", "within it"])
+def test_where_the_cluster_becomes_ready_for_version_2_it_begins_in_an_epoch_of_its_own(learned: str) -> None:
     teller = Transacting(1)
     teller.send(0)
     teller.answer_partitions()
@@ -240,10 +241,13 @@ def test_where_the_cluster_becomes_ready_for_version_2_it_begins_in_an_epoch_of_
     assert teller.answer_end() and teller.error is None
     teller.world.transactions = 2
     teller.world.break_connections()
+    if learned == "before the next transaction":
+        teller.world.later(1.0)
+        assert teller.world.core.connections.feature(FEATURE) == 2
     teller.transaction = teller.begin()
     teller.send(0)
     teller.world.later(1.0)
-    teller.answer_partitions()  # it has learned of it, and the epoch is that of the transaction before
+    teller.answer_partitions()  # the epoch is that of the transaction before
     teller.store()
     teller.leave()
     assert teller.answer_end() and teller.error is None
