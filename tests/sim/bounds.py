@@ -114,6 +114,8 @@ class Sloth:
         """A question has, since all were asked for: it may have been that about all."""
         self._others = 0
         """Answers since it is due."""
+        self._under_way = False
+        """A question about all is."""
         process.checks.append(self._check)
         metadata = process.core.metadata
         metadata.observers.append(self._learned)
@@ -131,7 +133,7 @@ class Sloth:
         self._suspect(now, delay)
 
     def submitted(self, exchange: Exchange, now: float) -> None:
-        if exchange.kind is not MetadataRequest:
+        if exchange.kind is not MetadataRequest or not exchange.background:  # that of a call
             return
         core = self._process.core
         names, held = {each.name for each in exchange.message.topics or ()}, core.metadata._topics.held.keys()
@@ -142,10 +144,13 @@ class Sloth:
             early = now < due - ROUNDING and not (self._failed or self._process.connecting)
             if more and early and len(core.metadata._asked) == 1:
                 self._greedy = f"{self._process.name} asks for {sorted(more)}, due at {due:.3f}"
-            self._due, self._asked_at, self._failed, self._others = math.inf, now, False, 0
+            if not self._under_way:  # else what is wanted newer since is asked for again
+                self._due = math.inf
+            self._under_way, self._asked_at, self._failed, self._others = True, now, False, 0
             ended = exchange.ended
 
             def told(answer: Any, now: float) -> None:
+                self._under_way = False
                 if isinstance(answer, OttlaError):
                     self._due = min(self._due, now)
                 ended(answer, now)
@@ -153,7 +158,11 @@ class Sloth:
             exchange.ended = told
 
     def _learned(self, now: float) -> None:
-        self._others += now > self._due
+        core = self._process.core
+        if core.metadata.all_updated_at == now:
+            self._due = max(self._due, now + core.options.retry_backoff)
+        else:
+            self._others += now > self._due
 
     def _check(self) -> None:
         core, now = self._process.core, self._process.clock.now
