@@ -59,8 +59,8 @@ class Questions:
         self._cluster, self._held = cluster, held
         self.waits: list[TopicWait] = []
         self.all_at = -math.inf
-        self._all_asked = False
-        """A question about all is under way."""
+        self._all_asked: Question | None = None
+        """The first about all that was asked since they were last wanted, if it, or another node's, is under way."""
         self._created = False
         """The last one was one that may create topics."""
 
@@ -81,23 +81,24 @@ class Questions:
         """What to ask now."""
         self.forget_gone()
         waits = self.waits
-        all_due = self._all_asked or now >= self.all_at
+        all_due = self._all_asked is not None or now >= self.all_at
         create = any(each.create and each.name not in self._cluster.topics for each in waits)
         if self._created and (all_due or not all(each.create for each in waits)):
             create = False
         self._created = create
         wanted = [each.name for each in waits if each.create or not create]
-        held = [] if create or (wanted and not all_due) else self._held.held
+        held = self._held.held if all_due and not create else ()
         topics = dict.fromkeys([*held, *wanted]).keys()
         about_all = self._held.held.keys() <= topics
-        if about_all and not self._all_asked:  # else another node is asked the same, and more may be due since
-            self.all_at, self._all_asked = math.inf, True
-        return Question(topics, create, now, about_all)
+        question = Question(topics, create, now, about_all)
+        if about_all and self._all_asked is None:  # else another node is asked the same, and more may be due since
+            self.all_at, self._all_asked = math.inf, question
+        return question
 
     def failed(self, question: Question) -> None:
         """Nothing was learned by it."""
-        if question.about_all:
-            self.all_at, self._all_asked = -math.inf, False
+        if self._settles(question):
+            self.all_at, self._all_asked = -math.inf, None
 
     def answered(self, question: Question, now: float, pause: float, max_age: float) -> float:
         """When to ask again: at once for what was left out or is wanted newer, else after a ``pause`` at the earliest.
@@ -105,8 +106,12 @@ class Questions:
         Soon for what is being made; for all that are held when somebody wants them, or when they are ``max_age`` old.
         """
         self.want_all(now + max_age)
-        if question.about_all:
-            self.all_at, self._all_asked = max(self.all_at, now + pause), False
+        if self._settles(question):
+            self.all_at, self._all_asked = max(self.all_at, now + pause), None
         if not all(map(question.concerns, self.waits)):
             return now
         return now + pause if self.waits else max(self.all_at, now + pause)
+
+    def _settles(self, question: Question) -> bool:
+        """Whether it is the one about all, or as new: a node that was slow may answer an older one."""
+        return question.about_all and self._all_asked is not None and question.at >= self._all_asked.at

@@ -184,3 +184,30 @@ def test_nothing_is_asked_for_a_caller_that_has_gone_before_it_is_time() -> None
     assert not client.asked
     client.passes(1.0)
     assert under_way(client) == [["a"]]
+
+
+def test_a_late_answer_to_an_older_question_about_all_is_none_to_the_newer() -> None:
+    client, broker = holding("a", "b")
+    client.metadata.refresh(client.now)
+    client.passes(1.0)  # the first node is slow, and another is asked
+    broker.answer(1)
+    client.passes(1.0)
+    client.metadata.refresh(client.now)
+    client.passes(0.0)
+    assert under_way(client) == [["a", "b"]] * 2
+    broker.answer(0)
+    broker.topics.add("new")
+    client.metadata.topic("new", client.now)
+    client.passes(2.0)
+    assert under_way(client) == [["a", "b"], ["a", "b", "new"]]
+
+
+def test_a_question_about_a_new_topic_that_fails_asks_for_no_others() -> None:
+    client, broker = holding("a", "b")
+    broker.topics.add("new")
+    client.metadata.topic("new", client.now)
+    client.passes(1.0)
+    broker.answer(1)
+    client.answer(ConnectionLost("gone"))
+    client.passes(0.0)
+    assert under_way(client) == [[]]

@@ -114,8 +114,8 @@ class Sloth:
         """A question has, since all were asked for: it may have been that about all."""
         self._others = 0
         """Answers since it is due."""
-        self._under_way = False
-        """A question about all is."""
+        self._under_way = math.inf
+        """Since when a question about all is that was not answered, nor another one since."""
         process.checks.append(self._check)
         metadata = process.core.metadata
         metadata.observers.append(self._learned)
@@ -144,25 +144,24 @@ class Sloth:
             early = now < due - ROUNDING and not (self._failed or self._process.connecting)
             if more and early and len(core.metadata._asked) == 1:
                 self._greedy = f"{self._process.name} asks for {sorted(more)}, due at {due:.3f}"
-            if not self._under_way:  # else what is wanted newer since is asked for again
-                self._due = math.inf
-            self._under_way, self._asked_at, self._failed, self._others = True, now, False, 0
+            if self._under_way == math.inf:  # else what is wanted newer since is asked for again
+                self._due, self._under_way = math.inf, now
+            self._asked_at, self._failed, self._others, asked_at = now, False, 0, now
             ended = exchange.ended
 
             def told(answer: Any, now: float) -> None:
-                self._under_way = False
                 if isinstance(answer, OttlaError):
                     self._due = min(self._due, now)
+                elif asked_at >= self._under_way:
+                    self._due = max(self._due, now + core.options.retry_backoff)
+                if asked_at >= self._under_way:
+                    self._under_way = math.inf
                 ended(answer, now)
 
             exchange.ended = told
 
     def _learned(self, now: float) -> None:
-        core = self._process.core
-        if core.metadata.all_updated_at == now:
-            self._due = max(self._due, now + core.options.retry_backoff)
-        else:
-            self._others += now > self._due
+        self._others += now > self._due
 
     def _check(self) -> None:
         core, now = self._process.core, self._process.clock.now

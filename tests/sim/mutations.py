@@ -253,10 +253,6 @@ _mutation(
     (Deliveries, "placed", _flushes_wait_for_the_newest),
 )
 _mutation("delivery has no deadline", (Results, "expire", _nothing))
-_mutation(
-    "what was overtaken in a log without state is sent behind it",
-    (Batch, "renumberable", lambda _: property(lambda batch: not batch.outcome_unknown)),
-)
 _mutation("what was reported as failed is sent when its connection is there", (Batch, "withdraw", _nothing))
 
 
