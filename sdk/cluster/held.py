@@ -31,7 +31,7 @@ class HeldTopics:
     def hold(self, name: str) -> Callable[[], None]:
         """Keep the topic's metadata fresh until what this returns is called."""
         self.held[name] = self.held.get(name, 0) + 1
-        if name in self._fresh:
+        if name in self._fresh:  # kept fresh without a gap: it is not old when metadata of others come
             self._loose.pop(name, None)
         released = False
 
