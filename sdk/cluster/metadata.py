@@ -73,6 +73,8 @@ class Metadata:
         """When those of all topics that are held were."""
         self.learned_of: Collection[str] = ()
         """The topics that the last answer was about: what is known of others is as it was."""
+        self.learned_all = False
+        """It was about all that are held."""
         self._heard_since = math.inf
         """Since when there was no round in which no node gave any."""
         self.asked_since = math.nan
@@ -364,7 +366,7 @@ class Metadata:
 
     def _learn(self, answer: MetadataResponse, question: Question, now: float) -> None:
         self.updated_at, self.asked_since, self._denied = now, math.nan, None
-        self.learned_of = question.topics
+        self.learned_of, self.learned_all = question.topics, question.about_all
         if question.about_all:
             self.all_updated_at = now
         self._heard_since = min(self._heard_since, now)

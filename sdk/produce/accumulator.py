@@ -95,7 +95,7 @@ class Accumulator:
             known = self._core.cluster.topics.get(name)
             if known is None or len(known.partitions) != len(buffer.partitions):
                 del self.topics[name]
-        if metadata.all_updated_at == now:
+        if metadata.learned_all:
             self._forget_idle(now, unplaced)
 
     def close(self) -> None:

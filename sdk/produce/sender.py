@@ -224,7 +224,7 @@ class Sender:
         self._wake_all()
         if not self._leaderless:
             self._leaderless_answers = 0
-        elif metadata.all_updated_at == now:
+        elif metadata.learned_all:
             self._leaderless_answers += 1
 
     def _identity_changed(self, now: float) -> None:

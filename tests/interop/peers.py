@@ -374,7 +374,7 @@ def _not_served(admin: AdminClient, topic: str, partitions: int) -> str:
     if len(known) < partitions or any(partition.leader < 0 for partition in known):
         return str(known)
     try:
-        latest = OffsetSpec.latest()  # type: ignore[no-untyped-call]
+        latest = OffsetSpec.latest()  # type: ignore[no-untyped-call] # librdkafka's Python has no types here
         asked = admin.list_offsets({TopicPartition(topic, each): latest for each in range(partitions)})
         for each in asked.values():
             each.result(timeout=10)

@@ -120,7 +120,7 @@ class Sloth:
         metadata = process.core.metadata
         metadata.observers.append(self._learned)
         self._refresh, self._suspect = metadata.refresh, metadata.suspect
-        metadata.refresh = self._asked_for  # type: ignore[method-assign]
+        metadata.refresh = self._asked_for  # type: ignore[method-assign] # to know when all are wanted
         process.core.connections._suspect = self._suspected
 
     def _asked_for(self, now: float, delay: float = 0.0) -> None:
