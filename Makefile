@@ -8,27 +8,31 @@ BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip --disable-pip-version-check install --quiet
 
 .DEFAULT_GOAL := help
-.PHONY: help setup check test demo bench chaos extension clean lint types arrows quick worlds clients proxies spark codec programs pure other fuzz sim kills reference faces
+.PHONY: help setup check test deep demo bench chaos extension clean lint types arrows quick clients servers spark programs \
+    deep-worlds deep-clients deep-interop deep-servers deep-spark deep-codec deep-programs pure other fuzz sim kills reference faces
 
 # These tests run again with the codec in Python, and on other Pythons: the codec's, and those of what stands on it and
 # differs most with the interpreter.
 AGAIN := $(addprefix tests/,codec sim sdk/test_client.py sdk/test_interrupts.py sdk/test_sync.py)
-# Slow tests are several gates, which run at once: those that play worlds, those of clients and of the proxy with their
-# peers, those in Spark, those of the codec, and those of whole programs and installations, which are all the others.
-CODEC   := $(addprefix tests/,codec fuzz)
-CLIENTS := $(addprefix tests/,chaos interop sdk)
+# Slow tests are several gates, which run at once.
+CLIENTS := $(addprefix tests/,interop sdk)
+SERVERS := $(addprefix tests/,brokerlite proxy)
+# The parts of `make deep`, the longest first. Each takes at most 20 minutes when it runs alone.
+DEEP := deep-worlds deep-clients deep-servers deep-interop deep-spark deep-codec deep-programs python3.11 python3.13 pure fuzz
 
 help: ## list the targets
 	@awk -F':.*## ' '/^[a-z]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 setup: $(VENV)/.dev ## make .venv with everything that developing ottla needs
 
-check: extension ## the quick gates, for every edit
+check: extension ## for every edit: linters, type checkers and the quick tests, in three minutes
 	@$(BIN)/python tests/gates.py lint types arrows quick
 
-test: extension ## every gate and every test, with real peers, both engines, the oldest and the newest Python
-	@$(BIN)/python tests/gates.py lint types arrows quick \
-	    -- clients programs worlds spark proxies codec python3.11 python3.13 pure fuzz
+test: extension ## what the README promises, with each real peer, in fifteen minutes on two idle cores
+	@$(BIN)/python tests/gates.py lint types arrows quick -- spark clients servers programs
+
+deep: extension ## all else: worlds, mutations, kills, cancellations, other Pythons, fuzzing; resumes; PART=worlds runs one
+	@$(BIN)/python tests/gates.py --resume .cache/gates.json -- $(if $(PART),$(filter $(PART) deep-$(PART),$(DEEP)),$(DEEP))
 
 demo: $(VENV)/.demo ## real flights through the proxy, read in PySpark; KAFKA=host:port runs it on your Kafka
 	@$(BIN)/ottla demo $(if $(KAFKA),--kafka $(KAFKA))
@@ -64,7 +68,7 @@ clean: ## remove .venv, builds and caches
 	rm -rf .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
 	find . -name __pycache__ -not -path './.git/*' -prune -exec rm -rf {} +
 
-# The gates: `check` and `test` run them (tests/gates.py) and print how long each took.
+# The gates: `check`, `test` and `deep` run them (tests/gates.py) and print how long each took.
 
 lint:
 	$(BIN)/ruff check .
@@ -76,38 +80,54 @@ types:
 arrows:
 	$(BIN)/lint-imports
 
-# Three workers on two cores: a third of the time a test waits. A worker is told of -X dev, too, which it does not inherit.
+# Three workers on two cores: tests wait for a third of their time. Workers do not inherit -X dev.
 quick:
-	$(BIN)/python -X dev -m pytest -m "not slow" --dist loadfile --tx "3*popen//python=$(BIN)/python -X dev"
+	$(BIN)/python -X dev -m pytest -m "not slow and not deep" --dist loadfile --tx "3*popen//python=$(BIN)/python -X dev"
 
 # The quick tests have the debug allocator, which takes a tenth of the time; these do without.
-SLOW := PYTHONMALLOC=pymalloc $(BIN)/python -X dev -m pytest -m slow
-
-worlds:
-	$(SLOW) tests/sim
+SLOW := PYTHONMALLOC=pymalloc $(BIN)/python -X dev -m pytest -m "slow and not deep"
+DEEPLY := PYTHONMALLOC=pymalloc $(BIN)/python -X dev -m pytest -m deep
 
 clients:
 	$(SLOW) $(CLIENTS)
 
-proxies:
-	$(SLOW) tests/proxy
+servers:
+	$(SLOW) $(SERVERS)
 
 spark:
 	$(SLOW) tests/spark
 
-codec:
-	$(SLOW) $(CODEC)
-
 programs:
-	$(SLOW) $(addprefix --ignore=,$(CLIENTS) $(CODEC) tests/proxy tests/sim tests/spark)
+	$(SLOW) $(addprefix --ignore=,$(CLIENTS) $(SERVERS) tests/spark)
+
+deep-worlds:
+	$(DEEPLY) tests/sim
+
+deep-clients:
+	$(DEEPLY) tests/sdk
+
+deep-interop:
+	$(DEEPLY) tests/interop tests/chaos
+
+deep-servers:
+	$(DEEPLY) $(SERVERS)
+
+deep-spark:
+	$(DEEPLY) tests/spark
+
+deep-codec:
+	$(DEEPLY) tests/codec tests/fuzz
+
+deep-programs:
+	$(DEEPLY) $(addprefix --ignore=,$(addprefix tests/,sim sdk interop chaos brokerlite proxy spark codec fuzz))
 
 pure:
-	OTTLA_ENGINE=python $(BIN)/python -X dev -m pytest -m "not slow" $(AGAIN)
+	OTTLA_ENGINE=python $(BIN)/python -X dev -m pytest -m "not slow and not deep" $(AGAIN)
 
 # Called by tests/gates.py with PYTHON and VENV of another version.
 other: $(VENV)/.test
 	@$(BIN)/python tests/packaging/extension.py
-	$(BIN)/python -X dev -m pytest -m "not slow" $(filter-out tests/sim,$(AGAIN))
+	$(BIN)/python -X dev -m pytest -m "not slow and not deep" $(filter-out tests/sim,$(AGAIN))
 
 # Stamps: a second run costs nothing, an edited pyproject.toml installs again.
 

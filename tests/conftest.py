@@ -1,17 +1,17 @@
-"""What every test may use, which engine the codec runs in, and the minutes that each part of the suite took.
+"""What every test may use, which engine the codec runs in, and the report that `tests/gates.py` reads.
 
 Slow tests run last, so that a small mistake is seen early.
 """
 
 import gc
 import inspect
+import json
 import logging
 import os
 import platform
 import signal
-from collections import defaultdict
 from collections.abc import Iterator
-from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -19,7 +19,7 @@ from hypothesis import HealthCheck, settings
 from ottla.codec import engine
 from ottla.sdk.logs import HELD
 from tests import steps
-from tests.gates import FAILURES
+from tests.gates import REPORT
 from tests.packaging import extension
 
 pytest_plugins = ["tests.kafka"]
@@ -39,8 +39,10 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
 
 RUNNING = platform.python_version()
-_seconds: dict[str, list[float]] = defaultdict(lambda: [0.0, 0.0])
-"""Part (a folder below tests) -> seconds in [quick, slow] tests, their fixtures included."""
+_report = os.environ.pop(REPORT, None)
+"""Taken from the environment, so that no pytest which a test starts, and no worker of pytest-xdist, writes to it."""
+_running: dict[str, dict[str, Any]] = {}
+"""Test -> its line of the report, until its last phase has ended."""
 
 
 def pytest_report_header() -> str:
@@ -59,32 +61,30 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.trio(run=steps.run), append=False)
 
 
-def pytest_collection_finish() -> None:
+def pytest_collection_finish(session: pytest.Session) -> None:
     # What is there now stays, so that the collections which tests ask for need not look at it, again and again.
     gc.collect()
     gc.freeze()
+    _tell(count=len(session.items))
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
-    part = Path(report.nodeid.partition("::")[0]).parent.name
-    _seconds[part]["slow" in report.keywords] += report.duration
-    path = os.environ.get(FAILURES)
-    if not report.failed or path is None or "PYTEST_XDIST_WORKER" in os.environ:
-        return
-    what = f"{report.nodeid} (Python {RUNNING}, codec in {engine})"
-    why = report.longreprtext.rstrip().splitlines() or ["nobody knows why"]
-    found = next((line for line in why if line.startswith("E  ")), why[-1]).removeprefix("E").strip()
-    with open(path, "a") as file:  # at once: a suite that is killed has a summary here, too
-        print(f"FAILED {what}: {found[:300]}", file=file)
+    test = _running.setdefault(report.nodeid, {"id": report.nodeid, "seconds": 0.0, "outcome": "passed"})
+    test["seconds"] = round(test["seconds"] + report.duration, 3)
+    if not report.passed:
+        test["outcome"] = report.outcome
+    if report.failed:
+        lines = report.longreprtext.rstrip().splitlines() or ["no reason given"]
+        why = next((line for line in lines if line.startswith("E  ")), lines[-1]).removeprefix("E").strip()
+        test["why"] = f"{why[:300]} (Python {RUNNING}, codec in {engine})"
+    if report.when == "teardown":
+        _tell(**_running.pop(report.nodeid))
 
 
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    if not _seconds:
-        return
-    terminalreporter.section("minutes by part")
-    terminalreporter.write_line(f"{'':<14}{'quick':>7}{'slow':>7}")
-    for part, (quick, slow) in sorted(_seconds.items()):
-        terminalreporter.write_line(f"{part:<14}{quick / 60:7.2f}{slow / 60:7.2f}")
+def _tell(**line: Any) -> None:
+    if _report is not None:
+        with open(_report, "a") as file:  # at once: a run that is killed has a report, too
+            print(json.dumps(line), file=file)
 
 
 @pytest.fixture(autouse=True)

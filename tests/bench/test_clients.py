@@ -100,7 +100,7 @@ def test_columns_are_read(broker: CannedBroker) -> None:
     assert done(broker, "ottla", "consume_columns", seconds=0.05)["records"] % len(KEYS) == 0
 
 
-@pytest.mark.slow
+@pytest.mark.deep
 @pytest.mark.parametrize("client", ["ottla", BLOCKING, "confluent", "aiokafka"])
 def test_each_client_commits_every_record_that_it_counts(ottla_broker: Broker, client: str) -> None:
     [topic] = topic_names(1)
@@ -264,13 +264,13 @@ def test_what_is_about_a_kafka_that_is_started_needs_one(
     assert "--kafka without an address" in capsys.readouterr().err
 
 
-@pytest.mark.slow
+@pytest.mark.deep
 def test_what_a_clients_process_says_last_is_why_it_broke() -> None:
     with pytest.raises(Broken, match="no_such_way"):
         run(Task(client="ottla", way="no_such_way", bootstrap="127.0.0.1:1"), timeout=60)
 
 
-@pytest.mark.slow
+@pytest.mark.deep
 def test_a_whole_run_prints_the_machine_and_a_table(capsys: pytest.CaptureFixture[str]) -> None:
     tiny = ["--seconds", "0.1", "--rounds", "2", "--clients", "ottla", "aiokafka"]
     assert main(["clients", "read values", "columns", "produce with a receipt", *tiny]) == 0

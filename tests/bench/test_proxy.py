@@ -41,7 +41,7 @@ def test_batches_have_the_size_that_they_are_to_have(together: int) -> None:
     assert {each.partition for request in made for each in request.batches} == set(range(12))
 
 
-@pytest.mark.slow
+@pytest.mark.deep
 @pytest.mark.parametrize("case", ONE_OF_EACH_KIND, ids=lambda case: case.name)
 def test_every_case_gives_its_figures(case: Case) -> None:
     lines = measured(case, 1, 0.3)

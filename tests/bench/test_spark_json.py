@@ -21,7 +21,7 @@ def test_values_have_their_size_and_the_fields_of_the_schema() -> None:
         assert json.loads(made).keys() == {*parse_value_schema(case.schema).names} - {"sizes"}
 
 
-@pytest.mark.slow
+@pytest.mark.deep
 def test_it_gives_its_figures(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["spark-json", "1000", "--rounds", "2", "--bytes", "100000"]) == 0
     assert "1000 B" in capsys.readouterr().out

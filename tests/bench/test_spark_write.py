@@ -23,7 +23,7 @@ def test_a_process_that_works_spends_time() -> None:
     assert processor_seconds(os.getpid()) > before
 
 
-@pytest.mark.slow
+@pytest.mark.deep
 def test_it_gives_its_figures() -> None:
     # In a process of its own: a JVM that has had a session finds no data source in the jars of a later one.
     command = [

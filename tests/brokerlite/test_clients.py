@@ -51,6 +51,7 @@ def test_what_a_client_writes_every_client_reads_back(ottla_broker: Broker, clie
     assert {(r.partition, r.offset): (r.key, r.value) for r in read_by_kcat} == without_headers
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize(
     ("client", "compression"), [(each, name) for each in CLIENTS for name in each.compressions], ids=str
 )
@@ -148,6 +149,7 @@ def test_everything_is_there_after_a_restart_and_the_offsets_go_on(ottla_broker:
     assert [r.value for r in LIBRDKAFKA.consume(ottla_broker.bootstrap, "t")] == [m.value for m in messages] * 2
 
 
+@pytest.mark.deep
 def test_a_record_that_is_too_large_an_unknown_topic_and_an_unknown_partition(tmp_path: Path) -> None:
     broker = Broker(
         BrokerConfig(port=0, data=tmp_path / "data", auto_create=False, max_message_bytes=1000, sync=Sync.NEVER)
@@ -162,6 +164,7 @@ def test_a_record_that_is_too_large_an_unknown_topic_and_an_unknown_partition(tm
     broker.stop()
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("client", CLIENTS, ids=str)
 def test_an_idempotent_producer_whose_answers_are_lost_stores_each_record_once_in_order(
     tmp_path: Path, client: Client
@@ -182,6 +185,7 @@ def test_an_idempotent_producer_whose_answers_are_lost_stores_each_record_once_i
         assert [r.value for r in LIBRDKAFKA.consume(relay.address, "t")] == [b"%d" % i for i in range(sent)]
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("client", CLIENTS, ids=str)
 def test_an_idempotent_producer_lives_through_kills_of_the_broker(ottla_broker: Broker, client: Client) -> None:
     ottla_broker.create_topic("t")
@@ -198,6 +202,7 @@ def test_an_idempotent_producer_lives_through_kills_of_the_broker(ottla_broker: 
     assert [r.value for r in LIBRDKAFKA.consume(ottla_broker.bootstrap, "t")] == [b"%d" % i for i in range(3000)]
 
 
+@pytest.mark.deep
 def test_an_idle_consumer_asks_at_most_three_times_a_second(tmp_path: Path) -> None:
     with relayed(tmp_path / "data") as (broker, relay):
         broker.create_topic("t", partitions=6)
@@ -211,6 +216,7 @@ def test_an_idle_consumer_asks_at_most_three_times_a_second(tmp_path: Path) -> N
         reader.close()
 
 
+@pytest.mark.deep
 def test_a_consumer_that_assigns_its_partitions_itself_follows_new_records(ottla_broker: Broker) -> None:
     ottla_broker.create_topic("t")
     reader = consumer(ottla_broker.bootstrap)

@@ -18,7 +18,7 @@ from ottla.codec.stored.indexes import AbortedTxn, parse_entries
 from tests.interop.peers import create_topic
 from tests.kafka import ApacheKafka, start
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.deep
 
 DAY = 24 * 3600 * 1000
 TOPIC = "compacted"

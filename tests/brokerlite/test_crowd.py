@@ -19,7 +19,7 @@ from tests.brokerlite.machine import NEWEST, a_batch, fetching, producing, value
 from tests.brokerlite.running import BrokerProcess
 from tests.interop.peers import create_topic
 
-pytestmark = [pytest.mark.slow, pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")]
+pytestmark = [pytest.mark.deep, pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")]
 
 IDLE, BUSY, ROUNDS = 1000, 200, 5
 PARTITIONS = 10

@@ -87,6 +87,7 @@ def test_a_client_goes_on_where_its_group_has_committed(ottla_broker: Broker, cl
         until(lambda: seen(members) == set(range(100, 200)), members)
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("client", [MEMBERS["java"], MEMBERS["librdkafka"]], ids=str)
 def test_cooperative_members_share_and_take_over(ottla_broker: Broker, client: MemberClient) -> None:
     bootstrap = ottla_broker.bootstrap
@@ -106,6 +107,7 @@ def test_cooperative_members_share_and_take_over(ottla_broker: Broker, client: M
         assert len(first.records) + len(other.records) == 300, "nothing was read twice"
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("client", [MEMBERS["java"], MEMBERS["librdkafka"]], ids=str)
 def test_a_static_member_that_is_started_again_gets_its_partitions_back_without_a_rebalance(
     ottla_broker: Broker, client: MemberClient
@@ -132,6 +134,7 @@ def generation_of(broker: Broker) -> int:
     return broker._call(lambda running: running._core.groups.by_id["g"].generation)
 
 
+@pytest.mark.deep
 def test_a_group_lives_through_kills_of_the_broker_and_its_commits_do(tmp_path: Path) -> None:
     (port,) = free_ports(1)
     bootstrap = f"127.0.0.1:{port}"
@@ -175,6 +178,7 @@ def test_librdkafkas_admin_lists_describes_resets_and_deletes_groups(ottla_broke
     assert not admin.list_consumer_groups(request_timeout=20).result().valid
 
 
+@pytest.mark.deep
 def test_a_group_takes_up_partitions_that_were_added(ottla_broker: Broker) -> None:
     bootstrap = ottla_broker.bootstrap
     ottla_broker.create_topic("t", 2)
@@ -187,6 +191,7 @@ def test_a_group_takes_up_partitions_that_were_added(ottla_broker: Broker) -> No
         until(lambda: seen([member]) == set(range(80)), [member])
 
 
+@pytest.mark.deep
 def test_a_consumer_without_a_group_commits_and_is_told_where_it_was(ottla_broker: Broker) -> None:
     ottla_broker.create_topic("t", 2)
     consumer = Consumer({"bootstrap.servers": ottla_broker.bootstrap, "group.id": "alone"})

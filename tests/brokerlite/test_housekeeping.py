@@ -355,9 +355,9 @@ def test_readers_see_a_legal_log_between_any_two_steps() -> None:
 @pytest.mark.parametrize(
     ("end", "ordered", "seeds"),
     [
-        pytest.param(ModelDisk.crash, True, 1, marks=pytest.mark.slow),
+        pytest.param(ModelDisk.crash, True, 1, marks=pytest.mark.deep),
         (ModelDisk.power_cut, True, 1),
-        pytest.param(ModelDisk.power_cut, False, 2, marks=pytest.mark.slow),
+        pytest.param(ModelDisk.power_cut, False, 2, marks=pytest.mark.deep),
     ],
 )
 def test_a_kill_at_any_moment_of_a_compaction_harms_nothing(

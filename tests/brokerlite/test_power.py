@@ -269,7 +269,7 @@ def test_what_was_acknowledged_is_there_after_a_kill_and_what_was_synced_after_a
         killed_at(at, 0, end, ordered)
 
 
-@pytest.mark.slow
+@pytest.mark.deep
 @pytest.mark.parametrize("seed", [1, 2])
 @pytest.mark.parametrize("end", ["crash", "power_cut"])
 def test_it_is_there_whichever_operation_it_was(end: str, seed: int) -> None:

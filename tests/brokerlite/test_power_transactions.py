@@ -162,7 +162,7 @@ VERSIONS = pytest.mark.parametrize("version", [V1, V2], ids=["v1", "v2"])
 
 def quick(*numbers: int) -> pytest.MarkDecorator:
     """All outcomes, of which those with these numbers are tried always."""
-    marks = [() if number in numbers else pytest.mark.slow for number in range(len(OUTCOMES))]
+    marks = [() if number in numbers else pytest.mark.deep for number in range(len(OUTCOMES))]
     given = [pytest.param(each, marks=mark) for each, mark in zip(OUTCOMES, marks, strict=True)]
     return pytest.mark.parametrize("outcomes", given, ids=str)
 
@@ -216,7 +216,7 @@ def test_it_does_so_too_where_the_next_transaction_has_another_producer_id(monke
 
 
 @quick(0)
-@pytest.mark.parametrize("version", [pytest.param(V1, marks=pytest.mark.slow), V2], ids=["v1", "v2"])
+@pytest.mark.parametrize("version", [pytest.param(V1, marks=pytest.mark.deep), V2], ids=["v1", "v2"])
 def test_what_is_told_after_a_power_cut_is_true_where_no_answer_waits_for_the_disk(
     version: int, outcomes: tuple[bool, ...]
 ) -> None:

@@ -138,6 +138,7 @@ def test_kafkas_own_tool_finds_nothing_wrong_with_the_folders(tmp_path: Path, en
         assert dumped.count("producerId: ") > 6000 / 7, "batches, and the producers in the snapshots"
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("end", ["stop", "kill"])
 def test_kafkas_own_tool_finds_nothing_wrong_with_a_compacted_log(tmp_path: Path, end: str) -> None:
     data = tmp_path / "data"

@@ -74,7 +74,7 @@ def test_after_a_kill_there_is_what_apache_kafka_has(tmp_path: Path, name: str) 
     broker.machine.folder.abandon()
 
 
-@pytest.mark.slow
+@pytest.mark.deep
 def test_a_running_apache_kafka_gives_the_same_answers(broker: InProcess, kafka: ApacheKafka) -> None:
     remote = Remote(kafka.bootstrap.split(",")[0])
     for seed in LIVE:

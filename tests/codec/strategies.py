@@ -52,9 +52,9 @@ OLD = [
 
 
 def parameters(cases: Iterable[tuple[type[Any], int]]) -> Callable[[Any], Any]:
-    """A test's ``cls`` and ``version``; most are slow only because they are many."""
+    """A test's ``cls`` and ``version``; most are left to `make deep`, because they are many."""
     quick = (*SAMPLE, *OLD)
-    marked = [pytest.param(*case, marks=[] if case in quick else [pytest.mark.slow]) for case in cases]
+    marked = [pytest.param(*case, marks=[] if case in quick else [pytest.mark.deep]) for case in cases]
     return pytest.mark.parametrize(("cls", "version"), marked, ids=named)
 
 

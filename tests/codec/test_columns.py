@@ -204,7 +204,7 @@ def test_what_is_kept_is_not_overwritten_by_what_is_fetched() -> None:
     kept_across(3_000)
 
 
-@pytest.mark.slow
+@pytest.mark.deep
 def test_what_is_kept_is_not_overwritten_by_a_hundred_thousand_fetches() -> None:
     kept_across(100_000)
 

@@ -425,7 +425,7 @@ def test_the_lines_of_a_broken_checkpoint_are_shown_before_it_is_told() -> None:
 # Captured frames.
 
 
-@pytest.mark.parametrize("step", [7, pytest.param(1, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("step", [7, pytest.param(1, marks=pytest.mark.deep)])
 @pytest.mark.parametrize("api", FILES)
 def test_every_recorded_frame_is_readable_but_those_known_to_be_cut(api: str, step: int) -> None:
     for exchange in exchanges(api)[::step]:

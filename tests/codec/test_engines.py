@@ -6,7 +6,7 @@ Rules:
 - Wrong values: all refuse them with an `EncodeError` at the same path; the machines in the same words.
 - Nothing else leaves an engine, and nothing crashes one.
 
-A sample of the messages is quick; all of them are slow only because they are many.
+A sample of the messages is quick; `make deep` runs them all.
 """
 
 import dataclasses

@@ -141,7 +141,7 @@ def present(node: wire.Structure) -> Any:
 
 
 QUICK = strategies.ENDS[::9]
-CASES = [pytest.param(*case, marks=[] if case in QUICK else [pytest.mark.slow]) for case in strategies.ENDS]
+CASES = [pytest.param(*case, marks=[] if case in QUICK else [pytest.mark.deep]) for case in strategies.ENDS]
 
 
 @pytest.mark.parametrize(("cls", "version"), CASES, ids=strategies.named)

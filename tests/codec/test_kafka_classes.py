@@ -58,7 +58,7 @@ def compare(kafka: KafkaMessages, value: Any, version: int) -> None:
         assert build(parsed, version) == theirs
 
 
-EACH = pytest.mark.parametrize(("cls", "version"), strategies.EVERY_VERSION, ids=strategies.named)
+EACH = strategies.parameters(strategies.EVERY_VERSION)
 
 
 @EACH

@@ -139,7 +139,7 @@ def job_with(cls: type[Any], version: int) -> Job:
 
 # One message in thirty now, and every second in `make test`.
 MESSAGES = [
-    pytest.param(*case, marks=[] if at % 30 == 0 else [pytest.mark.slow])
+    pytest.param(*case, marks=[] if at % 30 == 0 else [pytest.mark.deep])
     for at, case in enumerate(strategies.ENDS)
     if at % 2 == 0
 ]

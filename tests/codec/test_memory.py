@@ -81,7 +81,7 @@ SHAPES: dict[str, Callable[[int], tuple[bytes, int]]] = {
 
 
 COMPRESSIONS = pytest.mark.parametrize(
-    "compression", [Compression.NONE, pytest.param(Compression.ZSTD, marks=pytest.mark.slow)], ids=["none", "zstd"]
+    "compression", [Compression.NONE, pytest.param(Compression.ZSTD, marks=pytest.mark.deep)], ids=["none", "zstd"]
 )
 
 

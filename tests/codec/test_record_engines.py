@@ -298,7 +298,7 @@ def decodes(name: bytes) -> bool:
     return True
 
 
-@pytest.mark.slow
+@pytest.mark.deep
 def test_the_same_names_of_every_first_two_bytes_are_utf_8() -> None:
     for first in range(256):
         for second in range(256):
@@ -539,7 +539,7 @@ def test_nothing_is_kept_of_what_nobody_keeps(engine: str) -> None:
         assert abs(after - before) < times / 2
 
 
-@pytest.mark.slow
+@pytest.mark.deep
 def test_nothing_is_kept_over_millions_of_records() -> None:
     def work() -> None:
         for _ in range(10_000):

@@ -25,6 +25,6 @@ def test_what_was_found_once_is_right_now() -> None:
     assert ", 0 failed" in replay("--found")
 
 
-@pytest.mark.slow
+@pytest.mark.deep
 def test_the_engines_agree_on_the_whole_corpus() -> None:
     assert ", 0 failed" in replay()

@@ -16,7 +16,7 @@ def test_a_missing_peer_is_a_visible_skip_and_in_ci_a_failure(
         need("no-such-peer", "it from somewhere")
 
 
-@pytest.mark.slow
+@pytest.mark.deep
 def test_a_killed_node_lives_again_on_its_data(kafka: ApacheKafka) -> None:
     kafka.run(TOPICS, "--bootstrap-server", kafka.bootstrap, "--create", "--topic", "kept")
     kafka.kill()
@@ -27,7 +27,7 @@ def test_a_killed_node_lives_again_on_its_data(kafka: ApacheKafka) -> None:
     assert "starting offset: 0" in dumped
 
 
-@pytest.mark.slow
+@pytest.mark.deep
 def test_the_cluster_notices_a_lost_node_and_takes_it_back(kafka_cluster: ApacheKafka) -> None:
     kafka_cluster.kill(2)
     kafka_cluster.await_nodes()

@@ -6,7 +6,7 @@ import pytest
 
 from tests.interop.kills import LOADS
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.deep
 
 
 @pytest.mark.timeout(300)

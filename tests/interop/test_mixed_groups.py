@@ -120,6 +120,7 @@ def in_turn(clients: tuple[MemberClient, ...]) -> str:
     return "-".join(map(str, clients))
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("first", [OURS, JAVA, OTHER], ids=str)
 def test_clients_of_six_kinds_share_a_topic_and_nothing_is_lost_when_they_come_leave_and_die(
     kafka: ApacheKafka, first: MemberClient
@@ -145,6 +146,7 @@ def test_clients_of_six_kinds_share_a_topic_and_nothing_is_lost_when_they_come_l
         assert all(member.records for member in group.members), "everybody had a share"
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("clients", [(OURS, JAVA, OTHER), (JAVA, OTHER, OURS)], ids=in_turn)
 def test_cooperative_members_keep_what_they_read_while_others_come_leave_and_die(
     kafka: ApacheKafka, clients: tuple[MemberClient, ...]
@@ -169,6 +171,7 @@ def test_cooperative_members_keep_what_they_read_while_others_come_leave_and_die
         assert group.committed == group.sent
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("clients", [(OURS, JAVA), (JAVA, OURS)], ids=in_turn)
 def test_sticky_members_get_again_what_they_had(kafka: ApacheKafka, clients: tuple[MemberClient, ...]) -> None:
     with Group(kafka, "sticky") as group, group.flow():

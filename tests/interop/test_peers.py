@@ -69,7 +69,7 @@ def test_kcat_writes_and_describes_a_topic(kafka: ApacheKafka) -> None:
     assert len(topics["peers-kcat"]["partitions"]) == 1
 
 
-@pytest.mark.slow
+@pytest.mark.deep
 @pytest.mark.parametrize("client", CLIENTS, ids=str)
 def test_a_producer_that_finds_no_broker_is_ended_when_its_time_is_over(client: Client) -> None:
     [nobody] = free_ports(1)
@@ -77,7 +77,7 @@ def test_a_producer_that_finds_no_broker_is_ended_when_its_time_is_over(client: 
         client.produce(f"127.0.0.1:{nobody}", [Message("t", None, b"v")], timeout=3.0)
 
 
-@pytest.mark.slow
+@pytest.mark.deep
 def test_a_header_without_a_value_is_what_kafkajs_cannot_send(kafka: ApacheKafka) -> None:
     create_topic(kafka.bootstrap, "peers-null-header")
     message = Message("peers-null-header", None, b"v", headers=(("none", None),))
@@ -85,7 +85,7 @@ def test_a_header_without_a_value_is_what_kafkajs_cannot_send(kafka: ApacheKafka
     assert outcome.error == "TypeError", outcome
 
 
-@pytest.mark.slow
+@pytest.mark.deep
 def test_a_producer_tells_the_error_of_each_message_and_goes_on(kafka: ApacheKafka) -> None:
     create_topic(kafka.bootstrap, "peers-limit", max_message_bytes="1000")
     values = [b"small", bytes(5000), b"small again"]

@@ -114,7 +114,7 @@ def test_a_client_of_a_broker_that_is_down_is_turned_away() -> None:
         assert call(relay, 1) == []
 
 
-@pytest.mark.slow
+@pytest.mark.deep
 @pytest.mark.parametrize("moment", Moment)
 @pytest.mark.parametrize("client", CLIENTS, ids=str)
 def test_idempotent_clients_of_apache_kafka_survive_cuts(kafka: ApacheKafka, client: Client, moment: Moment) -> None:

@@ -128,6 +128,7 @@ def test_what_is_committed_is_read_and_what_is_aborted_is_not(
         assert [r.value for r in seen] == everything, each
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("bootstrap", ["brokerlite", "kafka"], indirect=True)
 def test_where_transactions_overlap_all_but_kafkajs_leave_out_what_is_aborted(bootstrap: str, topic: str) -> None:
     client = TRANSACTORS["librdkafka"]
@@ -144,6 +145,7 @@ def test_where_transactions_overlap_all_but_kafkajs_leave_out_what_is_aborted(bo
     assert shown == [b"first"], "once it leaves them out, say so in `peers.KAFKAJS`"
 
 
+@pytest.mark.deep
 @with_some_clients
 def test_what_comes_behind_an_open_transaction_waits_for_its_end(
     client: TransactorClient, bootstrap: str, topic: str
@@ -159,6 +161,7 @@ def test_what_comes_behind_an_open_transaction_waits_for_its_end(
         assert committed(bootstrap, topic) == [[b"open", b"0", b"2"], [b"1", b"3"], []]
 
 
+@pytest.mark.deep
 @with_each_client
 def test_what_is_consumed_is_produced_again_exactly_once(client: TransactorClient, bootstrap: str, topic: str) -> None:
     output = new_topic(bootstrap)
@@ -205,6 +208,7 @@ def pass_some(worker: Transactor, output: str, at_least: int) -> list[Record]:
     return records
 
 
+@pytest.mark.deep
 @with_some_clients
 def test_a_newer_producer_fences_the_one_before(client: TransactorClient, bootstrap: str, topic: str) -> None:
     with producing(client, bootstrap, topic) as first:
@@ -223,6 +227,7 @@ def test_a_newer_producer_fences_the_one_before(client: TransactorClient, bootst
     assert committed(bootstrap, topic) == [[b"1", b"2"]] * PARTITIONS
 
 
+@pytest.mark.deep
 @with_some_clients
 def test_a_transaction_that_takes_too_long_is_aborted(client: TransactorClient, bootstrap: str, topic: str) -> None:
     with producing(client, bootstrap, topic, transaction_timeout_ms="2000") as producer, RawReader(bootstrap) as reader:

@@ -211,7 +211,7 @@ def processes(tmp_path: Path) -> Iterator[Processes]:
 on_linux = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 
 
-@pytest.mark.slow
+@pytest.mark.deep
 @on_linux
 def test_bombs_are_stored_beside_others_and_their_memory_comes_back(processes: Processes) -> None:
     bootstrap = processes.proxy.bootstrap
@@ -229,7 +229,7 @@ def test_bombs_are_stored_beside_others_and_their_memory_comes_back(processes: P
     assert sum(len(each.value or b"") == MB for each in found) == len(bombs) * 3 * 60
 
 
-@pytest.mark.slow
+@pytest.mark.deep
 @on_linux
 def test_thousands_of_producer_ids_of_one_client_leave_room_for_others(processes: Processes) -> None:
     opening = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=1000)
@@ -242,7 +242,7 @@ def test_thousands_of_producer_ids_of_one_client_leave_room_for_others(processes
         assert stores(decent)
 
 
-@pytest.mark.slow
+@pytest.mark.deep
 @on_linux
 def test_two_thousand_connections_at_once_are_served_and_what_they_took_comes_back(processes: Processes) -> None:
     import resource

@@ -41,6 +41,7 @@ def test_records_move_and_consumers_read_them_through_the_proxy(kafka: ApacheKaf
         assert_moved(client.consume(proxy.bootstrap, topic), sent)
 
 
+@pytest.mark.deep
 def test_topics_are_made_and_groups_consume_through_the_proxy(kafka: ApacheKafka) -> None:
     with proxied(kafka.bootstrap, "grouped=rewrite") as proxy:
         create_topic(proxy.bootstrap, "grouped", SIX)
@@ -79,6 +80,7 @@ def test_a_transaction_writes_to_topics_that_are_rewritten_and_to_others(kafka: 
         assert topic == "tx-plain" or seen[0].partition == murmur2_partition(b"k", SIX)
 
 
+@pytest.mark.deep
 def test_each_of_three_nodes_has_a_port_of_its_own(kafka_cluster: ApacheKafka) -> None:
     with proxied(kafka_cluster.bootstrap) as proxy:
         metadata = kcat_metadata(proxy.bootstrap)
@@ -88,6 +90,7 @@ def test_each_of_three_nodes_has_a_port_of_its_own(kafka_cluster: ApacheKafka) -
         assert sorted(proxy.running.nodes) == [0, 1, 2]
 
 
+@pytest.mark.deep
 def test_a_node_of_three_is_killed_while_clients_produce(kafka_cluster: ApacheKafka) -> None:
     sent = {client.name: messages(f"three-{client}", 6_000) for client in CLIENTS}
     for topic in (f"three-{client}" for client in CLIENTS):

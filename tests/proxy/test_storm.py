@@ -77,7 +77,7 @@ def assert_once_and_in_order(received: list[Received], sent: list[Message]) -> N
     assert all(numbers == sorted(numbers) for numbers in order.values())
 
 
-@pytest.mark.slow
+@pytest.mark.deep
 @pytest.mark.parametrize("leg", [relayed_client, relayed_upstream], ids=["client-leg", "upstream-leg"])
 @pytest.mark.parametrize("client", CLIENTS, ids=str)
 def test_a_hundred_cuts_lose_double_and_reorder_nothing(kafka: ApacheKafka, client: Client, leg: object) -> None:

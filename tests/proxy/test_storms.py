@@ -14,7 +14,7 @@ from tests.proxy.cuts import Cuts, Leg
 
 ROOT = Path(__file__).parents[2]
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.deep
 
 
 @pytest.mark.timeout(300)

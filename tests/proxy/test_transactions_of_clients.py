@@ -93,6 +93,7 @@ def test_what_is_committed_is_in_the_partitions_of_its_keys(
     assert committed(upstream, topic) == {key: [b"1", b"2", b"3", b"4"] for key in KEYS}
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize(("upstream", "client"), SOME, indirect=["upstream"], ids=str)
 def test_a_batch_that_is_refused_in_part_is_not_committed_in_part(
     client: TransactorClient, upstream: str, topic: str
@@ -112,6 +113,7 @@ def test_a_batch_that_is_refused_in_part_is_not_committed_in_part(
     assert committed(upstream, topic) == {key: [b"1", b"2"] for key in KEYS}
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize(("upstream", "client"), RESTARTED, indirect=["upstream"], ids=str)
 def test_a_proxy_that_is_killed_within_a_transaction_is_not_noticed(
     client: TransactorClient, upstream: str, topic: str, tmp_path: Path
@@ -137,6 +139,7 @@ def test_a_proxy_that_is_killed_within_a_transaction_is_not_noticed(
 WITHOUT_STATE = [*SOME, ("brokerlite", TRANSACTORS["java"]), ("brokerlite", TRANSACTORS["librdkafka"])]
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("stored", [True, False], ids=["stored", "nothing-stored"])
 @pytest.mark.parametrize(("upstream", "client"), WITHOUT_STATE, indirect=["upstream"], ids=str)
 def test_a_proxy_that_is_killed_and_has_no_state_has_the_transaction_aborted_and_the_producer_goes_on(
@@ -168,6 +171,7 @@ def test_a_proxy_that_is_killed_and_has_no_state_has_the_transaction_aborted_and
     assert committed(upstream, topic) == {key: [b"1", b"2", b"3"] for key in KEYS}
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("upstream", ["brokerlite", "kafka"], indirect=True)
 def test_our_own_client_is_not_concerned_either(upstream: str, topic: str, tmp_path: Path) -> None:
     async def sending(bootstrap: str, restart: Callable[[], None]) -> None:

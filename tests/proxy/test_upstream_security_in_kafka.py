@@ -66,6 +66,7 @@ def by_token(provider: Provider, ca: trustme.CA) -> dict[str, Any]:
     return {"tls": tls, "sasl": OAuthBearer(ClientCredentials(provider.endpoint, CLIENT, OF_THE_CLIENT, tls=tls))}
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("rule", ["t-*=rewrite", "t-*=observe"])
 def test_clients_need_no_password_for_what_the_proxy_has_one(kafka: ApacheKafka, ca: trustme.CA, rule: str) -> None:
     topic = f"t-{time.monotonic_ns()}"
@@ -91,6 +92,7 @@ def test_clients_need_no_password_for_what_the_proxy_has_one(kafka: ApacheKafka,
     assert read == [*expected, b"x" * 200_000]
 
 
+@pytest.mark.deep
 def test_tokens_that_run_out_under_load_lose_and_double_nothing(
     kafka: ApacheKafka, provider: Provider, ca: trustme.CA
 ) -> None:
@@ -134,6 +136,7 @@ def test_tokens_that_run_out_under_load_lose_and_double_nothing(
     assert max(created) - min(created) <= 2, "upstream's sessions are renewed, so clients keep their connections"
 
 
+@pytest.mark.deep
 def test_what_is_refused_is_told_at_once(
     kafka: ApacheKafka, ca: trustme.CA, provider: Provider, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -1,6 +1,7 @@
 """The fixture `loop`: a test that has it runs once under each loop that the client runs in (tests/sdk/loops.py).
 
-And once without a loop, by code that blocks (tests/sdk/blocking_loop.py).
+And once without a loop, by code that blocks (tests/sdk/blocking_loop.py). Where the test is slow, `make test` runs it
+under trio, and `make deep` under the others: what differs between them meets brokerlite in the quick tests.
 """
 
 import functools
@@ -15,7 +16,7 @@ from tests.sdk.loops import LOOPS, Loop
 
 def _quickly(name: str) -> Any:
     """uvloop is asyncio with other transports: what is quick stays quick without it, but for `test_drivers.py`."""
-    return pytest.param(name, marks=pytest.mark.slow) if name == "uvloop" else name
+    return pytest.param(name, marks=pytest.mark.deep) if name == "uvloop" else name
 
 
 @pytest.fixture(params=[*(_quickly(name) for name in LOOPS), "threads"])
@@ -27,6 +28,8 @@ def loop(request: pytest.FixtureRequest) -> Loop | Threads:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items[:] = [item for item in items if not _is_beyond(item)]
     for item in items:
+        if item.get_closest_marker("slow") and _loop_of(item) not in (None, "trio"):
+            item.add_marker(pytest.mark.deep)
         if isinstance(item, pytest.Function) and "loop" in item.fixturenames:
             if _loop_of(item) == "threads":
                 item.obj = blocking(item.obj)

@@ -116,6 +116,7 @@ async def test_a_group_is_described_as_kafkas_tool_does(kafka: ApacheKafka) -> N
         assert {each.group for each in await client.list_groups()} >= {GROUP, f"{GROUP}.other"}
 
 
+@pytest.mark.deep
 async def test_a_group_that_kafka_does_not_know_is_an_error_with_its_words(kafka: ApacheKafka) -> None:
     async with ottla.connect(kafka.bootstrap) as client:
         with pytest.raises(GroupIdNotFound, match=r"Group admin\.nobody not found"):

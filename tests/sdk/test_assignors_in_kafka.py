@@ -119,6 +119,7 @@ def in_racks(
     return Partitions(partitions, racks), [replace(each, rack=chance.choice([*"1234", None])) for each in members]
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("alike", [True, False], ids=["alike", "different"])
 def test_range_looks_at_racks_as_kafka_does(kafka_assignors: Kafka, alike: bool) -> None:
     differ: list[bool] = []
@@ -138,6 +139,7 @@ def test_range_looks_at_racks_as_kafka_does(kafka_assignors: Kafka, alike: bool)
     assert sum(differ) > 20, "racks mattered"
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("name", STICKY)
 def test_a_new_group_that_wants_the_same_is_divided_as_kafka_does(kafka_assignors: Kafka, name: str) -> None:
     @MANY
@@ -148,6 +150,7 @@ def test_a_new_group_that_wants_the_same_is_divided_as_kafka_does(kafka_assignor
     check()
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("name", STICKY)
 @pytest.mark.parametrize("alike", [True, False], ids=["alike", "different"])
 def test_sticky_is_no_less_even_than_kafkas_and_where_it_is_as_even_moves_no_more(

@@ -182,7 +182,7 @@ def test_each_public_method_that_can_be_awaited_has_a_scenario(of: type) -> None
     assert {each.method for each in SCENARIOS if each.of is of} == public(of)
 
 
-@pytest.mark.parametrize("most", [50, pytest.param(100, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("most", [50, pytest.param(100, marks=pytest.mark.deep)])
 @pytest.mark.parametrize("scenario", SCENARIOS, ids=str)
 def test_a_cancellation_at_any_point(scenario: Scenario, most: int) -> None:
     clean = played(scenario)
@@ -197,7 +197,7 @@ def test_a_cancellation_at_any_suspension_of_a_scope_that_stays_cancelled(scenar
         compare(scenario, clean, play(scenario, Plan((at,), sticky=True)))
 
 
-@pytest.mark.slow
+@pytest.mark.deep
 @pytest.mark.parametrize("scenario", SCENARIOS, ids=str)
 def test_a_cancellation_at_any_point_of_a_scope_that_stays_cancelled(scenario: Scenario) -> None:
     clean = played(scenario)
@@ -226,7 +226,7 @@ def test_a_second_cancellation_while_the_first_is_seen_to(scenario: Scenario) ->
         cancel_twice(scenario, clean, first)
 
 
-@pytest.mark.slow
+@pytest.mark.deep
 @pytest.mark.parametrize("scenario", SCENARIOS, ids=str)
 def test_a_second_cancellation_at_any_point_after_the_first_at_any_point(scenario: Scenario) -> None:
     clean = played(scenario)
@@ -240,7 +240,7 @@ def cancel_twice(scenario: Scenario, clean: VirtualRun, first: int) -> None:
         compare(scenario, clean, play(scenario, Plan((first, second))))
 
 
-@pytest.mark.slow
+@pytest.mark.deep
 @pytest.mark.parametrize("scenario", SCENARIOS, ids=str)
 def test_a_cancellation_while_requests_are_written_in_pieces(scenario: Scenario) -> None:
     clean = played(scenario, piece=50)

@@ -74,7 +74,7 @@ async def test_a_fenced_producer_says_by_whom_on_apache_kafka(kafka: ApacheKafka
     await tell_both_stories(Trio(), kafka.bootstrap)
 
 
-@pytest.mark.slow
+@pytest.mark.deep
 async def test_a_fenced_producer_says_by_whom_on_older_brokers(old_kafka: ApacheKafka) -> None:
     version = old_kafka.release.version
     if version.startswith("2.8"):

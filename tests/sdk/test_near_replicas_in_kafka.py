@@ -11,7 +11,7 @@ import trio
 import ottla
 from tests.kafka import ApacheKafka
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.deep
 
 DEADLINE = 120.0
 SIZE = 1000

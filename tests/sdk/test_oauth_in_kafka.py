@@ -17,7 +17,7 @@ from tests.oidc import CLIENT, SECRET, Provider, kafka_settings, serving
 from tests.sdk.loops import LOOPS, Loop
 from tests.tls import kafka_store, text
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.deep
 
 LASTS = 4.0
 """Seconds of a token that runs out under load."""

@@ -37,6 +37,7 @@ async def read(consumer: ottla.Consumer, count: int) -> list[ottla.Record]:
     raise AssertionError("unreachable: the loop ends by a return")
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("compression", COMPRESSIONS)
 async def test_what_is_sent_comes_back(old_kafka: ApacheKafka, compression: str) -> None:
     topic = f"sent-{compression}"
@@ -60,6 +61,7 @@ async def test_what_is_sent_comes_back(old_kafka: ApacheKafka, compression: str)
     assert [each.offset for each in records] == list(range(501))
 
 
+@pytest.mark.deep
 async def test_the_broker_stores_what_it_calls_its_own_format(old_kafka: ApacheKafka) -> None:
     with trio.fail_after(DEADLINE):
         async with ottla.connect(old_kafka.bootstrap) as client:
@@ -76,6 +78,7 @@ async def test_the_broker_stores_what_it_calls_its_own_format(old_kafka: ApacheK
         assert "magic: 2" in dumped and "isvalid: true" in dumped
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("compression", COMPRESSIONS[:4])
 async def test_what_another_client_sent_is_read(old_kafka: ApacheKafka, compression: str) -> None:
     topic = f"others-{compression}"
@@ -103,6 +106,7 @@ async def test_what_is_sent_is_read_by_another_client(old_kafka: ApacheKafka) ->
     assert len(records) == 400 and {each.value for each in records} == expected
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("acks", [0, 1, "all"])
 async def test_every_kind_of_acknowledgement(old_kafka: ApacheKafka, acks: int) -> None:
     topic = f"acks-{acks}"
@@ -135,6 +139,7 @@ async def test_idempotence_and_headers_are_done_or_refused_by_name(old_kafka: Ap
     assert record.headers == (("h", b"1"), ("h", None))
 
 
+@pytest.mark.deep
 async def test_offsets_by_time_and_seeking(old_kafka: ApacheKafka) -> None:
     at = [datetime(2020, 1, day, tzinfo=UTC) for day in range(1, 6)]
     place = ("times", 0)
@@ -152,6 +157,7 @@ async def test_offsets_by_time_and_seeking(old_kafka: ApacheKafka) -> None:
                 assert [each.offset for each in await read(consumer, 2)] == [3, 4]
 
 
+@pytest.mark.deep
 async def test_a_record_larger_than_the_fetch_size_arrives(old_kafka: ApacheKafka) -> None:
     large = b"x" * 300_000
     with trio.fail_after(DEADLINE):
@@ -175,6 +181,7 @@ class DeliveryCallback(ottla.RebalanceListener):
         self._news.send_nowait(None)
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("assignor", ["range", "roundrobin", "sticky", "cooperative-sticky"])
 async def test_a_group_shares_a_topic_and_goes_on_where_it_committed(old_kafka: ApacheKafka, assignor: str) -> None:
     topic = group = f"group-{assignor}"
@@ -247,6 +254,7 @@ async def test_topics_and_groups_are_administered(old_kafka: ApacheKafka) -> Non
                 assert len((await client.create_partitions("kept", 3)).partitions) == 3
 
 
+@pytest.mark.deep
 async def test_a_kill_loses_nothing_and_under_idempotence_doubles_nothing(old_kafka: ApacheKafka) -> None:
     count = 20_000
     with trio.fail_after(4 * DEADLINE):

@@ -183,7 +183,7 @@ def test_each_record_is_stored_once_in_order_or_told_why_not(breaks: float, trou
     play(7, breaks, trouble)
 
 
-@pytest.mark.slow
+@pytest.mark.deep
 @settings(max_examples=60)
 @given(seed=st.integers(0, 2**32), breaks=st.sampled_from([0.0, 0.1, 0.3]), trouble=st.sampled_from([0.05, 0.3]))
 def test_so_it_is_with_every_seed(seed: int, breaks: float, trouble: float) -> None:

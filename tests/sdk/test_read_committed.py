@@ -145,7 +145,7 @@ async def test_the_same_on_apache_kafka(loop: Loop, kafka: ApacheKafka) -> None:
     await tell_the_whole_story(loop, kafka.bootstrap, f"t-{uuid.uuid4().hex}")
 
 
-@pytest.mark.slow
+@pytest.mark.deep
 async def test_the_same_on_older_brokers(old_kafka: ApacheKafka) -> None:
     if not old_kafka.release.version.startswith("0.10"):  # which knows no transactions
         await tell_the_whole_story(Trio(), old_kafka.bootstrap, "t")
@@ -297,14 +297,14 @@ async def test_explain_names_the_transaction_for_which_a_reader_waits(
     await wait_and_ask_why(loop, ottla_broker.bootstrap, "t", caplog)
 
 
-@pytest.mark.slow
+@pytest.mark.deep
 async def test_explain_names_it_on_apache_kafka_too(
     kafka: ApacheKafka, impatient: None, caplog: pytest.LogCaptureFixture
 ) -> None:
     await wait_and_ask_why(Trio(), kafka.bootstrap, f"t-{uuid.uuid4().hex}", caplog)
 
 
-@pytest.mark.slow
+@pytest.mark.deep
 async def test_explain_says_what_older_brokers_tell(old_kafka: ApacheKafka, impatient: None) -> None:
     if old_kafka.release.version.startswith("0.10"):  # which knows no transactions
         return

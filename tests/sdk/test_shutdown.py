@@ -75,7 +75,7 @@ programs = pytest.mark.parametrize(
 )
 
 
-@pytest.fixture(params=["asyncio", pytest.param("uvloop", marks=pytest.mark.slow)])
+@pytest.fixture(params=["asyncio", pytest.param("uvloop", marks=pytest.mark.deep)])
 def on_asyncio(request: pytest.FixtureRequest) -> Asyncio:
     loop = LOOPS.get(request.param)
     if not isinstance(loop, Asyncio):

@@ -248,7 +248,7 @@ def test_ctrl_c_again_before_what_the_one_before_it_is_about_to_do_leaves_no_cal
         assert not driver._callers._calls and not driver._callers.left
 
 
-@pytest.mark.slow
+@pytest.mark.deep
 def test_calls_that_are_interrupted_several_times_in_a_row_are_never_left(
     ottla_broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -284,7 +284,7 @@ def test_calls_that_are_interrupted_several_times_in_a_row_are_never_left(
     assert rows[1] > 300
 
 
-@pytest.mark.slow
+@pytest.mark.deep
 def test_a_batch_is_taken_or_not_at_all_whenever_a_handler_raises(
     ottla_broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:

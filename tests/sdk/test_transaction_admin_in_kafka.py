@@ -113,6 +113,7 @@ async def test_what_hangs_is_what_kafkas_tool_says_and_is_aborted_as_it_does(unv
         assert await committed(client, "t", 1) == [b"behind"]
 
 
+@pytest.mark.deep
 async def test_a_producer_that_is_fenced_is_fenced_for_the_coordinator(kafka: ApacheKafka) -> None:
     name = f"fenced-{uuid.uuid4().hex}"
     async with ottla.connect(kafka.bootstrap) as client:
@@ -135,6 +136,7 @@ LACKS = {
 """What brokers cannot do, and which can."""
 
 
+@pytest.mark.deep
 async def test_old_brokers_do_what_they_can_and_say_what_they_lack(old_kafka: ApacheKafka) -> None:
     lacks = LACKS[old_kafka.release.version]
     async with ottla.connect(old_kafka.bootstrap) as client:
@@ -163,6 +165,7 @@ async def test_old_brokers_do_what_they_can_and_say_what_they_lack(old_kafka: Ap
             assert await committed(client, "t") == [b"behind"]
 
 
+@pytest.mark.deep
 async def test_a_node_that_is_gone_hides_its_ids_until_the_others_have_them(kafka_cluster: ApacheKafka) -> None:
     topic = f"gone-{uuid.uuid4().hex}"
     names = {f"{topic}-{number}" for number in range(6)}

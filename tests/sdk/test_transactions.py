@@ -90,7 +90,7 @@ async def test_the_same_on_apache_kafka(loop: Loop, kafka: ApacheKafka) -> None:
     await tell_the_whole_story(loop, kafka.bootstrap, f"story-{uuid.uuid4().hex}")
 
 
-@pytest.mark.slow
+@pytest.mark.deep
 async def test_the_same_on_older_brokers(old_kafka: ApacheKafka) -> None:
     from tests.sdk.loops import Trio
 

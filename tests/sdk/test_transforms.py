@@ -88,7 +88,7 @@ async def test_the_same_on_apache_kafka(loop: Loop, kafka: ApacheKafka) -> None:
     await transform_it_all(loop, kafka.bootstrap, f"t-{uuid.uuid4().hex}")
 
 
-@pytest.mark.slow
+@pytest.mark.deep
 async def test_the_same_on_older_brokers(old_kafka: ApacheKafka) -> None:
     if old_kafka.release.version >= "2.5":
         await transform_it_all(Trio(), old_kafka.bootstrap, "t")

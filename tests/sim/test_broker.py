@@ -58,7 +58,7 @@ def test_the_broker_keeps_every_promise() -> None:
     assert min(each.records for each in results) >= 60
 
 
-@pytest.mark.slow
+@pytest.mark.deep
 @pytest.mark.timeout(1800)
 def test_the_broker_keeps_every_promise_in_hundreds_of_worlds() -> None:
     results = list(play_many(range(SLOW), play=play))
@@ -89,7 +89,7 @@ def test_a_broken_broker_is_told_from_its_history() -> None:
     assert "EndTxn" in "\n".join(told.history)
 
 
-@pytest.mark.slow
+@pytest.mark.deep
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("mutation", MUTATIONS)
 def test_a_broken_broker_is_found_out(mutation: str) -> None:

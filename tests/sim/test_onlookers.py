@@ -16,7 +16,7 @@ def test_readers_see_what_is_committed_and_name_whom_they_wait_for() -> None:
     assert not broken, [f"python -m tests.sim --onlookers {each.seed}   # {each.cause}" for each in broken]
 
 
-@pytest.mark.slow
+@pytest.mark.deep
 @pytest.mark.timeout(600)
 def test_the_same_in_hundreds_of_worlds() -> None:
     results = list(play_many(range(SLOW), play=play))
@@ -29,7 +29,7 @@ def test_a_seed_of_the_onlookers_replays_exactly() -> None:
     assert play(3, told=True).history == play(3, told=True).history
 
 
-@pytest.mark.slow
+@pytest.mark.deep
 @pytest.mark.parametrize("mutation", MUTATIONS)
 def test_broken_readers_are_found_out(mutation: str) -> None:
     assert next(catches(mutation, SEEDS[mutation], play=play), None) is not None

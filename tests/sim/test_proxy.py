@@ -87,7 +87,7 @@ def test_what_clients_of_the_proxy_were_told_is_so() -> None:
     assert not broken(play(seed) for seed in range(QUICK))
 
 
-@pytest.mark.slow
+@pytest.mark.deep
 @pytest.mark.timeout(1800)
 def test_what_clients_of_the_proxy_were_told_is_so_in_two_thousand_worlds() -> None:
     results = list(play_many(range(SLOW), play=play))
@@ -100,7 +100,7 @@ def test_transactions_through_the_proxy_are_whole_or_absent() -> None:
     assert not broken((transfers.play(seed) for seed in range(SOME_TRANSFERS)), "proxied-transactions")
 
 
-@pytest.mark.slow
+@pytest.mark.deep
 @pytest.mark.timeout(1800)
 def test_transactions_through_the_proxy_are_whole_or_absent_in_hundreds_of_worlds() -> None:
     results = list(play_many(range(TRANSFERS), play=transfers.play))
@@ -113,13 +113,13 @@ def test_a_seed_of_the_proxy_replays_exactly() -> None:
     assert play(7, told=True).history == play(7, told=True).history
 
 
-@pytest.mark.slow
+@pytest.mark.deep
 @pytest.mark.parametrize("mutation", MUTATIONS)
 def test_a_broken_proxy_is_found_out(mutation: str) -> None:
     assert next(catches(mutation, SEEDS[mutation], play=play), None) is not None
 
 
-@pytest.mark.slow
+@pytest.mark.deep
 @pytest.mark.parametrize("mutation", transfer_mutations.MUTATIONS)
 def test_a_proxy_that_is_broken_about_transactions_is_found_out(mutation: str) -> None:
     seeds = transfer_mutations.SEEDS[mutation]

@@ -89,7 +89,7 @@ def test_every_promise_is_kept() -> None:
     assert min(each.records for each in results) >= 200
 
 
-@pytest.mark.slow
+@pytest.mark.deep
 @pytest.mark.timeout(1200)
 def test_every_promise_is_kept_in_hundreds_of_worlds() -> None:
     results = list(play_many(range(SLOW)))
@@ -123,7 +123,7 @@ def test_a_failing_seed_tells_which_promise_is_broken_and_what_led_there() -> No
         assert each in story
 
 
-@pytest.mark.slow
+@pytest.mark.deep
 @pytest.mark.parametrize("mutation", MUTATIONS)
 def test_a_broken_client_is_found_out(mutation: str) -> None:
     assert next(catches(mutation, SEEDS[mutation]), None) is not None

@@ -124,7 +124,7 @@ def test_every_transaction_is_whole_or_absent() -> None:
     assert not broken(play(seed) for seed in range(QUICK))
 
 
-@pytest.mark.slow
+@pytest.mark.deep
 @pytest.mark.timeout(900)
 def test_every_transaction_is_whole_or_absent_in_hundreds_of_worlds() -> None:
     results = list(play_many(range(SLOW), play=play))
@@ -137,7 +137,7 @@ def test_a_seed_of_the_tellers_replays_exactly() -> None:
     assert play(7, told=True).history == play(7, told=True).history
 
 
-@pytest.mark.slow
+@pytest.mark.deep
 @pytest.mark.parametrize("mutation", MUTATIONS)
 def test_broken_transactions_are_found_out(mutation: str) -> None:
     assert next(catches(mutation, SEEDS[mutation], play=play), None) is not None

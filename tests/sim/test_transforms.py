@@ -63,7 +63,7 @@ def test_what_is_made_of_each_record_is_there_once() -> None:
     assert not broken(play(seed) for seed in range(QUICK))
 
 
-@pytest.mark.slow
+@pytest.mark.deep
 @pytest.mark.timeout(900)
 def test_what_is_made_of_each_record_is_there_once_in_hundreds_of_worlds() -> None:
     results = list(play_many(range(SLOW), play=play))
@@ -76,7 +76,7 @@ def test_a_seed_of_the_workmen_replays_exactly() -> None:
     assert play(7, told=True).history == play(7, told=True).history
 
 
-@pytest.mark.slow
+@pytest.mark.deep
 @pytest.mark.parametrize("mutation", MUTATIONS)
 def test_a_broken_transform_is_found_out(mutation: str) -> None:
     assert next(catches(mutation, SEEDS[mutation], play=play), None) is not None
