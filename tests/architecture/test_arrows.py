@@ -32,6 +32,7 @@ def test_the_tree_keeps_its_contracts(tree: Path) -> None:
     assert linted.returncode == 0, linted.stdout
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("where", "planted", "contract"),
     [

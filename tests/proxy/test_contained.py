@@ -252,6 +252,7 @@ def served(world: World, when: str) -> None:
         assert reply.frame is not None or client in world.closed, f"{when}: client {client} still waits for {reply}"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("machine", "name"), ENTRIES, ids=[f"{machine.__name__}.{name}" for machine, name in ENTRIES])
 def test_whatever_is_raised_where_ever_the_others_are_served(
     machine: type, name: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture

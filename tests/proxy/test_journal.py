@@ -562,6 +562,7 @@ def test_an_entry_that_cannot_be_made_ends_the_journal_and_nothing_else(
     assert [each.data for each in world.stored] == [b""]
 
 
+@pytest.mark.slow
 def test_what_the_journal_has_kept_of_a_part_is_what_it_would_write_now(monkeypatch: pytest.MonkeyPatch) -> None:
     kept: Counter[str] = Counter()
 

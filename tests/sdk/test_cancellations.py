@@ -182,11 +182,11 @@ def test_each_public_method_that_can_be_awaited_has_a_scenario(of: type) -> None
     assert {each.method for each in SCENARIOS if each.of is of} == public(of)
 
 
-@pytest.mark.parametrize("most", [50, pytest.param(100, marks=pytest.mark.deep)])
+@pytest.mark.deep
 @pytest.mark.parametrize("scenario", SCENARIOS, ids=str)
-def test_a_cancellation_at_any_point(scenario: Scenario, most: int) -> None:
+def test_a_cancellation_at_any_point(scenario: Scenario) -> None:
     clean = played(scenario)
-    for at in spread(range(1, clean.points + 1), most):
+    for at in spread(range(1, clean.points + 1), 100):
         compare(scenario, clean, play(scenario, Plan((at,))))
 
 
@@ -219,6 +219,7 @@ def test_a_coroutine_that_is_dropped_at_any_suspension(scenario: Scenario) -> No
         compare(scenario, clean, run)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scenario", SCENARIOS, ids=str)
 def test_a_second_cancellation_while_the_first_is_seen_to(scenario: Scenario) -> None:
     clean = played(scenario)

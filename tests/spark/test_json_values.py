@@ -186,6 +186,7 @@ def test_a_decimal_of_more_digits_than_its_type_has_is_bad_whatever_its_neighbou
         assert found[0] == ({"d": None}, value)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(4))
 def test_what_arrow_accepts_python_accepts_with_the_same_result(seed: int) -> None:
     rng = random.Random(seed)
