@@ -126,7 +126,8 @@ def _scenarios() -> list[Any]:
             if (called := each.play.__name__) in HELD or (name == "trio" and called in HALVES):
                 continue
             often = called in OFTEN and name != "uvloop"
-            marked.append(pytest.param(name, each, id=f"{name}-{each}", marks=pytest.mark.slow if often else pytest.mark.deep))
+            mark = pytest.mark.slow if often else pytest.mark.deep
+            marked.append(pytest.param(name, each, id=f"{name}-{each}", marks=mark))
     return marked
 
 
