@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ottla.errors import BrokerError
-from ottla.sdk import kafka_config, kafka_security
+from ottla.sdk import kafka_meanings, kafka_security
 
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "docs" / "reference"
@@ -140,7 +140,7 @@ def is_overload(node: Definition) -> bool:
 
 
 def declared_by(node: Definition) -> list[ast.ClassDef]:
-    """The dataclasses that declare what a function takes: see `ottla.sdk.options.declared_by`."""
+    """The dataclasses that declare what a function takes: see `ottla.sdk.signatures.declared_by`."""
     for each in node.decorator_list:
         if isinstance(each, ast.Call) and ast.unparse(each.func) == "declared_by":
             found = {one.name: one for one in ast.parse(OPTIONS.read_text()).body if isinstance(one, ast.ClassDef)}
@@ -246,19 +246,19 @@ def _cell(text: str | None) -> str:
 def kafka_names() -> str:
     parts = {"client": "connect", "producer": "client.producer", "consumer": "client.consumer"}
     rows = []
-    for name, meaning in sorted(kafka_config.MEANINGS.items()):
+    for name, meaning in sorted(kafka_meanings.MEANINGS.items()):
         match meaning:
-            case kafka_config.To(part=part, option=option):
-                here = "start=…, reset" if option == "start" else kafka_config.UNITED.get(option, option)
+            case kafka_meanings.To(part=part, option=option):
+                here = "start=…, reset" if option == "start" else kafka_meanings.UNITED.get(option, option)
                 what = f"`{parts[part]}({here}=…)`"
-            case kafka_config.Only(values=values, why=why):
+            case kafka_meanings.Only(values=values, why=why):
                 what = f"only {' or '.join(f'`{each}`' for each in values)}: {_cell(why)}"
                 what += " (`lenient`: left out)" if meaning.idle else ""
-            case kafka_config.No(why=why):
+            case kafka_meanings.No(why=why):
                 what = f"means nothing: {_cell(why)}"
                 what += " (`lenient`: left out)" if meaning.idle else ""
         rows.append(f"| `{name}` | {what} |")
-    same = [f"| `{other}` | as `{name}` |" for other, name in sorted(kafka_config.SAME.items())]
+    same = [f"| `{other}` | as `{name}` |" for other, name in sorted(kafka_meanings.SAME.items())]
     security = [f"| `{name}` | `tls=ottla.TLS({option}=…)` |" for name, option in kafka_security.TLS_NAMES.items()]
     rows += [f"| `security.protocol` | {', '.join(f'`{each}`' for each in kafka_security.PROTOCOLS)} |", *security]
     rows += [f"| `{name}` | `sasl=` |" for name in kafka_security.SASL_NAMES]
