@@ -131,6 +131,17 @@ def fields(node: ast.ClassDef) -> str:
     return "\n".join(lines)
 
 
+def explained(node: ast.ClassDef) -> str:
+    """The fields, or the members of an enumeration, that have a string behind them, as a list."""
+    lines = []
+    for each, behind in zip(node.body, node.body[1:], strict=False):
+        if isinstance(each, ast.AnnAssign | ast.Assign) and isinstance(behind, ast.Expr):
+            target = each.target if isinstance(each, ast.AnnAssign) else each.targets[0]
+            text = prose(ast.literal_eval(behind.value)).replace("\n", "\n  ")
+            lines.append(f"- `{ast.unparse(target)}`: {text}")
+    return "\n".join(lines)
+
+
 def is_property(node: Definition) -> bool:
     return any(isinstance(each, ast.Name) and each.id == "property" for each in node.decorator_list)
 
@@ -183,6 +194,8 @@ def klass(source: list[str], node: ast.ClassDef, *, brief: bool) -> Iterator[str
     if declared:
         yield f"```python\n{declared}\n```\n"
     yield described(node.name, node) + "\n"
+    if meanings := explained(node):
+        yield meanings + "\n"
     for each in node.body:
         if not isinstance(each, Definition) or brief or is_overload(each):
             continue
@@ -382,7 +395,12 @@ PAGES: dict[str, Page] = {
     ),
     "testing": Page(
         "Testing",
-        (Part("src/ottla/testing.py"), Part("src/ottla/testing.py", ("ottla_broker", "Broker"))),
+        (
+            Part("src/ottla/testing.py"),
+            Part("src/ottla/testing.py", ("Broker",)),
+            Part("src/ottla/pytest_plugin.py", ("ottla_broker",)),
+            Part("brokerlite/config.py", ("BrokerConfig", "Sync")),
+        ),
     ),
     "codec": Page(
         "The codec",
