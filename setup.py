@@ -1,9 +1,10 @@
-"""The codec's two extensions in C. Everything else is in `pyproject.toml`.
+"""The codec's two extensions in C, and the long description. Everything else is in `pyproject.toml`.
 
-They are optional: without a C compiler the installation succeeds, and what runs is the Python that does the same
-(`codec/machine.py`, `codec/_loops.py`), slower. A line on stderr says so (pip shows it with ``-v``).
+The extensions are optional: without a C compiler the installation succeeds, and what runs is the Python that does the
+same (`codec/machine.py`, `codec/_loops.py`), slower. A line on stderr says so (pip shows it with ``-v``).
 """
 
+import re
 import sys
 from pathlib import Path
 
@@ -30,7 +31,15 @@ class build_optional(build_ext):  # named like the commands of setuptools
             raise
 
 
+def long_description() -> str:
+    """README.md for readers without the tree: links into it would be dead, and become plain text."""
+    text = Path(__file__).with_name("README.md").read_text(encoding="utf-8")
+    return re.sub(r"\[([^\]]+)\]\((?!https?:|#)[^)]+\)", r"\1", text)
+
+
 setup(
+    long_description=long_description(),
+    long_description_content_type="text/markdown",
     cmdclass={"build_ext": build_optional},
     ext_modules=[
         Extension(

@@ -106,6 +106,8 @@ class BrokerConfig:
             value = getattr(self, name)
             if not lowest <= value <= highest:
                 raise ConfigurationError(f"{name.replace('_', '-')} is {value}; it must be {lowest} to {highest}")
+        if self.data is not None and not isinstance(self.data, Path):
+            raise ConfigurationError(f"data is {self.data!r}; it must be a pathlib.Path")
         if self.advertise is not None:
             split_address(self.advertise, self.port)
         if self.health is not None:

@@ -16,7 +16,8 @@ shortened by `asyncio.timeout`.
 
 from ottla.sdk.client import Client
 from ottla.sdk.drivers.asyncio import AsyncioDriver
-from ottla.sdk.options import ClientOptions, declared_by
+from ottla.sdk.options import ClientOptions
+from ottla.sdk.signatures import declared_by
 
 __all__ = ["Client", "connect"]
 

@@ -53,11 +53,12 @@ from ottla.sdk.events import Node
 from ottla.sdk.group.assignors import Assignor
 from ottla.sdk.logs import logger
 from ottla.sdk.metrics import Metric
-from ottla.sdk.options import ClientOptions, announced_name, declared_by, parse_bootstrap, within_bounds
+from ottla.sdk.options import ClientOptions, announced_name, parse_bootstrap, within_bounds
 from ottla.sdk.produce.core import ProducerCore
 from ottla.sdk.produce.options import ProducerOptions, compressors
 from ottla.sdk.produce.partitioners import Chooser, Hash, Keyed
 from ottla.sdk.producer import K, Producer, ProducerInterceptor, V
+from ottla.sdk.signatures import advising, declared_by
 from ottla.sdk.transaction.transform import TransformOptions
 from ottla.sdk.transform import Transform
 
@@ -160,6 +161,7 @@ class Client:
 
     # -- producing and consuming -------------------------------------------------------------------------------------
 
+    @advising
     def producer(
         self,
         *,
@@ -251,6 +253,7 @@ class Client:
             needs = f"linger must be below delivery_timeout, {limit:g} s, not {options.linger:g} s"
             raise ConfigurationError(f"{needs}: no batch would be sent in time")
 
+    @advising
     def consumer(
         self,
         *topics: str,
@@ -349,6 +352,7 @@ class Client:
         fetcher = partial(Fetcher, core, isolation=level, reset=again, wall=wall)
         return Consumer(self._driver, options, fetcher, starts, listener, interceptors)
 
+    @advising
     def transform(
         self,
         *topics: str,

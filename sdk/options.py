@@ -1,13 +1,10 @@
 """The options of a client; every duration in seconds, every size in bytes."""
 
-import inspect
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
-from difflib import get_close_matches
-from functools import wraps
 from numbers import Integral, Real
-from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from ottla.errors import ConfigurationError
 
@@ -16,9 +13,6 @@ if TYPE_CHECKING:
     from ottla.tls import TLS  # a machine is given it: by itself it knows of no OpenSSL
 
 T = TypeVar("T")
-R = TypeVar("R")
-Given = TypeVar("Given")
-P = ParamSpec("P")
 
 MOST = 2**31 - 1
 """What the protocol's 32 bits hold of bytes, and of milliseconds: 24 days."""
@@ -128,28 +122,6 @@ class ClientOptions(Options):
             raise ConfigurationError(f"rack must be a string or None, not {self.rack!r}")
         if not announced_name(self.bootstrap)[0]:
             parse_bootstrap(self.bootstrap)
-
-
-def declared_by(options: Callable[P, Given]) -> Callable[[Callable[[Given], R]], Callable[P, R]]:
-    """A decorator: the function takes what ``options``, a dataclass, is made of, and is given one."""
-
-    signature = inspect.signature(options)
-
-    def decorate(function: Callable[[Given], R]) -> Callable[P, R]:
-        @wraps(function)
-        def call(*args: P.args, **kwargs: P.kwargs) -> R:
-            if unknown := sorted(kwargs.keys() - signature.parameters.keys()):
-                near = get_close_matches(unknown[0], signature.parameters, 1)
-                hint = f": do you mean {near[0]}?" if near else f": there are {', '.join(signature.parameters)}"
-                raise TypeError(f"{function.__name__}() has no option {unknown[0]}{hint}")
-            return function(options(*args, **kwargs))
-
-        returns = inspect.signature(function).return_annotation
-        call.__signature__ = signature.replace(return_annotation=returns)  # type: ignore[attr-defined]
-        call.__doc__ = f"{function.__doc__}\n\n{inspect.cleandoc(options.__doc__ or '')}"
-        return call
-
-    return decorate
 
 
 def within_bounds(options: T) -> T:

@@ -189,7 +189,7 @@ class Names:
 
     def _hint(self, lower: str) -> str:
         """What may be meant by a name that is none."""
-        from ottla.sdk.kafka_config import meaning
+        from ottla.sdk.kafka_meanings import meaning
 
         spelling = {name.lower(): name for name in (*self.known, PREFIX + _BOOTSTRAP)}
         if is_security(lower) or meaning(lower) is not None:
@@ -204,7 +204,7 @@ def check_names(kafkas: Collection[str]) -> None:
     Raises:
         ConfigurationError: one is no name of Kafka's.
     """
-    from ottla.sdk.kafka_config import MEANINGS, SAME, meaning  # on the driver alone: workers need nothing of it
+    from ottla.sdk.kafka_meanings import MEANINGS, SAME, meaning  # on the driver alone: workers need nothing of it
 
     for name in kafkas:
         if not is_security(name) and meaning(name) is None:
@@ -253,7 +253,7 @@ def _is_taken(name: str, value: str, part: str, where: str, wanted: Collection[s
     Raises:
         ConfigurationError: it would have one, and cannot have it.
     """
-    from ottla.sdk.kafka_config import SAME, No, Only, To, meaning, side
+    from ottla.sdk.kafka_meanings import SAME, No, Only, To, meaning, side
 
     option, same = PREFIX + name, SAME.get(name, name)
     has_effect = side(name) in (None, part) and name not in TUNING and same not in _IDLE

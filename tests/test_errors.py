@@ -54,6 +54,11 @@ def test_every_error_of_a_broker_says_in_a_line_what_to_do() -> None:
     assert str(broker_error(6)).endswith(f" {NotLeaderOrFollower.advice}")
 
 
+def test_the_message_of_an_error_is_one_line_without_the_markup_of_a_docstring() -> None:
+    for each in BY_CODE.values():
+        assert not re.search(r"``|\n|  ", str(each("a detail"))), each
+
+
 def test_the_tree_drawn_at_the_top_is_the_tree() -> None:
     assert errors.__doc__
     drawn: dict[str, str] = {}

@@ -20,7 +20,8 @@ Rules:
 """
 
 from ottla.sdk.drivers.threads import ThreadDriver
-from ottla.sdk.options import ClientOptions, declared_by
+from ottla.sdk.options import ClientOptions
+from ottla.sdk.signatures import declared_by
 from ottla.sdk.sync.client import Client
 from ottla.sdk.sync.consumer import Batch, Consumer, ConsumerInterceptor, RebalanceListener
 from ottla.sdk.sync.producer import Producer, Transaction

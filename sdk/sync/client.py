@@ -55,6 +55,7 @@ from ottla.sdk.options import ClientOptions, announced_name, parse_bootstrap, wi
 from ottla.sdk.produce.options import ProducerOptions, compressors
 from ottla.sdk.produce.partitioners import Chooser, Hash, Keyed
 from ottla.sdk.producer import K, ProducerInterceptor, V
+from ottla.sdk.signatures import advising
 from ottla.sdk.sync.consumer import Consumer, ConsumerInterceptor, RebalanceListener
 from ottla.sdk.sync.producer import Producer
 from ottla.sdk.sync.transform import Transform
@@ -133,6 +134,7 @@ class Client:
 
     # -- producing and consuming -------------------------------------------------------------------------------------
 
+    @advising
     def producer(
         self,
         *,
@@ -224,6 +226,7 @@ class Client:
             needs = f"linger must be below delivery_timeout, {limit:g} s, not {options.linger:g} s"
             raise ConfigurationError(f"{needs}: no batch would be sent in time")
 
+    @advising
     def consumer(
         self,
         *topics: str,
@@ -322,6 +325,7 @@ class Client:
         fetcher = partial(Fetcher, core, isolation=level, reset=again, wall=wall)
         return Consumer(self._driver, options, fetcher, starts, listener, interceptors)
 
+    @advising
     def transform(
         self,
         *topics: str,

@@ -5,13 +5,20 @@
     async with ottla.connect("localhost:9092") as client, client.producer() as producer:
         receipt = await producer.send("greetings", b"hello", key=b"world")
 
-The names below are loaded when they are first used, so that importing ottla costs nothing.
+The names below are loaded when they are first used, so that importing ottla costs nothing. So are the modules
+`ottla.aio`, `ottla.sync`, `ottla.errors`, `ottla.codec`, `ottla.spark` and `ottla.testing`.
 """
 
 import importlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from ottla import aio as aio
+    from ottla import codec as codec
+    from ottla import errors as errors
+    from ottla import spark as spark
+    from ottla import sync as sync
+    from ottla import testing as testing
     from ottla.codec.records import Record
     from ottla.errors import (
         AuthenticationFailed,
@@ -102,6 +109,9 @@ _HOMES = {
     "offsets_from_csv": "ottla.sdk.admin",
 }
 
+_MODULES = {"aio", "codec", "errors", "spark", "sync", "testing"}
+"""Modules that the docs name, as in ``ottla.aio.connect``: ``import ottla`` is enough to use them."""
+
 __all__ = [
     "TLS",
     "AuthenticationFailed",
@@ -156,6 +166,8 @@ __all__ = [
 def __getattr__(name: str) -> object:
     if home := _HOMES.get(name):
         return getattr(importlib.import_module(home), name)
+    if name in _MODULES:
+        return importlib.import_module(f"{__name__}.{name}")
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

@@ -323,7 +323,8 @@ class BrokerError(OttlaError):
         self.detail, self.told = detail, told
 
     def __str__(self) -> str:
-        meaning = (type(self).__doc__ or "").partition("\n\n")[0].strip()
+        # The docstring marks code up as reStructuredText, and `advice` as people read it.
+        meaning = " ".join((type(self).__doc__ or "").partition("\n\n")[0].split()).replace("``", "`")
         said = self.told or f"{meaning} {self.advice}"
         return f"{self.name} ({self.code}): {said}" + (f" [{self.detail}]" if self.detail else "")
 
@@ -494,7 +495,7 @@ class NotCoordinator(BrokerError):
 
 
 class InvalidTopic(BrokerError):
-    """The topic name is empty, too long, or has characters other than letters, digits, ``.``, ``_`` and ``-``."""
+    """The topic's name is empty, too long, that of an internal topic, or has characters that Kafka does not allow."""
 
     code = 17
     name = "INVALID_TOPIC_EXCEPTION"

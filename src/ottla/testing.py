@@ -1,26 +1,33 @@
-"""A pytest plugin: the fixture `ottla_broker` gives a test a fresh Kafka-compatible broker of its own.
+"""A Kafka-compatible broker for tests, notebooks and scripts, in a thread of this process.
 
-    def test_orders(ottla_broker):
-        ottla_broker.create_topic("orders", partitions=3)
-        my_service = start(bootstrap=ottla_broker.bootstrap)
+    with Broker() as broker:
+        broker.create_topic("orders", partitions=3)
+        my_service = start(bootstrap=broker.bootstrap)
 
-Theory of operation: the broker runs in a thread with a trio loop of its own, so a test may be plain, trio's or
-asyncio's, and clients of any language can connect. It listens on a free port of the loopback address, keeps its topics
-in pytest's temporary folder, and ends with the test; an error in its thread fails the test.
+With pytest, the fixture `ottla_broker` gives each test a fresh one.
 
-Rule: importing this module costs nothing: trio and the broker are imported when the fixture is first used.
+Theory of operation: the broker runs in a thread with a trio loop of its own, so the code around it may be plain, trio's
+or asyncio's, and clients of any language can connect. It listens on a free port of the loopback address and keeps its
+topics in a temporary folder. An error in its thread is raised by `stop`, and so fails the test.
+
+Rule: importing this module costs nothing, and needs no pytest: trio and the broker are imported when a broker starts.
 """
 
+import atexit
+import os
+import shutil
 import socket
 import sys
+import tempfile
 import threading
 import weakref
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from types import TracebackType
+from typing import TYPE_CHECKING, Self, TypeVar
 
-import pytest
+from ottla.errors import ConfigurationError
 
 if TYPE_CHECKING:
     import trio
@@ -35,16 +42,37 @@ PATIENCE = 10.0
 
 
 class Broker:
-    """A broker in a thread.
+    """A broker in a thread, which runs from the first line on; use it as ``with Broker() as broker``.
+
+    Without a ``with`` block, call `stop` at the end. A broker that still runs when the program ends is killed.
+
+    Args:
+        config: what is to differ from a broker for tests, as in
+            ``Broker(BrokerConfig(port=0, data=Path("kafka-data"), auto_create=False))``. By default the broker listens
+            on a free port of the loopback address, syncs nothing to the disk, and lets the first member of a group
+            begin without waiting for others. Without ``data`` the topics are in a temporary folder, which outlives
+            `stop`, `kill` and `restart`, and is removed at the end of the block or of the program.
 
     Attributes:
-        config: as given, with the port that was found.
+        config: as given, with the port and the folder that were found.
         bootstrap: ``host:port``, for clients; stays the same over `restart`.
         host, port: the same in two.
         data: the folder of the topics.
     """
 
-    def __init__(self, config: "BrokerConfig") -> None:
+    def __init__(self, config: "BrokerConfig | None" = None) -> None:
+        from ottla.brokerlite.config import BrokerConfig, Sync
+
+        if config is None:
+            config = BrokerConfig(port=0, sync=Sync.NEVER, group_initial_rebalance_delay=0)
+        if not isinstance(config, BrokerConfig):
+            example = "Broker(BrokerConfig(port=0, data=Path('kafka-data')))"
+            raise ConfigurationError(f"config must be a BrokerConfig, as in {example}, not {config!r}")
+        self._remove_data: Callable[[], object] | None = None
+        if config.data is None:
+            folder = tempfile.mkdtemp(prefix="ottla-broker-")
+            self._remove_data = weakref.finalize(self, _remove, folder, os.getpid())
+            config = replace(config, data=Path(folder), sync=Sync.NEVER)
         self.config = config
         self._thread: threading.Thread | None = None
         self._token: trio.lowlevel.TrioToken | None = None
@@ -53,6 +81,18 @@ class Broker:
         if config.port == 0 and config.host == "127.0.0.1" and sys.platform == "linux":
             self.config = replace(config, port=self._reserve_port(config.host))
         self.start()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        try:
+            self.stop()
+        finally:
+            if self._remove_data is not None:
+                self._remove_data()
 
     def _reserve_port(self, host: str) -> int:
         """A free port, bound until this object is gone: while the broker is down, the system gives it to nobody else.
@@ -74,6 +114,8 @@ class Broker:
         self._error = None
         self._thread = threading.Thread(target=self._run, args=(ready,), name="ottla_broker", daemon=True)
         self._thread.start()
+        # Else the broker would write into its folder until the interpreter stops the thread in the middle of a line.
+        atexit.register(self.kill)
         if not ready.wait(PATIENCE):
             raise TimeoutError(f"the broker did not start within {PATIENCE:g} s")
         if self._running is None:
@@ -135,6 +177,7 @@ class Broker:
         self._thread.join(PATIENCE)
         if self._thread.is_alive():
             raise TimeoutError(f"the broker did not stop within {PATIENCE:g} s")
+        atexit.unregister(self.kill)
         self._thread = self._running = self._token = None
         if self._error is not None:
             raise self._error
@@ -160,20 +203,12 @@ class Broker:
             ready.set()
 
 
+def _remove(folder: str, process: int) -> None:
+    if os.getpid() == process:  # a fork, such as a worker of multiprocessing, ends without taking the folder along
+        shutil.rmtree(folder, ignore_errors=True)
+
+
 def _first(error: BaseException) -> BaseException:
     while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
         error = error.exceptions[0]
     return error
-
-
-@pytest.fixture
-def ottla_broker(tmp_path: Path) -> Iterator[Broker]:
-    """A fresh broker: `.bootstrap`, `.create_topic(name, partitions=3)`, `.restart()`, `.kill()`, `.data`."""
-    from ottla.brokerlite.config import BrokerConfig, Sync
-
-    config = BrokerConfig(port=0, data=tmp_path / "ottla-broker", sync=Sync.NEVER, group_initial_rebalance_delay=0)
-    broker = Broker(config)
-    try:
-        yield broker
-    finally:
-        broker.stop()

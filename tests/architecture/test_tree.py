@@ -64,7 +64,8 @@ HEAVY = ("trio", "zeroconf", "typer", "rich", "pyspark", "pyarrow", "confluent_k
         ("ottla.proxy", {*HEAVY} - {"trio"} | {"ottla.brokerlite", "ottla.spark"}),
         ("ottla.spark", {*HEAVY} - {"pyspark", "pyarrow"} | {"ottla.proxy", "ottla.brokerlite"}),
         ("pyspark_ottla", {*HEAVY} - {"pyspark", "pyarrow"} | {"ottla.proxy", "ottla.brokerlite"}),
-        ("ottla.testing", {*HEAVY, "construct", "ottla.sdk", "ottla.brokerlite"}),  # every pytest run loads it
+        ("ottla.testing", {*HEAVY, "pytest", "construct", "ottla.sdk", "ottla.brokerlite"}),
+        ("ottla.pytest_plugin", {*HEAVY, "construct", "ottla.sdk", "ottla.brokerlite"}),  # every pytest run loads it
         ("ottla.cli", {"zeroconf", "pyspark", "pyarrow", "confluent_kafka", "ottla.spark"}),
     ],
 )
@@ -72,6 +73,13 @@ def test_a_part_does_not_load_what_it_does_not_need(module: str, absent: set[str
     code = f"import {module}, sys; print(*sys.modules)"
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60).stdout
     assert absent.isdisjoint(loaded.split())
+
+
+@pytest.mark.parametrize("module", sorted(ottla._MODULES))
+def test_import_ottla_is_enough_to_use_a_module_of_its(module: str) -> None:
+    code = f"import ottla; print(ottla.{module}.__name__)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert done.stdout == f"ottla.{module}\n", done.stderr
 
 
 FORBIDDEN = re.compile(

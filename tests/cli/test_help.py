@@ -44,6 +44,7 @@ def test_every_command_has_help_with_an_example(command: list[str]) -> None:
     result = CliRunner().invoke(app, [*command, "--help"], env={"COLUMNS": "200", "TERM": "dumb"})
     assert result.exit_code == 0
     assert re.search(rf"Example:.*ottla {' '.join(command)}", result.output), result.output
+    assert "``" not in result.output, "the markup of a docstring"
 
 
 def test_without_a_command_help_is_shown() -> None:

@@ -27,12 +27,12 @@ def test_a_separator_may_be_a_tab_and_need_not_be_utf8() -> None:
     assert parse_separator(r"\t") == b"\t"
     assert parse_separator(b"\xff".decode(errors="surrogateescape")) == b"\xff"
     assert parse_text(b"k\xffv", b"\xff") == Line(key=b"k", value=b"v")
-    with pytest.raises(BadInput, match=r"\\xff.* is not in 'kv'"):
+    with pytest.raises(BadInput, match=r"\\xff.* is not in: kv"):
         parse_text(b"kv", b"\xff")
 
 
 def test_a_line_that_lacks_its_separator_is_refused() -> None:
-    with pytest.raises(BadInput, match=r"separator ':' .* is not in 'kv'"):
+    with pytest.raises(BadInput, match=r"separator ':' .* is not in: kv"):
         parse_text(b"kv", b":")
 
 
@@ -47,7 +47,7 @@ def test_a_line_that_lacks_its_separator_is_refused() -> None:
     ],
 )
 def test_half_a_character_is_refused(line: bytes) -> None:
-    with pytest.raises(BadInput, match="surrogates not allowed") as caught:
+    with pytest.raises(BadInput, match="half a surrogate pair") as caught:
         parse_json(line)
     str(caught.value).encode()
 
@@ -123,8 +123,28 @@ def test_what_consume_prints_of_a_record_without_a_timestamp_produce_takes() -> 
 @pytest.mark.parametrize(
     ("line", "says"),
     [
-        (b'{"value":"x","headers":[{"key":"a","valeu":"b"}]}', "a header has key and value, .*no 'valeu'"),
-        (b'{"value":"x","headers":[{"key":"a","key_base64":"//8=","value":"b"}]}', "no 'key_base64'"),
+        (b'{"value":null,"value_base64":"eA=="}', r'"value_base64": {"value":null,"value_base64":"eA=="}'),
+        (b'{"value":"x","key":[true,null]}', "key must be a string or null, not [true,null]"),
+        (b'{"value":"x","partition":"0"}', 'partition must be a whole number, not "0"'),
+        (b'{"value":"x","partition":true}', "partition must be a whole number, not true"),
+        (b'["a\tb"]', r'not JSON (invalid control character at character 4): ["a\tb"]'),
+        (b'["a"]', 'such as {"value": "…"}: ["a"]'),
+        (b'{"value": x}', "not JSON (expecting value at character 11): {"),
+        (b'{"value": "\xff"}', r'not JSON (byte 12 is not UTF-8): {"value": "\xff"}'),
+        (b'{"value": "\\ud800"}', "not JSON (it has half a surrogate pair"),
+    ],
+)
+def test_what_is_refused_is_shown_as_it_was_written(line: bytes, says: str) -> None:
+    with pytest.raises(BadInput) as caught:
+        parse_json(line)
+    assert says in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("line", "says"),
+    [
+        (b'{"value":"x","headers":[{"key":"a","valeu":"b"}]}', 'a header has key and value, .*no "valeu"'),
+        (b'{"value":"x","headers":[{"key":"a","key_base64":"//8=","value":"b"}]}', 'no "key_base64"'),
         (b'{"value":"x","headers":[{"key":"a","value":"b","value_base64":"Yw=="}]}', 'has both "value" and'),
         (b'{"value":"x","value_base64":"eA=="}', 'has both "value" and'),
     ],
@@ -139,7 +159,7 @@ def test_headers_may_be_written_as_an_object() -> None:
 
 
 def test_an_object_of_headers_has_no_name_twice_and_a_list_may() -> None:
-    with pytest.raises(BadInput, match=r"headers have the name 'a' more than once: .* \[\{\"key\": "):
+    with pytest.raises(BadInput, match=r"headers have the name \"a\" more than once: .* \[\{\"key\": "):
         parse_json(b'{"headers": {"a": "1", "b": null, "\\u0061": "2"}, "value": "v"}')
     repeated = b'{"value": "v", "headers": [{"key": "a", "value": "1"}, {"key": "a", "value": "2"}]}'
     assert parse_json(repeated).headers == (("a", b"1"), ("a", b"2"))

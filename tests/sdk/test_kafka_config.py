@@ -15,7 +15,8 @@ import pytest
 import ottla
 from ottla.errors import ConfigurationError
 from ottla.sdk.client import Client
-from ottla.sdk.kafka_config import MEANINGS, SAME, UNITED, To, from_kafka_config, meaning
+from ottla.sdk.kafka_config import from_kafka_config
+from ottla.sdk.kafka_meanings import MEANINGS, SAME, UNITED, To, meaning
 from ottla.sdk.kafka_security import is_security
 from ottla.sdk.produce.partitioners import CHOOSERS, KEYED
 from ottla.testing import Broker

@@ -60,7 +60,7 @@ def in_kafkas_terms(message: str) -> str:
 
 
 def _from_file(file: Path, option: str) -> dict[str, str]:
-    from ottla.sdk.kafka_config import is_about_connections
+    from ottla.sdk.kafka_meanings import is_about_connections
 
     try:
         data = file.read_bytes()
@@ -80,7 +80,7 @@ def _from_file(file: Path, option: str) -> dict[str, str]:
 
 
 def _from_settings(settings: Iterable[str]) -> dict[str, str]:
-    from ottla.sdk.kafka_config import is_about_connections
+    from ottla.sdk.kafka_meanings import is_about_connections
 
     names: dict[str, str] = {}
     for number, setting in enumerate(settings, 1):

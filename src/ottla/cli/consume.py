@@ -1,6 +1,7 @@
 """`ottla consume`: records out, as lines."""
 
 import math
+import re
 import time
 from collections.abc import Callable, Mapping
 from datetime import datetime
@@ -20,7 +21,8 @@ if TYPE_CHECKING:
 
 EXAMPLE = "Example: ottla consume flights --from 2013-07-04T00:00:00Z --until-end --json | head -3"
 
-Start = Literal["beginning", "end"] | datetime
+Start = Literal["beginning", "end"] | datetime | int
+"""Where to begin; a negative number is so many offsets before the end."""
 Level = Literal["read_uncommitted", "read_committed"]
 
 IDLE = 0.2
@@ -38,7 +40,13 @@ async def consume(
     connect: Connect,
     topic: Annotated[str, typer.Argument(metavar="TOPIC", help="What to read.")],
     start: Annotated[
-        str, typer.Option("--from", metavar="WHERE", help="beginning, end, or a time such as 2013-07-04T12:00:00Z.")
+        str,
+        typer.Option(
+            "--from",
+            metavar="WHERE",
+            help="beginning, end, a time such as 2013-07-04T12:00:00Z, an offset such as 20, or -10: the last ten "
+            "offsets of each partition.",
+        ),
     ] = "beginning",
     count: Annotated[int | None, typer.Option(min=1, help="End after so many records.")] = None,
     until_end: Annotated[
@@ -71,6 +79,9 @@ async def consume(
 ) -> None:
     """Print the records of a topic, and wait for more until Ctrl-C, --count or --until-end."""
     where = _start(start)
+    if group is not None and isinstance(where, int):
+        instead = f"ottla groups reset {group} --topic {topic} --to-offset OFFSET --execute"
+        raise typer.BadParameter(f"a group goes on where it has read to; to move it: {instead}", param_hint="--from")
     if group is not None and partitions:
         raise typer.BadParameter("are given out by the group: leave out --group", param_hint="--partition")
     separator = parse_separator(key_separator)
@@ -80,7 +91,7 @@ async def consume(
         first: dict[Place, int] = {}
         end: dict[Place, int] | None = None
         held_back = 0
-        if until_end or partitions:
+        if until_end or partitions or isinstance(where, int):
             first, reached, held_back = await _bounds(client, topic, where, partitions, level)
             end = reached if until_end else None
         if group is not None:
@@ -101,26 +112,45 @@ def _start(text: str) -> Start:
         return "beginning"
     if text == "end":
         return "end"
-    if text.isdecimal() and len(text) != len("20130704"):
-        where = "an offset is given by `ottla groups reset --to-offset`, or client.consumer(assign={(topic, 0): 17})"
-        raise typer.BadParameter(f"{text!r} is not beginning, end, or a time; {where}", param_hint="--from")
-    return parse_time(text, "--from", "beginning, end, or ")
+    if re.fullmatch(r"-?[0-9]+", text):
+        return int(text)
+    return parse_time(text, "--from", "beginning, end, an offset, or ")
 
 
 async def _bounds(
     client: "Client", topic: str, start: Start, partitions: list[int] | None, isolation: Level
 ) -> tuple[dict[Place, int], dict[Place, int], int]:
     """The first offset to read of each partition, where each ends now, and how many records an open transaction holds
-    back behind that, as offsets count them."""
+    back behind that, as offsets count them.
+
+    Raises:
+        BadInput: an offset is asked for that is not in the log of a partition.
+    """
     if partitions is None:
         partitions = [each.partition for each in (await client.describe_topic(topic)).partitions]
     places = [(topic, partition) for partition in partitions]
     whole = await client.offsets(dict.fromkeys(places, "end")) if isolation == "read_committed" else {}
     end = await client.offsets(dict.fromkeys(places, "end"), isolation=isolation)
     held_back = sum(max(offset - end[place], 0) for place, offset in whole.items())
+    if isinstance(start, int):
+        begin = await client.offsets(dict.fromkeys(places, "beginning"))
+        if start < 0:
+            return {place: max(begin[place], offset + start) for place, offset in end.items()}, end, held_back
+        for place in places:
+            _check_offset(start, place, begin[place], whole.get(place, end[place]), alone=len(places) == 1)
+        return dict.fromkeys(places, start), end, held_back
     first = await client.offsets(dict.fromkeys(places, start), isolation=isolation) if start != "end" else end
-    # -1: no record is as young as the time asked for, so the next one is the first.
+    # -1: no record is as young as the time asked for, so the next one is the first. The end was asked for before the
+    # time was: a record that arrives in between lies behind that end, and is read.
     return {place: offset if offset >= 0 else end[place] for place, offset in first.items()}, end, held_back
+
+
+def _check_offset(offset: int, place: Place, begin: int, end: int, *, alone: bool) -> None:
+    if begin <= offset <= end:
+        return
+    held = f"has offsets {begin} to {end - 1}" if begin < end else f"is empty, and its next offset is {end}"
+    advice = "" if alone else ": say which one with --partition"
+    raise exits.BadInput(f"there is no offset {offset}, as partition {place[1]} of {place[0]} {held}{advice}")
 
 
 async def _print(

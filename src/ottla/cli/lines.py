@@ -49,7 +49,7 @@ def parse_text(line: bytes, separator: bytes | None) -> Line:
         return Line(value=line)
     key, found, value = line.partition(separator)
     if not found:
-        raise BadInput(f"the separator {_short(separator)} between key and value is not in {_short(line)}")
+        raise BadInput(f"the separator '{_short(separator)}' between key and value is not in: {_short(line)}")
     return Line(key=key, value=value)
 
 
@@ -71,7 +71,7 @@ def parse_json(line: bytes) -> Line:
         if "\\u" in text or b"\xed" in line:  # perhaps half a surrogate pair, which no UTF-8 can have
             _encode(fields).encode()
     except ValueError as error:
-        raise BadInput(f"not JSON ({error}): {_short(line)}") from None
+        raise BadInput(f"not JSON ({_why(error)}): {_short(line)}") from None
     except RecursionError:
         raise BadInput(f"nested too deeply: {_short(line)}") from None
     if not isinstance(fields, dict):
@@ -101,6 +101,18 @@ def as_json(**fields: Any) -> bytes:
 def header_fields(headers: Headers) -> list[dict[str, Any]]:
     """Headers as `as_json` takes them."""
     return [{"key": key, "value": value} for key, value in headers]
+
+
+def _why(error: ValueError) -> str:
+    """What Python says of a line, in words for those who wrote it."""
+    match error:
+        case json.JSONDecodeError(msg=msg, pos=at):
+            return f"{msg[0].lower()}{msg[1:].removesuffix(' at')} at character {at + 1}"
+        case UnicodeDecodeError(start=at):
+            return f"byte {at + 1} is not UTF-8"
+        case UnicodeEncodeError():
+            return "it has half a surrogate pair, which UTF-8 cannot hold"
+    return str(error)
 
 
 def _no_json(name: str) -> NoReturn:
@@ -196,5 +208,7 @@ def _headers(given: Any) -> Headers:
 
 
 def _short(what: object) -> str:
-    text = what.decode(errors="backslashreplace") if isinstance(what, bytes) else str(what)
-    return repr(text if len(text) <= 60 else text[:60] + "…")
+    """A line, or a value of one, as it is written there; what a terminal cannot show is escaped."""
+    text = what.decode(errors="backslashreplace") if isinstance(what, bytes) else _encode(what)
+    text = text if len(text) <= 60 else text[:60] + "…"
+    return "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in text)

@@ -433,7 +433,7 @@ async def consume(
     ] = None,
     warm_up: WarmUp = 0.0,
     group: Annotated[
-        str | None, typer.Option(metavar="GROUP", help="Read as a member of it, and commit each batch.")
+        str | None, typer.Option(metavar="GROUP", help="Read as a member of it, and commit what is counted.")
     ] = None,
     isolation: Isolation = IsolationLevel.READ_UNCOMMITTED,
     as_json: AsJson = False,
@@ -491,6 +491,10 @@ async def _read(
             left = {place: offset for place, offset in left.items() if consumer.position(*place) < offset}
             continue
         records, size = batch.records, 0
+        following = batch.next_offset
+        if count is not None and len(records) > count - read:
+            records = records[: count - read]
+            following = records[-1].offset + 1
         now = time.time()
         for record in records:
             size += len(record.key or b"") + len(record.value or b"")
@@ -499,6 +503,6 @@ async def _read(
         gauge.count(len(records), size)
         read += len(records)
         if commit:
-            batch.commit_soon()
+            consumer.commit_soon({(batch.topic, batch.partition): following})
         if batch.next_offset >= left.get((batch.topic, batch.partition), math.inf):
             del left[batch.topic, batch.partition]
