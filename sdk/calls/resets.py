@@ -19,7 +19,7 @@ from ottla.sdk.admin import CommittedOffset, PlannedOffset, ResetPlan
 from ottla.sdk.calls.call import Task
 from ottla.sdk.calls.fan_out import partitions_in
 from ottla.sdk.calls.groups import committed, committing, refuse_members
-from ottla.sdk.calls.offsets import offsets
+from ottla.sdk.calls.offsets import first_or_end, offsets
 from ottla.sdk.cluster.cluster import TopicPartition
 from ottla.sdk.consume.fetcher import Offset, Time
 from ottla.sdk.core import ClientCore
@@ -82,9 +82,7 @@ def _planned(
     notes: dict[TopicPartition, str] = {}
     match target:
         case Time(timestamp=timestamp):
-            new = yield from at(timestamp, places)
-            late = [place for place in places if new[place] < 0]
-            new |= yield from at(LATEST, late)
+            new, late = yield from first_or_end(task, dict.fromkeys(places, timestamp))
             notes = dict.fromkeys(late, "no record is as young: the end")
         case Current():
             missing = [place for place in places if place not in old]
