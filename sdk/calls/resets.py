@@ -12,6 +12,7 @@ Source: ConsumerGroupCommand.java, resetOffsets, prepareOffsetsToReset, checkOff
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 from ottla.codec.apis.list_offsets import EARLIEST, LATEST
 from ottla.errors import LocalProtocolError
@@ -72,7 +73,7 @@ def reset_offsets(
 
 
 def _planned(
-    task: Task[ResetPlan], old: Mapping[TopicPartition, CommittedOffset], target: Target, places: list[TopicPartition]
+    task: Task[Any], old: Mapping[TopicPartition, CommittedOffset], target: Target, places: list[TopicPartition]
 ) -> Steps[list[PlannedOffset]]:
     core = task.core
 
