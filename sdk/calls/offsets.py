@@ -151,7 +151,7 @@ def _offset(
     """What the broker has found; ``None`` where it knows only segments, and none that ended by then."""
     where = place_name(place)
     if each.error_code:
-        return broker_error(each.error_code, where)
+        return broker_error(each.error_code, where, repeatable=True)
     if timestamp == MAX_TIMESTAMP and version < LIST_OFFSETS_MAX_TIMESTAMP:
         what = "brokers find the record with the largest timestamp since Kafka 3.0"
         return UnsupportedVersion(f"ListOffsets of {where}: {what}")

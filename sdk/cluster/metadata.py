@@ -168,7 +168,7 @@ class Metadata:
         """The error for a partition without a leader."""
         code = self.cluster.errors.get(topic)
         where = f"{topic}-{partition}"
-        return broker_error(code, where) if code else ConnectionLost(f"{where} has no leader")
+        return broker_error(code, where, repeatable=True) if code else ConnectionLost(f"{where} has no leader")
 
     def unreachable(self, what: str, seconds: float) -> BrokerUnreachable:
         """The error for "no broker answered": each address and what it said."""
@@ -410,7 +410,8 @@ class Metadata:
         if topic := self.cluster.topics.get(name):
             outcome.succeed(topic)
             return True
-        error = broker_error(self.cluster.errors.get(name, UnknownTopicOrPartition.code), f"topic {name!r}")
+        code = self.cluster.errors.get(name, UnknownTopicOrPartition.code)
+        error = broker_error(code, f"topic {name!r}", repeatable=True)
         if math.isnan(wait.unknown_since):
             wait.unknown_since = now
         unknown = isinstance(error, UnknownTopicOrPartition)

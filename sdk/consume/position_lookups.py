@@ -106,7 +106,7 @@ class PositionLookups:
         if result is None:
             self._positions.retry([position], RemoteProtocolError(f"{where} was left out of the answer"), now)
         elif result.error_code:
-            self._positions.retry([position], broker_error(result.error_code, where), now)
+            self._positions.retry([position], broker_error(result.error_code, where, repeatable=True), now)
         else:
             position.recovered()
             learn(position, result, now)

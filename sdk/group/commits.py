@@ -376,7 +376,7 @@ class Commits:
                 lost = RemoteProtocolError(f"OffsetCommit was answered without {_listed(commits)}")
                 self._retry_or_fail(lost, commits, now)
                 continue
-            error = broker_error(code, f"group {self.group!r}, {_listed(commits)}")
+            error = broker_error(code, f"group {self.group!r}, {_listed(commits)}", repeatable=True)
             self._core.coordinators.heard(self.group, error)
             if isinstance(error, OF_THE_MEMBER) and self.refused(error, identity, now):
                 self._pause(now)
