@@ -264,12 +264,13 @@ def _fetch_request(
 def _offsets_of(group: str, answer: OffsetFetchResponse | OffsetFetchResponseGroup) -> Offsets | OttlaError:
     """Of one group: all of the answer before version 8, a part of it since."""
     if answer.error_code:
-        return broker_error(answer.error_code, f"group {group!r}")
+        return broker_error(answer.error_code, f"group {group!r}", repeatable=True)
     offsets: Offsets = {}
     for topic in answer.topics:
         for each in topic.partitions:
             if each.error_code:
-                return broker_error(each.error_code, f"group {group!r}, {topic.name}-{each.partition_index}")
+                where = f"group {group!r}, {topic.name}-{each.partition_index}"
+                return broker_error(each.error_code, where, repeatable=True)
             if each.committed_offset >= 0:
                 offset = CommittedOffset(each.committed_offset, each.committed_leader_epoch, each.metadata or "")
                 offsets[topic.name, each.partition_index] = offset

@@ -2,6 +2,8 @@
 
 Rules:
 - One ListOffsets goes to each leader, and is repeated for the partitions that are still wanting.
+- Where no record is at or after a time, the end of the log stands for it. The end is asked for first: a record that
+  arrives between the two questions lies behind it.
 - The last offset before a time is the one before the first record at or after it, or before the end where there is
   none: timestamps need not ascend, but all before that offset are older.
 - Brokers before 0.10.1 know only where segments begin: what they say for a time lies at or before the record meant.
@@ -79,14 +81,21 @@ def offsets_before(
     """The last offset before each timestamp; -1 where the log begins later, or is empty."""
 
     def work(task: Task[dict[TopicPartition, int]]) -> Steps[dict[TopicPartition, int]]:
-        found = yield from settled(offsets(core, wanted, task.now, isolation))
-        late = {place: LATEST for place, offset in found.items() if offset < 0}
-        if late:
-            found |= yield from settled(offsets(core, late, task.now, isolation))
+        found, _ = yield from first_or_end(task, wanted, isolation)
         first = yield from settled(offsets(core, dict.fromkeys(wanted, EARLIEST), task.now))
         return {place: offset - 1 if offset > first[place] else -1 for place, offset in found.items()}
 
     return Task(core, "ListOffsets", now, work).outcome
+
+
+def first_or_end(
+    task: Task[Any], wanted: Mapping[TopicPartition, int], isolation: int = 0
+) -> Steps[tuple[dict[TopicPartition, int], list[TopicPartition]]]:
+    """The offset at each timestamp, or the end of the log where no record is so young; and where that is."""
+    ends = yield from settled(offsets(task.core, dict.fromkeys(wanted, LATEST), task.now, isolation))
+    found = yield from settled(offsets(task.core, wanted, task.now, isolation))
+    late = [place for place, offset in found.items() if offset < 0]
+    return found | {place: ends[place] for place in late}, late
 
 
 def reachable_offsets(
@@ -142,7 +151,7 @@ def _offset(
     """What the broker has found; ``None`` where it knows only segments, and none that ended by then."""
     where = place_name(place)
     if each.error_code:
-        return broker_error(each.error_code, where)
+        return broker_error(each.error_code, where, repeatable=True)
     if timestamp == MAX_TIMESTAMP and version < LIST_OFFSETS_MAX_TIMESTAMP:
         what = "brokers find the record with the largest timestamp since Kafka 3.0"
         return UnsupportedVersion(f"ListOffsets of {where}: {what}")

@@ -111,7 +111,7 @@ class _Fetching:
         """What was answered of each partition; one of which more has to be fetched is left out."""
         answer: FetchResponse = reply.answer
         if answer.error_code:
-            return dict.fromkeys(reply.keys, broker_error(answer.error_code, "Fetch"))
+            return dict.fromkeys(reply.keys, broker_error(answer.error_code, "Fetch", repeatable=True))
         names = {self._core.cluster.topic_id(name): name for name, _ in self._offsets}
         parts = {
             (topic.topic or names.get(topic.topic_id, ""), each.partition_index): each
@@ -131,7 +131,7 @@ class _Fetching:
         if answer.error_code == CorruptMessage.code:
             return corrupt(place, offset)
         if answer.error_code:
-            return broker_error(answer.error_code, f"{where} at offset {offset}")
+            return broker_error(answer.error_code, f"{where} at offset {offset}", repeatable=True)
         records, isolation = answer.records or b"", self._how.isolation
         batches, damage = found(records, offset, isolation)
         if records and not batches and not damage:

@@ -12,6 +12,7 @@ Source: ConsumerGroupCommand.java, resetOffsets, prepareOffsetsToReset, checkOff
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 from ottla.codec.apis.list_offsets import EARLIEST, LATEST
 from ottla.errors import LocalProtocolError
@@ -19,7 +20,7 @@ from ottla.sdk.admin import CommittedOffset, PlannedOffset, ResetPlan
 from ottla.sdk.calls.call import Task
 from ottla.sdk.calls.fan_out import partitions_in
 from ottla.sdk.calls.groups import committed, committing, refuse_members
-from ottla.sdk.calls.offsets import offsets
+from ottla.sdk.calls.offsets import first_or_end, offsets
 from ottla.sdk.cluster.cluster import TopicPartition
 from ottla.sdk.consume.fetcher import Offset, Time
 from ottla.sdk.core import ClientCore
@@ -72,7 +73,7 @@ def reset_offsets(
 
 
 def _planned(
-    task: Task[ResetPlan], old: Mapping[TopicPartition, CommittedOffset], target: Target, places: list[TopicPartition]
+    task: Task[Any], old: Mapping[TopicPartition, CommittedOffset], target: Target, places: list[TopicPartition]
 ) -> Steps[list[PlannedOffset]]:
     core = task.core
 
@@ -82,9 +83,7 @@ def _planned(
     notes: dict[TopicPartition, str] = {}
     match target:
         case Time(timestamp=timestamp):
-            new = yield from at(timestamp, places)
-            late = [place for place in places if new[place] < 0]
-            new |= yield from at(LATEST, late)
+            new, late = yield from first_or_end(task, dict.fromkeys(places, timestamp))
             notes = dict.fromkeys(late, "no record is as young: the end")
         case Current():
             missing = [place for place in places if place not in old]

@@ -153,7 +153,7 @@ class _Question:
             if not answer.error_code:
                 self.outcome.succeed(Node(answer.node_id, answer.host, answer.port))
                 return
-            answer = broker_error(answer.error_code, answer.error_message or self._what)
+            answer = broker_error(answer.error_code, answer.error_message or self._what, repeatable=True)
         if not answer.retriable:
             self.outcome.fail(answer)
             return

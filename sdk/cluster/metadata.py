@@ -53,6 +53,9 @@ MAX_TOPIC_NAME = 249
 """Characters. Source: Topic.java, MAX_NAME_LENGTH."""
 UNKNOWN_TOPIC_GRACE = 5.0
 """Seconds in which a topic that the broker is just creating may be unknown."""
+KNOWN_TOPIC_GRACE = 1.0
+"""Seconds for which brokers must deny a known topic before it counts as deleted: a broker that has just started knows
+none."""
 
 
 class Metadata:
@@ -115,12 +118,18 @@ class Metadata:
         return outcome
 
     def topic(
-        self, name: str, now: float, *, create: bool = False, fresh: bool = False, grace: bool = True
+        self,
+        name: str,
+        now: float,
+        *,
+        create: bool = False,
+        fresh: bool = False,
+        grace: float = UNKNOWN_TOPIC_GRACE,
     ) -> Outcome[Topic]:
         """The topic, once it is known; asks for it if need be, or if it is to be ``fresh``: as it is now.
 
         Fails with the broker's error (`UnknownTopicOrPartition`, `InvalidTopic`, `TopicAuthorizationFailed`), the
-        first only after a ``grace`` in which the broker may be creating it; or with `BrokerUnreachable`.
+        first only after ``grace`` seconds in which the broker may be creating it; or with `BrokerUnreachable`.
         """
         outcome: Outcome[Topic] = Outcome()
         known = self.cluster.topics.get(name)
@@ -132,7 +141,7 @@ class Metadata:
             outcome.fail(self._client.closed)
         else:
             self._client.fail_on_close(outcome)
-            seconds = min(UNKNOWN_TOPIC_GRACE, self._options.api_timeout / 2) if grace else 0.0
+            seconds = min(grace, self._options.api_timeout / 2)
             self._questions.waits.append(TopicWait(name, create, outcome, seconds, now if fresh else -math.inf))
             waits = self._options.api_timeout
             expire = self._client.later(now + waits, lambda now: outcome.fail(self.why_no_topic(name, waits)))
@@ -159,7 +168,7 @@ class Metadata:
         """The error for a partition without a leader."""
         code = self.cluster.errors.get(topic)
         where = f"{topic}-{partition}"
-        return broker_error(code, where) if code else ConnectionLost(f"{where} has no leader")
+        return broker_error(code, where, repeatable=True) if code else ConnectionLost(f"{where} has no leader")
 
     def unreachable(self, what: str, seconds: float) -> BrokerUnreachable:
         """The error for "no broker answered": each address and what it said."""
@@ -401,7 +410,8 @@ class Metadata:
         if topic := self.cluster.topics.get(name):
             outcome.succeed(topic)
             return True
-        error = broker_error(self.cluster.errors.get(name, UnknownTopicOrPartition.code), f"topic {name!r}")
+        code = self.cluster.errors.get(name, UnknownTopicOrPartition.code)
+        error = broker_error(code, f"topic {name!r}", repeatable=True)
         if math.isnan(wait.unknown_since):
             wait.unknown_since = now
         unknown = isinstance(error, UnknownTopicOrPartition)

@@ -102,7 +102,7 @@ class FetchAnswers:
     ) -> None:
         """The answer is an error."""
         topic, index = position.place
-        error = broker_error(result.error_code, f"{topic}-{index}")
+        error = broker_error(result.error_code, f"{topic}-{index}", repeatable=True)
         follower, position.replica = position.replica == session.node.id, NO_NODE
         hint = result.current_leader
         if self._core.cluster.moved(topic, index, hint.leader_id, hint.leader_epoch, nodes):

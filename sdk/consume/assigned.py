@@ -108,7 +108,7 @@ class Positions:
         self._buffers.drop(position)
         self._scheduler.leave(position)
         position.recovered()
-        position.start, position.replica = start, NO_NODE
+        position.start, position.replica, position.end_before = start, NO_NODE, None
         position.topic_id = self._core.cluster.topic_id(position.place[0])
         self.failed.pop(position.place, None)
         if isinstance(start, Offset):

@@ -1,14 +1,14 @@
 """The calls by which a consumer's user commits: soon, or waiting, of a batch, of everything, or at given offsets.
 
 Rules:
-- To wait for a commit is to wait for all that was asked for before. A caller that is cancelled waits no more, but what
-  was asked for goes on: a cancellation cannot take back what may be on its way.
+- To wait for a commit is to wait for all that was asked for before of the same partitions. A caller that is cancelled
+  waits no more, but what was asked for goes on: a cancellation cannot take back what may be on its way.
 - What nobody waits for is dropped with a line in the log where it cannot be committed any more.
 
 Source: KafkaConsumer.java, commitSync and commitAsync.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 
 from ottla.errors import CommitFailed, LocalProtocolError
 from ottla.sdk import calls
@@ -63,7 +63,7 @@ class Committer:
             CommitFailed: what cannot be committed, once all else is.
         """
         self._commit(offsets)
-        yield from self.settled()
+        yield from self.settled(None if offsets is None else list(offsets))
         if offsets is None and (lost := self._committing.take_lost()):  # now that the caller is there to be told
             raise lost
 
@@ -91,7 +91,7 @@ class Committer:
         self._refuse_here()
         if why := self._committing.commit_batch(claim, at, self._core.now):
             raise CommitFailed(f"not committed: {why}", {place: at.offset})
-        yield from self.settled()
+        yield from self.settled([place])
 
     def in_transaction(
         self, core: ClientCore, place: TopicPartition, at: CommittedOffset, claim: Claim | None
@@ -122,11 +122,11 @@ class Committer:
         if self.transactional:
             raise LocalProtocolError("the offsets of a transform go with its transactions: leave out the commit")
 
-    def settled(self) -> Steps[None]:
-        """Wait until all that was asked for is committed; raise what failed."""
+    def settled(self, places: Collection[TopicPartition] | None = None) -> Steps[None]:
+        """Wait until all that was asked for of these partitions (``None``: of all) is committed; raise what failed."""
         if self._commits is None:
             return
-        waiting = self._commits.settled(self._core.now)
+        waiting = self._commits.settled(self._core.now, places)
         if waiting.done:
             yield TURN
         yield from settled(waiting)

@@ -348,14 +348,14 @@ class ConsumerCore:
         else:
             self.committing.commit_done(self._core.now)
             yield from self.notices.revoked(places)
-            failed = yield from self._commit_before_revocation()
+            failed = yield from self._commit_before_revocation(step.places)
             self._done(step)
             if failed is not None and failed.cause is not None:
                 raise failed
 
-    def _commit_before_revocation(self) -> Steps[CommitFailed | None]:
+    def _commit_before_revocation(self, places: Sequence[TopicPartition]) -> Steps[CommitFailed | None]:
         try:
-            yield from self.committer.settled()
+            yield from self.committer.settled(places)
         except TimeoutExpired as error:
             log.error("partitions are given up with offsets that are not committed", extra={"why": str(error)})
         except CommitFailed as error:

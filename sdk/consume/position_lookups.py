@@ -2,6 +2,12 @@
 
 One question per node and kind, about all partitions there. A seek makes the answer to an older question worthless.
 
+Rules:
+- The end of the log is asked for before the first record of a time. Where no record is so young, reading starts at that
+  end: a record that arrives between the two questions lies behind it and is read. An end that is asked for afterwards
+  would skip it.
+- The end counts only under the leader that named it: a new one, or another topic of the name, may have a shorter log.
+
 Source: OffsetFetcher.java, OffsetsForLeaderEpochUtils.java.
 """
 
@@ -45,12 +51,14 @@ class PositionLookups:
     def resolve(self, node: Node, positions: Sequence[Position], now: float) -> None:
         """Ask the node at which offsets to start."""
         epoch, timeout = self._positions.leader_epoch, self._core.options.request_timeout
-        wanted = {each.place: (self._timestamp(each.start, now), epoch(each)) for each in positions}
+        wanted = {each.place: (self._timestamp(each, now), epoch(each)) for each in positions}
         build = partial(requests.list_offsets, wanted, self._isolation, timeout)
         exchange = Exchange(ListOffsetsRequest, _unset, now + timeout, build=build)
-        self._ask(
-            node, positions, exchange, lambda each, result, now: self._resolved(each, result, exchange.version), now
-        )
+
+        def learn(position: Position, result: ListOffsetsPartitionResponse, now: float) -> None:
+            self._resolved(position, result, wanted[position.place][0], exchange.version, now)
+
+        self._ask(node, positions, exchange, learn, now)
 
     def validate(self, node: Node, positions: Sequence[Position], now: float) -> None:
         """Ask the node, which leads the partitions newly, whether it has what was read of them."""
@@ -98,19 +106,29 @@ class PositionLookups:
         if result is None:
             self._positions.retry([position], RemoteProtocolError(f"{where} was left out of the answer"), now)
         elif result.error_code:
-            self._positions.retry([position], broker_error(result.error_code, where), now)
+            self._positions.retry([position], broker_error(result.error_code, where, repeatable=True), now)
         else:
             position.recovered()
             learn(position, result, now)
 
-    def _resolved(self, position: Position, result: ListOffsetsPartitionResponse, version: int) -> None:
+    def _resolved(
+        self, position: Position, result: ListOffsetsPartitionResponse, timestamp: int, version: int, now: float
+    ) -> None:
+        """``timestamp`` is what was asked for."""
         offset = offset_in(result)
-        if offset >= 0:
+        if timestamp == LATEST and _by_time(position.start):
+            position.end_before = position.led, offset
+        elif offset >= 0:
             self._positions.resolved(position, offset)
+        elif timestamp < 0:
+            where = f"{position.place[0]}-{position.place[1]}"
+            self._positions.retry([position], RemoteProtocolError(f"{where}: the answer has no offset"), now)
+            return
         elif version == 0:
             position.start = Time(EARLIEST)  # no segment was finished by then: the record comes after the beginning
         else:
-            position.start = Time(LATEST)  # no record is that young: wait for one
+            assert position.end_before is not None, "it is asked for first"
+            self._positions.resolved(position, position.end_before[1])
         self._changes.review(position)
 
     def _validated(self, position: Position, result: EpochEndOffset, now: float) -> None:
@@ -128,10 +146,19 @@ class PositionLookups:
             position.vouched(position.led)
         self._changes.review(position)
 
-    def _timestamp(self, start: Start, now: float) -> int:
+    def _timestamp(self, position: Position, now: float) -> int:
+        """What to ask for next."""
+        start, end = position.start, position.end_before
+        if _by_time(start) and (end is None or end[0] != position.led):
+            return LATEST
         if isinstance(start, Ago):
             return max(0, int((self._wall + now - start.seconds) * 1000))
         return start.timestamp if isinstance(start, Time) else LATEST
+
+
+def _by_time(start: Start) -> bool:
+    """It is a time of day, not an end of the log."""
+    return isinstance(start, Ago) or (isinstance(start, Time) and start.timestamp >= 0)
 
 
 def _unset(answer: Any, now: float) -> None:

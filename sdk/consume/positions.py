@@ -267,6 +267,8 @@ class Position:
     """Something is wrong at `fetch_offset`, which is looked into once the buffer is empty."""
     led: Led | None = None
     """The leader when this was last looked at."""
+    end_before: tuple[Led | None, int] | None = None
+    """Where the log ended before its place was looked up by time, and by which leader; ``None``: not known yet."""
     node: int = NO_NODE
     """The node that is asked for records."""
     priority: bool = False

@@ -245,7 +245,7 @@ class Session:
     def answered(self, answer: FetchResponse) -> OttlaError | None:
         """Take note of the answer; its error, where it has one as a whole."""
         if answer.error_code:
-            error = broker_error(answer.error_code, "Fetch")
+            error = broker_error(answer.error_code, "Fetch", repeatable=True)
             if isinstance(error, FetchSessionIdNotFound):
                 self.id = 0
             self.invalidate()

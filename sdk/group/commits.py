@@ -15,14 +15,19 @@ Rules:
   when it goes on, and no order holds between two connections. So behind a commit whose outcome is unknown the newest is
   sent once more, `request_timeout` later. Between those two nothing can be promised.
 - Nothing is sent without a generation: while the members synchronize, commits wait and go out in the next one.
-- To wait for a commit is to wait for everything that was asked for before, too. A waiter that is cancelled withdraws
-  nothing.
+- To wait for a commit is to wait for everything that was asked for before of the same partitions, too. A waiter that is
+  cancelled withdraws nothing.
+- The error of one partition holds up no other: its offset alone is sent again after a pause. Errors of the coordinator
+  or of the member hold up all.
+- A partition that the coordinator does not know is given up once other brokers deny its topic, too. A topic that is
+  just being created, or that a broker does not know yet, is not given up.
 
 Source: ConsumerCoordinator.java, OffsetCommitResponseHandler.
 """
 
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+import math
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import NamedTuple
 
@@ -44,10 +49,12 @@ from ottla.errors import (
     RemoteProtocolError,
     TimeoutExpired,
     UnknownMemberId,
+    UnknownTopicOrPartition,
     broker_error,
 )
 from ottla.sdk.admin import CommittedOffset
-from ottla.sdk.cluster.cluster import TopicPartition
+from ottla.sdk.cluster.cluster import Topic, TopicPartition
+from ottla.sdk.cluster.metadata import KNOWN_TOPIC_GRACE
 from ottla.sdk.connection import requests
 from ottla.sdk.connection.exchange import Exchange
 from ottla.sdk.connection.versions import COMMIT_BY_NAME
@@ -107,6 +114,11 @@ class PendingCommit:
     number: int
     """Of the oldest call that it stands for."""
     since: float
+    failures: int = 0
+    """Attempts in a row that failed because of this partition."""
+    retry_at: float = -math.inf
+    topic: Outcome[Topic] | None = None
+    """What other brokers say of the topic, where the coordinator does not know it."""
 
 
 PendingCommits = dict[TopicPartition, PendingCommit]
@@ -141,7 +153,9 @@ class Commits:
         self._waiting = Waiters()
         self._number = 0
         self._failures = 0
-        """Attempts in a row that brought nothing."""
+        """Attempts in a row that brought nothing, because of the coordinator or the member."""
+        self._paused_until = -math.inf
+        """When the next attempt may be made."""
         self._trouble = ""
         self._due: Timer | None = None
         self._failed: CommitFailed | None = None
@@ -212,18 +226,18 @@ class Commits:
             if each.offset < assignment.asked:
                 continue
             assignment.asked = each.offset
-            before = self._pending.get(assignment.place)
-            number, since = (before.number, before.since) if before else (self._number, now)
-            self._pending[assignment.place] = PendingCommit(each, assignment, number, since)
+            before = self._pending.get(assignment.place) or PendingCommit(each, assignment, self._number, now)
+            self._pending[assignment.place] = replace(before, commit=each)
         self.wake()
 
-    def settled(self, now: float) -> Outcome[None]:
-        """Settled when everything asked for so far is acknowledged.
+    def settled(self, now: float, places: Collection[TopicPartition] | None = None) -> Outcome[None]:
+        """Settled when everything asked for so far of these partitions (``None``: of all) is acknowledged.
 
         Fails with `CommitFailed`, or with `TimeoutExpired` after `api_timeout`.
         """
         outcome: Outcome[None] = Outcome()
-        if not self._pending and not self._sender.in_flight:
+        pending = self._pending.keys() | self._sender.in_flight.keys()
+        if not pending or (places is not None and pending.isdisjoint(places)):
             outcome.succeed(None)
             return outcome
         timeout = self._core.options.api_timeout
@@ -232,7 +246,7 @@ class Commits:
             why = "; ".join(self.explain(now))
             outcome.fail(TimeoutExpired(f"not committed within {timeout:g} s: {why}"))
 
-        self._waiting.add(self._number, outcome)
+        self._waiting.add(outcome, self._number, places)
         outcome.when_done(self._core.later(now + timeout, expire).cancel)
         self._core.fail_on_close(outcome)
         return outcome
@@ -303,11 +317,24 @@ class Commits:
         """Send soon, if there is anything and anybody to send it as."""
         identified, self._identified = self._identified, Outcome()
         identified.succeed(None)
-        if self._pending and not self._sender.in_flight and (self._due is None or self._due.call is None):
-            self._due = self._core.soon(self._find)
+        if self._pending and not self._sender.in_flight:
+            self._find_at(-math.inf)
+
+    def _find_at(self, when: float) -> None:
+        """Send what is due then, or when the pause is over."""
+        when = max(when, self._paused_until)
+        due = self._due
+        if due is not None and due.call is not None:
+            if due.when <= when:
+                return
+            due.cancel()
+        self._due = self._core.later(when, self._find)
 
     def _find(self, now: float) -> None:
         if self._sender.in_flight or not self._pending or self._identity() is None:
+            return
+        if (earliest := min(each.retry_at for each in self._pending.values())) > now:
+            self._find_at(earliest)
             return
         found = self._core.coordinators.find(self.group, now)
         found.when_done(lambda: self._core.soon(lambda now: self._found(found, now)))
@@ -315,8 +342,10 @@ class Commits:
     def _found(self, found: Outcome[Node], now: float) -> None:
         if found.error is not None:
             self._retry_or_fail(found.error, self._pending, now)
-        elif not self._sender.in_flight and self._pending and self._sender.send(found.result(), self._pending, now):
-            self._pending = {}
+            return
+        due = {place: each for place, each in self._pending.items() if each.retry_at <= now}
+        if not self._sender.in_flight and due and self._sender.send(found.result(), due, now):
+            self._pending = {place: each for place, each in self._pending.items() if place not in due}
 
     def _answered(
         self, sent: PendingCommits, identity: Identity, answer: OffsetCommitResponse | OttlaError, now: float
@@ -343,16 +372,33 @@ class Commits:
         if not errors:
             self._failures, self._trouble = 0, ""
         for code, commits in errors.items():
-            places = ", ".join(f"{topic}-{partition}" for topic, partition in commits)
             if code is None:
-                self._retry_or_fail(RemoteProtocolError(f"OffsetCommit was answered without {places}"), commits, now)
+                lost = RemoteProtocolError(f"OffsetCommit was answered without {_listed(commits)}")
+                self._retry_or_fail(lost, commits, now)
                 continue
-            error = broker_error(code, f"group {self.group!r}, {places}")
+            error = broker_error(code, f"group {self.group!r}, {_listed(commits)}", repeatable=True)
             self._core.coordinators.heard(self.group, error)
             if isinstance(error, OF_THE_MEMBER) and self.refused(error, identity, now):
+                self._pause(now)
                 self._retry(commits, now)
+            elif isinstance(error, UnknownTopicOrPartition):
+                gone = {place: each for place, each in commits.items() if self._is_gone(each, now)}
+                if gone:
+                    self._give_up(gone, broker_error(code, f"group {self.group!r}, {_listed(gone)}"))
+                if left := {place: each for place, each in commits.items() if place not in gone}:
+                    self._retry_or_fail(error, left, now)
             else:
                 self._retry_or_fail(error, commits, now)
+
+    def _is_gone(self, pending: PendingCommit, now: float) -> bool:
+        """Whether other brokers deny the topic, too. They are asked at the first refusal."""
+        found = pending.topic
+        if found is not None and isinstance(found.error, UnknownTopicOrPartition):
+            return True
+        if found is None or found.done:
+            name = pending.assignment.place[0]
+            pending.topic = self._core.metadata.topic(name, now, fresh=True, grace=KNOWN_TOPIC_GRACE)
+        return False
 
     def _take(self, commits: PendingCommits, now: float) -> None:
         """The coordinator has these offsets."""
@@ -392,38 +438,53 @@ class Commits:
         }
         left = {place: each for place, each in commits.items() if place not in old}
         if old:
-            for place, each in old.items():
-                if self._pending.get(place) is each:
-                    del self._pending[place]
-            self._fail(old, f"offsets were not committed: {error}", cause=error)
-            for place, each in old.items():
-                if place not in self._pending:
-                    each.assignment.asked = each.assignment.committed
+            self._give_up(old, error)
         if left:
+            if not isinstance(error, UnknownTopicOrPartition):
+                self._pause(now)
             self._retry(left, now)
+
+    def _give_up(self, commits: PendingCommits, error: OttlaError) -> None:
+        """No retry helps these."""
+        for place, each in commits.items():
+            if self._pending.get(place) is each:
+                del self._pending[place]
+        self._fail(commits, f"offsets were not committed: {error}", cause=error)
+        for place, each in commits.items():
+            if place not in self._pending:
+                each.assignment.asked = each.assignment.committed
+
+    def _pause(self, now: float) -> None:
+        """Send nothing for a while."""
+        self._paused_until = now + self._core.backoff(self._failures)
+        self._failures += 1
 
     def _retry(self, commits: PendingCommits, now: float) -> None:
         """Send these once more, after a pause; newer ones win, but stand for the older, too."""
+        retry_at = self._paused_until
+        if retry_at <= now:
+            retry_at = now + self._core.backoff(max(each.failures for each in commits.values()))
         for place, each in commits.items():
+            each.failures += 1
+            each.retry_at = retry_at
             if newer := self._pending.get(place):
                 newer.number, newer.since = min(newer.number, each.number), min(newer.since, each.since)
+                newer.failures, newer.retry_at, newer.topic = each.failures, each.retry_at, each.topic
             elif not each.assignment.over:  # what an end overtook is gone
                 self._pending[place] = each
-        self._due = self._core.later(now + self._core.backoff(self._failures), self._find)
-        self._failures += 1
+        self._find_at(retry_at)
 
     # -- ends --------------------------------------------------------------------------------------------------------
 
     def _settle(self) -> None:
-        left = [*self._pending.values(), *self._sender.in_flight.values()]
-        self._waiting.settle(min((each.number for each in left), default=self._number + 1))
+        self._waiting.settle([*self._pending.values(), *self._sender.in_flight.values()])
 
     def _fail(self, commits: PendingCommits, why: str, *, cause: OttlaError | None = None, quiet: bool = False) -> None:
         """Give commits up; those who wait for them get the error, else the next call of the user, unless ``quiet``."""
         error = CommitFailed(why, {place: each.commit.offset for place, each in commits.items()}, cause)
         self._dropped.add(len(commits))
         log.warning("offsets were not committed", extra={"group": self.group, "why": str(error)})
-        reported = self._waiting.fail(min(each.number for each in commits.values()), error)
+        reported = self._waiting.fail(commits.values(), error)
         if not reported and not quiet:
             self._failed = self._failed or error
         if reported or not quiet:
@@ -433,24 +494,41 @@ class Commits:
         self._settle()
 
 
+def _listed(places: Iterable[TopicPartition]) -> str:
+    return ", ".join(f"{topic}-{partition}" for topic, partition in places)
+
+
+class Waiter(NamedTuple):
+    """A caller who waits for the commits up to a number, of some partitions or (``None``) of all."""
+
+    number: int
+    places: Collection[TopicPartition] | None
+
+    def waits_for(self, commits: Iterable[PendingCommit]) -> bool:
+        """For any of them."""
+        number, places = self
+        return any(each.number <= number and (places is None or each.assignment.place in places) for each in commits)
+
+
 class Waiters:
-    """Those who wait until all commits up to a number are acknowledged."""
+    """Those who wait until commits are acknowledged."""
 
     def __init__(self) -> None:
-        self._waiting: dict[Outcome[None], int] = {}
+        self._waiting: dict[Outcome[None], Waiter] = {}
 
-    def add(self, number: int, outcome: Outcome[None]) -> None:
-        self._waiting[outcome] = number
+    def add(self, outcome: Outcome[None], number: int, places: Collection[TopicPartition] | None) -> None:
+        """The rest is as in `Waiter`."""
+        self._waiting[outcome] = Waiter(number, places)
         outcome.when_done(lambda: self._waiting.pop(outcome, None))
 
-    def settle(self, oldest: int) -> None:
-        """All before ``oldest`` are acknowledged."""
-        for outcome in [each for each, number in self._waiting.items() if number < oldest]:
+    def settle(self, left: Collection[PendingCommit]) -> None:
+        """All but those ``left`` are acknowledged."""
+        for outcome in [each for each, waiter in self._waiting.items() if not waiter.waits_for(left)]:
             outcome.succeed(None)
 
-    def fail(self, oldest: int, error: OttlaError) -> bool:
-        """One that is as old as ``oldest`` failed; whether anybody waits for it."""
-        concerned = [each for each, number in self._waiting.items() if number >= oldest]
+    def fail(self, commits: Collection[PendingCommit], error: OttlaError) -> bool:
+        """These failed; whether anybody waits for one of them."""
+        concerned = [each for each, waiter in self._waiting.items() if waiter.waits_for(commits)]
         for outcome in concerned:
             outcome.fail(error)
         return bool(concerned)

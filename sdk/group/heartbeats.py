@@ -110,5 +110,5 @@ class Heartbeats:
                 self._member.alive(now)
             if not answer.error_code:
                 return
-            answer = broker_error(answer.error_code, f"Heartbeat of {self._seat.group!r}")
+            answer = broker_error(answer.error_code, f"Heartbeat of {self._seat.group!r}", repeatable=True)
         self._member.troubled(answer, now)

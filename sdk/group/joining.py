@@ -162,7 +162,7 @@ class Joining:
                 seat.member_id = answer.member_id
             asked_for = f" with session_timeout={seat.options.session_timeout:g}"
             asked_for = asked_for if answer.error_code == InvalidSessionTimeout.code else ""
-            answer = broker_error(answer.error_code, f"JoinGroup of {seat.group!r}{asked_for}")
+            answer = broker_error(answer.error_code, f"JoinGroup of {seat.group!r}{asked_for}", repeatable=True)
         if isinstance(answer, OttlaError):
             self._member.join_failed(answer, now)
             return
@@ -222,7 +222,7 @@ class Joining:
 
     def _sync_answered(self, answer: SyncGroupResponse | OttlaError, now: float) -> None:
         if isinstance(answer, SyncGroupResponse) and answer.error_code:
-            answer = broker_error(answer.error_code, f"SyncGroup of {self._seat.group!r}")
+            answer = broker_error(answer.error_code, f"SyncGroup of {self._seat.group!r}", repeatable=True)
         if isinstance(answer, OttlaError):
             self._member.join_failed(answer, now)
             return

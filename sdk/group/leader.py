@@ -5,7 +5,7 @@ Rules:
 - The leader watches the topics of the whole group, and begins a rebalance when their partitions change, or, where
   members have racks, get replicas in other racks.
 - A topic that does not exist holds up no rebalance. It is looked for a while longer; should it appear, that is such a
-  change. Only one that had partitions before is waited for: a broker that has just started knows of none.
+  change. Only one that had partitions before is waited for, and no longer than `KNOWN_TOPIC_GRACE`.
 
 Source: ConsumerCoordinator.java, onLeaderElected.
 """
@@ -16,6 +16,7 @@ from typing import TypeVar
 from ottla.codec.apis.sync_group import SyncGroupRequestAssignment
 from ottla.errors import OttlaError
 from ottla.sdk.cluster.cluster import TopicPartition
+from ottla.sdk.cluster.metadata import KNOWN_TOPIC_GRACE
 from ottla.sdk.core import ClientCore
 from ottla.sdk.group.assignors import Assignor, Member, Partitions, build_assigned
 from ottla.sdk.logs import logger
@@ -68,7 +69,8 @@ class Leader:
 
         def ask(now: float) -> None:
             for name in topics:
-                found = self._core.metadata.topic(name, now, grace=bool(self._counts.get(name)))
+                grace = KNOWN_TOPIC_GRACE if self._counts.get(name) else 0.0
+                found = self._core.metadata.topic(name, now, grace=grace)
                 found.when_done(arrived)
                 outcome.when_done(found.cancel)
 

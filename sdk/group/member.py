@@ -27,17 +27,15 @@ from collections.abc import Callable, Iterator, Sequence
 from enum import Enum, auto
 
 from ottla.errors import (
-    ConnectionLost,
-    CoordinatorLoadInProgress,
-    CoordinatorNotAvailable,
     IllegalGeneration,
     MemberIdRequired,
-    NotCoordinator,
     OttlaError,
     RebalanceInProgress,
     RemoteProtocolError,
     TimeoutExpired,
+    UnknownErrorCode,
     UnknownMemberId,
+    UnknownServerError,
 )
 from ottla.sdk.cluster.cluster import TopicPartition
 from ottla.sdk.core import ClientCore
@@ -53,15 +51,6 @@ from ottla.sdk.outcome import Outcome
 
 log = logger("ottla.sdk.consumer")
 
-_RETRIED = (
-    ConnectionLost,
-    CoordinatorLoadInProgress,
-    CoordinatorNotAvailable,
-    NotCoordinator,
-    RemoteProtocolError,
-    TimeoutExpired,
-)
-"""After these the same is tried again, perhaps with another coordinator."""
 _GONE = (UnknownMemberId, IllegalGeneration)
 _LEAVE_TIMEOUT = 5.0
 """Seconds for LeaveGroup where the caller does not say how many."""
@@ -176,7 +165,7 @@ class ClassicMember:
         self._failures = 0
         self._trouble = ""
         self._silent = False
-        """That it does not answer is in the log."""
+        """That it does not answer, or fails, is in the log."""
         self._since = 0.0
         """When the present state began."""
         self._seen = 0.0
@@ -411,11 +400,15 @@ class ClassicMember:
             self.rejoin("the group rebalances", now)  # nothing, where this member takes part already
         elif isinstance(error, _GONE):
             self._expelled(error, now)
-        elif isinstance(error, _RETRIED):
+        elif error.retriable or isinstance(error, RemoteProtocolError):
             self._trouble = str(error)
-            if isinstance(error, TimeoutExpired) and not self._silent:
+            if not self._silent and isinstance(error, TimeoutExpired | UnknownServerError | UnknownErrorCode):
                 self._silent = True
-                log.error("the group does not answer", extra={"group": self._seat.group, "why": self._trouble})
+                extra = {"group": self._seat.group, "why": self._trouble}
+                if isinstance(error, TimeoutExpired):
+                    log.error("the group does not answer", extra=extra)
+                else:
+                    log.error("the coordinator of the group fails, retrying", extra=extra)
             pause = self._core.backoff(self._failures)
             self._failures += 1
             if (self.state, On.RETRY) in TRANSITIONS:

@@ -190,7 +190,7 @@ class ProducerIdentity:
 
     def _answered(self, answer: InitProducerIdResponse | OttlaError, now: float) -> None:
         if isinstance(answer, InitProducerIdResponse) and answer.error_code:
-            answer = broker_error(answer.error_code, "InitProducerId")
+            answer = broker_error(answer.error_code, "InitProducerId", repeatable=True)
         if isinstance(answer, OttlaError) and answer.retriable:
             self._try_again(answer, now)
             return

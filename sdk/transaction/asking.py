@@ -5,15 +5,17 @@ Rules:
   millisecond or ten: the next attempts come at once, then after pauses that begin short, and grow.
 - UNKNOWN_SERVER_ERROR says nothing of what has become of the request: it is repeated, as if it had not been answered.
   Kafka 4.3 answers so to the EndTxn of a producer that is being fenced by a newer one.
+- A topic that the coordinator does not know and other brokers deny, too, ends the attempts: it was deleted.
 - Other errors that may pass wait as all calls do, and have the coordinator looked for again where it may have moved.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
-from ottla.errors import ConcurrentTransactions, OttlaError, UnknownServerError
+from ottla.errors import ConcurrentTransactions, OttlaError, UnknownServerError, UnknownTopicOrPartition
 from ottla.sdk.calls.call import UNSURE, Task
 from ottla.sdk.cluster.coordinators import Coordinators
+from ottla.sdk.cluster.metadata import KNOWN_TOPIC_GRACE
 from ottla.sdk.connection.versions import Range
 from ottla.sdk.steps import Steps, settled
 
@@ -31,8 +33,12 @@ def ask_coordinator(
     request: Any,
     judge: Callable[[Any], OttlaError | None],
     versions: Range,
+    topics: Iterable[str] = (),
 ) -> Steps[Any]:
     """The answer of the coordinator of ``key`` of which ``judge`` finds no error; raises one that no repetition mends.
+
+    Args:
+        topics: those that the request names.
 
     ``task.repeated`` then says whether an earlier attempt may have been carried out, or may yet be.
     """
@@ -58,5 +64,8 @@ def ask_coordinator(
             yield from task.rest(pause)
             pause = min(2 * pause, _LONGEST_PAUSE)
             continue
+        if isinstance(error, UnknownTopicOrPartition):
+            for name in topics:
+                yield from settled(task.core.metadata.topic(name, task.now, fresh=True, grace=KNOWN_TOPIC_GRACE))
         task.repeated |= isinstance(error, UNSURE)
         yield from task.pause(error)

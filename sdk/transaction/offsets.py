@@ -159,8 +159,9 @@ class TransactionOffsets:
             versions = COMMIT_IN_TRANSACTION_2 if self._implicit else COMMIT_IN_TRANSACTION
             self.sent = True
             judge = partial(_judge, offsets)
+            topics, where = [each.name for each in request.topics], self._core.coordinators
             try:
-                yield from ask_coordinator(task, self._core.coordinators, commits.group, request, judge, versions)
+                yield from ask_coordinator(task, where, commits.group, request, judge, versions, topics)
                 return
             except OF_THE_MEMBER as error:
                 # Either the partitions are lost now, or they stay its own in a new generation.

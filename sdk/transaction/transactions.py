@@ -32,7 +32,7 @@ from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from typing import Any
 
-from ottla.codec.apis.add_partitions_to_txn import AddPartitionsToTxnResponse
+from ottla.codec.apis.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnResponse
 from ottla.codec.apis.end_txn import EndTxnRequest, EndTxnResponse
 from ottla.codec.apis.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from ottla.errors import (
@@ -545,7 +545,9 @@ class Transactions:
     def _coordinator(self, task: Task[Any], request: Any, versions: Range) -> Steps[Any]:
         coordinators = self._core.transaction_coordinators
         judge = partial(self._judge, request)
-        return ask_coordinator(task, coordinators, self.transactional_id, request, judge, versions)
+        named = request.v3_and_below_topics if isinstance(request, AddPartitionsToTxnRequest) else ()
+        topics = [each.name for each in named]
+        return ask_coordinator(task, coordinators, self.transactional_id, request, judge, versions, topics)
 
     def _judge(self, request: Any, answer: Any) -> OttlaError | None:
         what = f"transactional id {self.transactional_id!r}"

@@ -1495,11 +1495,19 @@ BY_CODE: dict[int, type[BrokerError]] = {
 }
 
 
-def broker_error(code: int, detail: str | None = "") -> BrokerError:
-    """The exception for a non-zero error ``code``; ``detail`` is the broker's own message, or what it was about."""
-    if cls := BY_CODE.get(code):
-        return cls(detail or "")
-    return UnknownErrorCode(code, detail or "")
+def broker_error(code: int, detail: str | None = "", *, repeatable: bool = False) -> BrokerError:
+    """The exception for a non-zero error ``code``.
+
+    Args:
+        detail: the broker's own message, or what it was about.
+        repeatable: the request does no harm if it is carried out twice, so an error that tells nothing of its cause
+            (UNKNOWN_SERVER_ERROR, or a code that is not known here) is retriable: it may be over at once.
+    """
+    cls = BY_CODE.get(code)
+    error = UnknownErrorCode(code, detail or "") if cls is None else cls(detail or "")
+    if repeatable and isinstance(error, UnknownServerError | UnknownErrorCode):
+        error.retriable = True
+    return error
 
 
 def reason(error: BaseException) -> str:

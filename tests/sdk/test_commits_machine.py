@@ -21,6 +21,7 @@ from ottla.errors import (
     RequestTimedOut,
     TimeoutExpired,
     UnknownMemberId,
+    UnknownTopicOrPartition,
 )
 from ottla.sdk.admin import CommittedOffset
 from ottla.sdk.group.commits import Assignment, Commits, Identity
@@ -266,6 +267,50 @@ def test_a_topic_that_is_gone_is_given_up_after_a_while() -> None:
     assert group.idle
     with pytest.raises(CommitFailed, match="UNKNOWN_TOPIC_OR_PARTITION"):
         group.machine.raise_failures()
+
+
+def test_a_partition_that_is_not_known_holds_up_neither_other_commits_nor_who_waits_for_them() -> None:
+    group = Committer()
+    group.commit({P0: 10})
+    group.answer(UnknownTopicOrPartition.code)
+    group.commit({P1: 5})
+    assert group.sent == {P1: 5}
+    waited = group.machine.settled(group.world.now, [P1])
+    of_all = group.machine.settled(group.world.now)
+    group.answer()
+    assert waited.done and waited.error is None and not of_all.done
+    group.commit({P0: 11})
+    assert group.idle  # its own pause is not over
+    group.world.later(2.0)
+    assert group.sent == {P0: 11}
+    group.answer()
+    assert of_all.done and of_all.error is None
+
+
+def test_the_commit_of_a_topic_that_other_brokers_deny_too_fails_soon_and_by_name() -> None:
+    group = Committer()
+    group.commit({P0: 10})
+    waited = group.machine.settled(group.world.now, [P0])
+    del group.world.topics["t"]
+    while not waited.done:
+        group.answer(UnknownTopicOrPartition.code)
+        group.world.later(1.2)  # more than the longest pause
+    assert group.world.now < 5
+    assert isinstance(waited.error, CommitFailed) and waited.error.offsets == {P0: 10}
+    assert isinstance(waited.error.cause, UnknownTopicOrPartition) and "t-0" in str(waited.error)
+    assert group.idle and not group.machine.pending
+
+
+def test_the_commit_of_a_topic_that_only_the_coordinator_does_not_know_yet_is_sent_again() -> None:
+    group = Committer()
+    group.commit({P0: 10})
+    waited = group.machine.settled(group.world.now)
+    while group.world.now < 30:
+        group.answer(UnknownTopicOrPartition.code)
+        group.world.later(1.2)
+    assert not waited.done
+    group.answer()
+    assert waited.done and waited.error is None
 
 
 def test_a_consumer_without_a_member_hears_that_the_group_has_members() -> None:

@@ -235,6 +235,21 @@ def test_a_revocation_whose_commits_were_cancelled_waits_for_them_in_the_next_ca
     assert not reader.member.owned
 
 
+def test_a_revocation_waits_for_the_commits_of_its_own_partitions_alone() -> None:
+    reader = Reader("cooperative-sticky")
+    reader.assign(1, T0, T1)
+    reader.stands(7)
+    reader.tell()
+    reader.machine.committer.commit_soon({T0: 8})
+    reader.world.run()
+    reader.beat(RebalanceInProgress)
+    reader.assign(2, T0)
+    assert reader.tell() == ("revoked", (T1,))
+    reader.loop.go_on()
+    assert reader.member.owned == (T0,)  # though T0 is not committed
+    assert reader.world.pending(OffsetCommitRequest)
+
+
 def test_a_revocation_that_is_cancelled_is_not_told_once_more_when_the_block_is_left() -> None:
     reader = Reader()
     reader.assign(1, T0)

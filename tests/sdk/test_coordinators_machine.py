@@ -1,7 +1,16 @@
 """`Coordinators` by themselves: one question per group, to another node where one does not answer."""
 
+import pytest
+
 from ottla.codec.apis.find_coordinator import FindCoordinatorResponse
-from ottla.errors import CoordinatorNotAvailable, GroupAuthorizationFailed, NotCoordinator, TimeoutExpired
+from ottla.errors import (
+    BrokerError,
+    CoordinatorNotAvailable,
+    GroupAuthorizationFailed,
+    NotCoordinator,
+    TimeoutExpired,
+    UnknownServerError,
+)
 from ottla.sdk.cluster.coordinators import HEDGE_DELAY, Coordinators
 from ottla.sdk.events import Node
 from tests.sdk.client_of_parts import Client
@@ -50,11 +59,12 @@ def test_it_is_looked_up_again_after_an_error_that_means_another_and_only_then()
     assert coordinators.known("g") is None
 
 
-def test_an_error_that_passes_is_repeated_after_a_pause_and_named_at_the_end() -> None:
+@pytest.mark.parametrize("error", [CoordinatorNotAvailable, UnknownServerError])
+def test_an_error_that_passes_is_repeated_after_a_pause_and_named_at_the_end(error: type[BrokerError]) -> None:
     client = Client()
     coordinators = Coordinators(client)
     outcome = coordinators.find("g", 0.0)
-    client.answer(found(CoordinatorNotAvailable.code))
+    client.answer(found(error.code))
     assert not client.asked and "coordinator of group" in coordinators.where("g")
     client.passes(0.5)
     assert len(client.asked) == 1

@@ -24,6 +24,7 @@ from ottla.errors import (
     RebalanceInProgress,
     TimeoutExpired,
     UnknownMemberId,
+    UnknownServerError,
 )
 from ottla.sdk.core import ClientCore
 from ottla.sdk.group.assignors import (
@@ -182,6 +183,25 @@ def test_joining_goes_on_when_the_coordinator_is_elsewhere_or_not_ready(error: t
     group.world.later(2.0)
     assert group.join.group_id == GROUP
     assert group.world.lookups == lookups + (error is not CoordinatorLoadInProgress)
+
+
+@pytest.mark.parametrize("request_", ["JoinGroup", "SyncGroup", "Heartbeat"])
+def test_a_coordinator_that_fails_once_ends_no_membership(request_: str, caplog: pytest.LogCaptureFixture) -> None:
+    group = InGroup()
+    if request_ == "JoinGroup":
+        group.refuse(UnknownServerError)
+        group.world.later(2.0)
+    elif request_ == "SyncGroup":
+        group.joined(1)
+        group.sync_refused(UnknownServerError)
+        group.world.later(2.0)
+    group.settle(2, T0)
+    if request_ == "Heartbeat":
+        group.beat(UnknownServerError)
+        group.world.later(0.2)  # it is sent again before its interval is over
+        group.world.answer(group.world.asked(HeartbeatRequest), HeartbeatResponse(error_code=0))
+    assert group.member.state is State.STABLE and group.member.owned == (T0,) and group.member.failed is None
+    assert sum("the coordinator of the group fails" in each.message for each in caplog.records) == 1
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,6 @@
 """Where a consumer reads: places looked up, leaders that move, logs that lose what was read, buffers that are full."""
 
+import itertools
 import math
 import uuid
 from datetime import UTC, datetime, timedelta
@@ -29,6 +30,9 @@ from ottla.errors import (
     TopicAuthorizationFailed,
     UnknownTopicOrPartition,
 )
+from ottla.sdk.calls.call import Task
+from ottla.sdk.calls.offsets import offsets_before
+from ottla.sdk.calls.resets import _planned
 from ottla.sdk.consume.fetcher import Fetcher
 from ottla.sdk.consume.places import place_at, start_at
 from ottla.sdk.consume.positions import Ago, Offset, Start, Time
@@ -65,6 +69,65 @@ def test_a_place_is_found_by_time(start: Start, first: str, versions: tuple[int,
         first = "a"  # brokers of 0.10.0 find only segments: at or before the record meant
     fetched = read(leaders, fetcher, {"a": 4, "b": 3, "new": 1}[first])
     assert fetched[P][0] == first.encode()
+
+
+def append_at_each_lookup(leaders: Leaders, timestamp: int) -> None:
+    """Behind each answer to ListOffsets a record arrives before the client reads the answer."""
+    count = itertools.count(1)
+
+    def append(node: int, request: Any, answer: Any) -> Any:
+        if isinstance(request, ListOffsetsRequest):
+            leaders.logs[P].append(b"young %d" % next(count), timestamp=timestamp)
+        return answer
+
+    leaders.bend = append
+
+
+@pytest.mark.parametrize("start", [Time(9000), Ago(1.0)])
+def test_a_start_at_a_time_skips_no_record_that_arrives_during_the_lookup(start: Start) -> None:
+    leaders = Leaders({"t": 1})
+    leaders.logs[P].append(b"old", timestamp=1000)
+    append_at_each_lookup(leaders, 9500)
+    fetcher = reader(leaders, {P: start}, wall=10.0)
+    assert read(leaders, fetcher, 2) == {P: [b"young 1", b"young 2"]}
+
+
+def test_offsets_by_time_count_what_arrives_during_the_lookup() -> None:
+    leaders = Leaders({"t": 1})
+    leaders.logs[P].append(b"old", timestamp=1000)
+    leaders.run(leaders.core.metadata.topic("t", leaders.now))
+    append_at_each_lookup(leaders, 9500)
+    before = offsets_before(leaders.core, {P: 9000}, leaders.now)
+    leaders.run(before)
+    assert before.result() == {P: 0}  # the old record; those that have come since are of that time or later
+    since = 9600
+    planned = Task(leaders.core, "planning", leaders.now, lambda task: _planned(task, {}, Time(since), [P]))
+    end = leaders.logs[P].end
+    append_at_each_lookup(leaders, since)
+    leaders.run(planned.outcome)
+    assert [each.new for each in planned.outcome.result()] == [end]
+
+
+def test_the_end_that_a_deposed_leader_named_is_not_where_a_start_at_a_time_begins() -> None:
+    leaders = Leaders({"t": 1}, nodes=2)
+    fill(leaders, *"abcdef")
+    asked: list[int] = []
+
+    def change_leader(node: int, request: Any, answer: Any) -> Any:
+        if isinstance(request, ListOffsetsRequest):
+            asked.append(request.topics[0].partitions[0].timestamp)
+            if len(asked) == 1:
+                leaders.logs[P].truncate(2)
+                leaders.logs[P].leader = 2
+            elif node == 1:
+                answer.topics[0].partitions[0].error_code = NotLeaderOrFollower.code
+        return answer
+
+    leaders.bend = change_leader
+    fetcher = reader(leaders, {P: Time(9000)})
+    leaders.run(lambda: fetcher.resolved)
+    assert fetcher.position(P) == 2
+    assert asked[-2:] == [LATEST, 9000]
 
 
 def test_each_partition_has_its_own_fate_when_places_are_looked_up() -> None:

@@ -1,6 +1,7 @@
 """Transactions of a producer, without a socket or a clock: their states, what joins, and offsets of groups."""
 
 import random
+from collections.abc import Callable
 from typing import Any, TypeVar
 
 import pytest
@@ -33,6 +34,7 @@ from ottla.errors import (
     ProducerFenced,
     TransactionAborted,
     UnknownMemberId,
+    UnknownTopicOrPartition,
 )
 from ottla.sdk.admin import CommittedOffset
 from ottla.sdk.group.commits import Commits, Identity
@@ -313,6 +315,31 @@ def ended_early(teller: Transacting) -> TransactionAborted:
     assert isinstance(teller.error, TransactionAborted) and teller.transaction.committed is False
     assert self_committed(teller) == (-1, -1)
     return teller.error
+
+
+@pytest.mark.parametrize("what", ["a topic that records go to", "a topic that was read"])
+def test_a_transaction_with_a_deleted_topic_ends_soon_and_names_it(what: str) -> None:
+    teller = Transacting(1)
+    if what == "a topic that was read":
+        teller.add(P0, 5)
+        teller.leave()
+        teller.answer_group()
+        answer: Callable[[int], Any] = teller.answer_offsets
+    else:
+        teller.send(0)
+        teller.leave()
+        answer = teller.answer_partitions
+    teller.world.topics.clear()
+    kind = TxnOffsetCommitRequest if what == "a topic that was read" else AddPartitionsToTxnRequest
+    began = teller.world.now
+    while not teller.pending(EndTxnRequest):
+        if teller.pending(kind):
+            answer(UnknownTopicOrPartition.code)
+        assert teller.end is not None
+        teller.world.later(0.2)
+        teller.end.go_on()
+        assert teller.world.now < began + 5
+    assert "UNKNOWN_TOPIC_OR_PARTITION" in str(ended_early(teller))
 
 
 def test_they_wait_while_the_members_synchronize(both: Transacting) -> None:

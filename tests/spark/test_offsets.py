@@ -15,7 +15,7 @@ from ottla.errors import ConfigurationError, DataLoss
 from ottla.sdk.cluster.cluster import TopicPartition
 from ottla.sdk.consume.ranges import Lost, OffsetRange
 from ottla.sdk.consume.record_sets import READ_COMMITTED, READ_UNCOMMITTED, AnyBatch
-from ottla.spark.offsets import SMALL_TASK, Limit, plan, resolve
+from ottla.spark.offsets import SMALL_TASK, Limit, known_starts, plan, resolve
 
 TOPIC_ID = UUID(int=1)
 ALL = Limit("startingOffsets", EARLIEST)
@@ -26,11 +26,12 @@ END = Limit("endingOffsets", LATEST)
 class Logs:
     """Partitions as (first offset, end offset); the record at offset n has timestamp 10 n.
 
-    The last stable offset is `open` before the end.
+    The last stable offset is `open` before the end. `growth` records arrive after each answer.
     """
 
     extent: dict[TopicPartition, tuple[int, int]]
     open: int = 0
+    growth: int = 0
     asked: list[int] = field(default_factory=list)
 
     def topic_ids(self, names: Sequence[str] | None) -> dict[str, tuple[UUID, int]]:
@@ -42,6 +43,7 @@ class Logs:
         self.asked += set(wanted.values())
         hidden = self.open if isolation == READ_COMMITTED else 0
         extents = {place: (first, max(first, end - hidden)) for place, (first, end) in self.extent.items()}
+        self.extent = {place: (first, end + self.growth) for place, (first, end) in self.extent.items()}
         return {place: self._offset(*extents[place], when) for place, when in wanted.items()}
 
     def _offset(self, first: int, end: int, when: int) -> int:
@@ -95,6 +97,12 @@ def test_a_starting_time_that_no_record_has_is_an_error_unless_the_strategy_says
     with pytest.raises(ConfigurationError, match=r"no record is at or after that time in t-0, t-2; .*latest"):
         ranges(starting)
     assert ranges(starting, latest_if_no_record=True) == [(1, 50, 100)]
+
+
+def test_a_stream_that_starts_at_a_time_skips_no_record_that_arrives_during_the_lookup() -> None:
+    logs = Logs({("t", 0): (0, 10)}, growth=1)
+    since = Limit("startingTimestamp", 100, by_time=True)
+    assert known_starts(logs, [("t", 0)], since, latest_if_no_record=True) == {("t", 0): 10}
 
 
 def test_ends_of_logs_are_asked_for_last_so_that_nothing_found_by_time_lies_behind_them() -> None:
