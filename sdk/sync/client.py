@@ -441,7 +441,7 @@ class Client:
         """What the partition's leader has from ``offset`` on: one Fetch, of which nothing is remembered.
 
         Iterate over what this returns; it may hold no record. ``next_offset`` says where to go on. Of an answer that
-        would take more than 128 MiB of memory decompressed, only the first batches are returned.
+        would take more than ``fetch_batch_memory`` decompressed, only the first batches are returned.
 
         Args:
             max_bytes: of the answer; a single batch may be larger.
