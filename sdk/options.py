@@ -58,8 +58,8 @@ class Options:
         max_request_size: of one Produce request, and so of one record.
         fetch_max_bytes, partition_max_bytes: of one answer to Fetch, and of one partition in it.
         fetch_buffer_bytes: what a consumer has fetched ahead at most, all partitions together.
-        fetch_batch_memory: memory that a consumer's batch may take, decompressed and as objects. A batch of the log that
-            needs more raises `MemoryLimitExceeded`.
+        fetch_batch_memory: memory that a consumer's batch may take, decompressed and as objects. A single batch of the
+            log that needs more raises `MemoryLimitExceeded`.
         fetch_max_wait: how long a broker may hold back a Fetch that finds nothing; records are never held back. With 0
             an idle consumer asks without end.
         connections_max_idle: how long a connection that nobody needs stays open; brokers close theirs after 600 s.
