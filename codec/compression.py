@@ -20,7 +20,7 @@ from enum import IntEnum
 import cramjam
 import lz4.frame
 
-from ottla.errors import DecodeError, EncodeError
+from ottla.errors import DecodeError, EncodeError, MemoryLimitExceeded
 
 Buffer = bytes | bytearray | memoryview
 
@@ -115,7 +115,8 @@ def decompress(compression: int, data: Buffer, limit: int = DECOMPRESSED_LIMIT) 
     """``data`` decompressed; it cannot be changed.
 
     Raises:
-        DecodeError: the bytes are damaged, or would grow over ``limit`` bytes, or the compression is unknown.
+        DecodeError: the bytes are damaged, or the compression is unknown.
+        MemoryLimitExceeded: they would grow over ``limit`` bytes.
     """
     match compression:
         case Compression.NONE:
@@ -149,7 +150,7 @@ def _grow(into: Callable[[Buffer, bytearray | mmap.mmap], int], name: str, data:
             made = memoryview(out)[:size]
             return bytes(made) if size <= _LARGE else made.toreadonly()
         if room >= limit:
-            raise DecodeError(f"{name} data would grow over the limit of {limit} bytes")
+            raise MemoryLimitExceeded(f"{name} data would grow over the limit of {limit} bytes")
         room = min(4 * room, limit)
 
 
@@ -299,7 +300,7 @@ def _decompress_snappy(data: memoryview, limit: int) -> bytes:
         for block in _xerial_blocks(data) if data[: len(_XERIAL)] == _XERIAL else [data]:
             left -= cramjam.snappy.decompress_raw_len(block)
             if left < 0:
-                raise DecodeError(f"snappy data would grow over the limit of {limit} bytes")
+                raise MemoryLimitExceeded(f"snappy data would grow over the limit of {limit} bytes")
             out.append(bytes(cramjam.snappy.decompress_raw(block)))
     except cramjam.DecompressionError as error:
         raise DecodeError(f"snappy data is damaged: {error}") from None

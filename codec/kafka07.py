@@ -49,7 +49,7 @@ from ottla.codec.wire import (
     tree,
     wire,
 )
-from ottla.errors import ChecksumMismatch, DecodeError, EncodeError
+from ottla.errors import ChecksumMismatch, DecodeError, EncodeError, MemoryLimitExceeded
 
 LATEST, EARLIEST = -1, -2
 """Times of an `OffsetsRequest` that stand for an end of the log."""
@@ -149,7 +149,8 @@ class Message:
             limit: bytes that they may take, decompressed and as objects.
 
         Raises:
-            DecodeError: they are damaged, or would take more than ``limit``.
+            DecodeError: they are damaged.
+            MemoryLimitExceeded: they would take more than ``limit``.
             ChecksumMismatch: the CRC of one does not match.
         """
         return [Record(self.offset, NO_TIMESTAMP, None, payload) for payload in self._payloads(limit)]
@@ -164,7 +165,7 @@ class Message:
         try:
             body = bytes(decompress(self.compression, self.payload, limit))
         except DecodeError as error:
-            raise DecodeError(error.reason, "Message.payload", self.payload_at, self._name) from None
+            raise type(error)(error.reason, "Message.payload", self.payload_at, self._name) from None
         try:
             yield from _payloads_within(body, limit)
         except DecodeError as error:
@@ -179,7 +180,7 @@ def _payloads_within(body: bytes, limit: int) -> Iterator[bytes]:
         for inner in read_messages(body):
             if len(body) + (count + 1) * MESSAGE_MEMORY > limit:
                 reason = f"more than {count} messages would take more memory than the limit of {limit} bytes"
-                raise DecodeError(reason, "Message", end)
+                raise MemoryLimitExceeded(reason, "Message", end)
             if inner.compression != Compression.NONE:
                 raise DecodeError("a wrapper within a wrapper", "Message.attributes", inner.offset + _ATTRIBUTES_AT)
             yield bytes(inner.payload)

@@ -51,7 +51,7 @@ from ottla.codec.records import (
     parse_batch,
 )
 from ottla.codec.wire import Buffer, Bytes, Int8, Int32, Int64, UInt32, message, wire
-from ottla.errors import ChecksumMismatch, DecodeError, EncodeError
+from ottla.errors import ChecksumMismatch, DecodeError, EncodeError, MemoryLimitExceeded
 
 if TYPE_CHECKING or ENGINE == "python":
     from ottla.codec._loops import parse_records
@@ -131,7 +131,8 @@ class Message:
             limit: bytes that they may take, decompressed and as objects.
 
         Raises:
-            DecodeError: they are damaged, or would take more than ``limit``.
+            DecodeError: they are damaged.
+            MemoryLimitExceeded: they would take more than ``limit``.
             ChecksumMismatch: the CRC of one does not match.
         """
         if self.compression == Compression.NONE:
@@ -166,7 +167,7 @@ class Message:
             value = lz4_rechecked(self.value, old=False) if old else self.value
             return bytes(decompress(self.compression, value, limit))
         except DecodeError as error:
-            raise self._damaged(error.reason, "value") from None
+            raise self._damaged(error.reason, "value", type(error)) from None
 
     @property
     def memory_bound(self) -> int:
@@ -190,10 +191,10 @@ class Message:
         """For errors."""
         return f"message at offset {self.offset}"
 
-    def _damaged(self, reason: str, field: str) -> DecodeError:
+    def _damaged(self, reason: str, field: str, kind: type[DecodeError] = DecodeError) -> DecodeError:
         value_at = LEAST[min(self.magic, 1)] + len(self.key or b"")
         at = {"offset": 0, "attributes": _ATTRIBUTES_AT, "value": value_at}[field]
-        return DecodeError(reason, f"Message.{field}", at, self._name)
+        return kind(reason, f"Message.{field}", at, self._name)
 
     @property
     def base_offset(self) -> int:
@@ -334,7 +335,7 @@ def _messages_within(body: bytes, limit: int) -> list[Message]:
         path = f"Message.value[{len(messages)}]"
         if len(body) + (len(messages) + 1) * MESSAGE_MEMORY > limit:
             reason = f"more than {len(messages)} messages would take more memory than the limit of {limit} bytes"
-            raise DecodeError(reason, path, at)
+            raise MemoryLimitExceeded(reason, path, at)
         try:
             each = parse_message(view, at)
             if each.compression != Compression.NONE:

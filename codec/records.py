@@ -55,7 +55,7 @@ from ottla.codec.compression import (
 from ottla.codec.layout import Headers
 from ottla.codec.messages import build, parse
 from ottla.codec.wire import Buffer, Int8, Int16, Int32, Int64, UInt32, VarArray, VarBytes, VarInt, VarLong, VarString
-from ottla.errors import ChecksumMismatch, DecodeError, EncodeError
+from ottla.errors import ChecksumMismatch, DecodeError, EncodeError, MemoryLimitExceeded
 
 if TYPE_CHECKING or ENGINE == "python":
     from ottla.codec._loops import Appender, BatchHead, Record, Records, lay_out, read_heads, scan_records
@@ -303,7 +303,8 @@ class RecordBatch(BatchHead):
                 U+FFFD, as Java clients read them. Otherwise such a record is damaged.
 
         Raises:
-            DecodeError: they are damaged, not as many as `count` says, or would take more than ``limit``.
+            DecodeError: they are damaged, or not as many as `count` says.
+            MemoryLimitExceeded: they would take more than ``limit``.
         """
         body, room = self._opened(limit, most)
         try:
@@ -384,11 +385,11 @@ class RecordBatch(BatchHead):
         except DecodeError as error:
             known = self.compression in list(Compression)
             path, at = ("RecordBatch.records", HEADER_SIZE) if known else ("RecordBatch.attributes", _ATTRIBUTES_AT)
-            raise DecodeError(error.reason, path, at, self._name) from None
+            raise type(error)(error.reason, path, at, self._name) from None
 
     def _too_much(self, what: str, limit: int) -> DecodeError:
         reason = f"{self.count} {what} would take more memory than the limit of {limit} bytes"
-        return DecodeError(reason, "RecordBatch.records", HEADER_SIZE, self._name)
+        return MemoryLimitExceeded(reason, "RecordBatch.records", HEADER_SIZE, self._name)
 
     def columns(self, limit: int = DECOMPRESSED_LIMIT) -> Columns:
         """The records, decompressed, field by field. Arguments and errors are those of `records`."""
@@ -507,7 +508,8 @@ def read_columns(batches: Iterable[RecordBatch], start: int | None = None, limit
         limit: bytes that the records of each batch may take, decompressed and as objects.
 
     Raises:
-        DecodeError: a batch is damaged, or would take more than ``limit``.
+        DecodeError: a batch is damaged.
+        MemoryLimitExceeded: a batch would take more than ``limit``.
         LocalProtocolError: a column would take more than 2 GiB: take fewer batches at a time.
     """
     batches, start = list(batches), -BEYOND if start is None else min(max(start, -BEYOND), BEYOND - 1)

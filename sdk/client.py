@@ -401,7 +401,8 @@ class Client:
                 single batch may be larger.
             max_wait: seconds to wait for more, up to one of these limits, before a transaction begins: fewer, larger
                 transactions, and as much latency.
-            attempts: of the same batches, in a row, where errors may pass; then the last is raised.
+            attempts: in a row, where errors may pass or partitions are lost, as a handler that is slower than
+                ``max_poll_interval`` loses them; then the last error is raised.
             transaction_timeout: seconds after which the broker aborts a transaction that was not ended.
             linger, batch_size, compression, compression_level, partitioner, buffer_memory, delivery_timeout,
                 key_serializer, value_serializer, interceptors: as in `producer`.
@@ -472,7 +473,7 @@ class Client:
         """What the partition's leader has from ``offset`` on: one Fetch, of which nothing is remembered.
 
         Iterate over what this returns; it may hold no record. ``next_offset`` says where to go on. Of an answer that
-        would take more than 128 MiB of memory decompressed, only the first batches are returned.
+        would take more than ``fetch_batch_memory`` decompressed, only the first batches are returned.
 
         Args:
             max_bytes: of the answer; a single batch may be larger.

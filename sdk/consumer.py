@@ -119,6 +119,7 @@ class Batch:
 
         Raises:
             DecodeError: a batch is damaged; says which.
+            MemoryLimitExceeded: a batch takes more than ``fetch_batch_memory`` of `connect`.
         """
         if self._records is None:
             self._records = list(chain.from_iterable(self._parts))
@@ -132,6 +133,7 @@ class Batch:
 
         Raises:
             DecodeError: a batch is damaged; says which.
+            MemoryLimitExceeded: a batch takes more than ``fetch_batch_memory`` of `connect`.
             LocalProtocolError: a column would take more than 2 GiB: lower ``partition_max_bytes`` of `connect`.
         """
         columns = Columns.of(self._opened) if self._fetched is None else self._fetched.columns()

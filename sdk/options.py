@@ -25,6 +25,7 @@ _OTHERS = {
     "connections_max_idle": (0.001, math.inf),
     "buffer_memory": _MEMORY,
     "fetch_buffer_bytes": _MEMORY,
+    "fetch_batch_memory": _MEMORY,
 }
 """What has bounds of its own: it may be 0, or no request says it."""
 _LONGEST_PAUSE = 1.0
@@ -51,6 +52,8 @@ class Options:
         max_request_size: of one Produce request, and so of one record.
         fetch_max_bytes, partition_max_bytes: of one answer to Fetch, and of one partition in it.
         fetch_buffer_bytes: what a consumer has fetched ahead at most, all partitions together.
+        fetch_batch_memory: memory that a consumer's batch may take, decompressed and as objects. A single batch of the
+            log that needs more raises `MemoryLimitExceeded`.
         fetch_max_wait: how long a broker may hold back a Fetch that finds nothing; records are never held back. With 0
             an idle consumer asks without end.
         connections_max_idle: how long a connection that nobody needs stays open; brokers close theirs after 600 s.
@@ -75,6 +78,7 @@ class Options:
     fetch_max_bytes: int = 50 * 2**20
     partition_max_bytes: int = 2**20
     fetch_buffer_bytes: int = 64 * 2**20
+    fetch_batch_memory: int = 128 * 2**20
     fetch_max_wait: float = 0.5
     connections_max_idle: float = 540.0
     metadata_max_age: float = 300.0

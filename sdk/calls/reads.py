@@ -142,7 +142,8 @@ class _Fetching:
         seen = visible(ahead, answer.aborted_transactions, isolation)
         following = ahead[-1].next_offset if ahead else offset
         epoch = getattr(ahead[-1], "partition_leader_epoch", -1) if ahead else -1
-        fetched = Fetched(*place, offset, seen, answer.high_watermark, following, epoch, len(records))
+        memory = self._core.options.fetch_batch_memory
+        fetched = Fetched(*place, offset, seen, answer.high_watermark, following, epoch, len(records), memory)
         return fetched.split()[0]
 
     def _torn(self, place: TopicPartition, size: int, damage: OttlaError) -> OttlaError | None:

@@ -28,11 +28,8 @@ class FetchBuffers:
     """The buffers of one fetcher, all partitions together."""
 
     def __init__(self, options: Options, isolation: int) -> None:
-        self._capacity, self._usual, self._isolation = (
-            options.fetch_buffer_bytes,
-            options.partition_max_bytes,
-            isolation,
-        )
+        self._capacity, self._usual = options.fetch_buffer_bytes, options.partition_max_bytes
+        self._memory, self._isolation = options.fetch_batch_memory, isolation
         self.size = 0
         """Bytes in all buffers."""
         self._turns: OrderedDict[Position, None] = OrderedDict()
@@ -43,7 +40,7 @@ class FetchBuffers:
 
     def add(self, position: Position, batches: list[AnyBatch], visible: list[AnyBatch], size: int) -> Fetched | None:
         """Take in what follows the partition's `fetch_offset`, ``size`` bytes; what of it is new to take."""
-        fetched = position.add(batches, visible, size)
+        fetched = position.add(batches, visible, size, self._memory)
         if fetched is not None:
             self.size += fetched.size
             self.offer(position)

@@ -13,8 +13,8 @@ Rules:
 - With each goes the leader epoch of the record before it: the proof that a later leader has the same log (KIP-320).
 - `seeks` counts what makes questions under way pointless: an answer to an older question is dropped.
 - What is wrong at `fetch_offset` is raised once the user has taken what lies before it.
-- Few bytes may become many when they are decompressed, so an answer is handed out in parts that take `MEMORY_LIMIT`
-  bytes at most. It is not refused, because honest records, too, may be compressed to a thousandth.
+- Few bytes may become many when they are decompressed, so an answer is handed out in parts that take at most
+  `fetch_batch_memory` bytes. It is not refused, because honest records, too, may be compressed to a thousandth.
 
 Source: SubscriptionState.java, CompletedFetch.java.
 """
@@ -31,7 +31,7 @@ from ottla.codec.columns import Columns
 from ottla.codec.compression import DECOMPRESSED_LIMIT
 from ottla.codec.records import BEYOND, Record, RecordBatch, Records, read_columns
 from ottla.codec.wire import NO_UUID
-from ottla.errors import DecodeError, OttlaError
+from ottla.errors import DecodeError, MemoryLimitExceeded, OttlaError
 from ottla.sdk.cluster.cluster import TopicPartition
 from ottla.sdk.consume.record_sets import READ_COMMITTED, AnyBatch, about, sound
 
@@ -40,8 +40,6 @@ if TYPE_CHECKING:
 
 NO_NODE = -1
 """In place of a node's id."""
-MEMORY_LIMIT = DECOMPRESSED_LIMIT
-"""Bytes that all batches of a `Fetched` may take when it is handed out and opened: as many as a single batch may."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +98,8 @@ class Fetched:
     """Of the record before `next_offset`, for the commit; -1: unknown."""
     size: int = 0
     """Bytes, as they came."""
+    memory: int = DECOMPRESSED_LIMIT
+    """Bytes that all batches may take when this is handed out and opened: as many as a single batch may."""
     cut: Records | None = None
     """Of the one batch, the part that this is: it was too large to be handed out at once."""
     checked: bool = False
@@ -116,7 +116,7 @@ class Fetched:
         self.count = batches if self.cut is None else len(self.cut)
 
     def split(self, most: int | None = None) -> list["Fetched"]:
-        """This in parts, of which the first takes no more memory than `MEMORY_LIMIT` (128 MiB) once it is opened.
+        """This in parts, of which the first takes no more than `memory` bytes once it is opened.
 
         It has whole batches, and at least one. What is damaged stays whole: that is found when its records are wanted.
 
@@ -129,7 +129,7 @@ class Fetched:
         memory = taken = 0
         for index, batch in enumerate(self.batches):
             memory += batch.memory_bound if several else 0
-            if index and memory > MEMORY_LIMIT:
+            if index and memory > self.memory:
                 return self._split_at(index)
             if most is None:
                 continue
@@ -165,23 +165,24 @@ class Fetched:
         return [begin, replace(self, first_offset=following, size=self.size - size, cut=rest)]
 
     def can_wait(self, partitions: int) -> bool:
-        """Whether `MEMORY_LIMIT` suffices if so many partitions hold back as much: an open batch, or none."""
+        """Whether `memory` suffices if so many partitions hold back as much: an open batch, or none."""
         return self.cut is None or self.can_be_cut(partitions)
 
     def can_be_cut(self, partitions: int) -> bool:
-        """Whether `MEMORY_LIMIT` suffices if so many partitions open their next batch."""
-        return self.batches[0].memory_bound * partitions <= MEMORY_LIMIT
+        """Whether `memory` suffices if so many partitions open their next batch."""
+        return self.batches[0].memory_bound * partitions <= self.memory
 
     def parts(self) -> list[Records]:
         """The records that were asked for, of each batch: opened and found whole, and nothing made of them yet.
 
         Raises:
             DecodeError: a batch is damaged; says which.
+            MemoryLimitExceeded: the only batch takes more than `memory`.
         """
         if self.cut is not None:
             return [self.cut]
         try:
-            return [batch.records().between(self.first_offset, BEYOND) for batch in self.batches]
+            return [batch.records(self.memory).between(self.first_offset, BEYOND) for batch in self.batches]
         except DecodeError as error:
             raise self._here(error) from None
 
@@ -195,12 +196,14 @@ class Fetched:
         if len(batches) < len(self.batches) or self.cut is not None:  # messages of before Kafka 0.11, or a part
             return Columns.of(self.parts())
         try:
-            return read_columns(batches, self.first_offset)
+            return read_columns(batches, self.first_offset, self.memory)
         except DecodeError as error:
             raise self._here(error) from None
 
     def _here(self, error: DecodeError) -> DecodeError:
         error.within = f"{self.topic}-{self.partition}, {error.within}"
+        if isinstance(error, MemoryLimitExceeded):
+            error.reason += f"; raise fetch_batch_memory, an option of connect, or go on from offset {self.next_offset}"
         return error
 
     def __iter__(self) -> Iterator[Record]:
@@ -306,15 +309,16 @@ class Position:
         self.buffered, self.stuck, self.asking, self.needs = 0, False, False, 0
         self.seeks += 1
 
-    def add(self, batches: list[AnyBatch], visible: list[AnyBatch], size: int) -> Fetched | None:
+    def add(
+        self, batches: list[AnyBatch], visible: list[AnyBatch], size: int, memory: int = DECOMPRESSED_LIMIT
+    ) -> Fetched | None:
         """Take in what follows `fetch_offset`: ``batches``, of which the user may see some; what is new to take."""
         first, last = self.fetch_offset, batches[-1]
         self.fetch_offset = last.next_offset
         self.fetch_epoch = _epoch_of(last)
         if visible:
-            fetched = Fetched(
-                *self.place, first, visible, self.high_watermark, self.fetch_offset, self.fetch_epoch, size
-            )
+            following, epoch = self.fetch_offset, self.fetch_epoch
+            fetched = Fetched(*self.place, first, visible, self.high_watermark, following, epoch, size, memory)
             self.buffer.append(fetched)
             self.buffered += size
             return fetched

@@ -1,8 +1,7 @@
 """The driver for trio: one task that keeps time, and a reader for each connection.
 
 Theory of operation: as in `ottla.sdk.drivers.driver`. The timekeeper sleeps in a scope whose deadline is moved, and is
-not woken for that. Of a large answer the reader takes what is there as soon as it begins, and is woken
-when there is much more. All this is protected from Ctrl-C: trio raises it in the main task, at a checkpoint.
+not woken for that. All this is protected from Ctrl-C: trio raises it in the main task, at a checkpoint.
 
 No task dies silently: an error that is a bug ends the core, so that nobody waits for it, and is raised where the client
 was opened.
@@ -30,10 +29,6 @@ from ottla.sdk.steps import Await
 
 T = TypeVar("T")
 
-_MUCH = 2**20
-"""Bytes of a large answer for which its reader is woken, where so many are still to come."""
-_PAUSE = 0.05
-"""Seconds after which it looks for fewer."""
 _ADDRESS_TIMEOUT = 2.0
 """Seconds for one address of a name when the one that was used last has failed."""
 
@@ -46,25 +41,6 @@ class TrioLink(SocketLink):
     def __init__(self, key: Key) -> None:
         super().__init__(key)
         self.scope = trio.CancelScope()
-        self.least = 1
-        """Bytes for which the system wakes the reader."""
-
-    async def wait_readable(self, left: int) -> None:
-        """Wait until it can be read, or has ended; for much of the ``left`` bytes of an answer, or for a moment.
-
-        A moment, because Linux has had bugs by which nobody was woken who waits for more than its memory holds.
-        """
-        assert self.socket is not None
-        least = min(left, _MUCH)
-        if least != self.least:
-            with contextlib.suppress(OSError):  # a system that cannot wakes the reader more often
-                self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, least)
-            self.least = least
-        if least == 1:
-            await trio.lowlevel.wait_readable(self.socket)
-            return
-        with trio.move_on_after(_PAUSE):
-            await trio.lowlevel.wait_readable(self.socket)
 
 
 class TrioDriver(Driver[TrioLink]):
@@ -254,14 +230,12 @@ class TrioDriver(Driver[TrioLink]):
 
     async def _read(self, link: TrioLink) -> str:
         """Pass on what arrives until the connection ends; return why it did."""
-        under_way = False
+        assert link.socket is not None
         while True:
+            await trio.lowlevel.wait_readable(link.socket)
+            if not self.has(link):
+                return "closed here"
             room = self.core.room(link.key)
-            if room is None or under_way:
-                await link.wait_readable(1 if room is None else len(room))
-                if not self.has(link):
-                    return "closed here"
-            under_way = room is not None
             try:
                 event = link.read(room)
             except OSError as error:

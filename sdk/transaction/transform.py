@@ -11,7 +11,8 @@ Rules:
 - Batches that were not committed come again: their partitions are read from where they began. If nobody knows whether
   the transaction is committed, they are read from where the group stands once that is decided.
 - An error that may pass makes an end of the transaction, and of nothing else: the block is left without it, and the
-  batches come again, up to `attempts` times in a row. A lost partition does not count. All else is raised.
+  batches come again, up to `attempts` times in a row. A lost partition counts, too: a handler that is slower than its
+  group allows loses it each time. All else is raised.
 - A transaction for which batches were put together ends with a commit before others are handed out, or they come again:
   so nothing is passed over by mistake.
 
@@ -182,16 +183,18 @@ class TransformCore:
         if transaction.committed is None:
             self._unknown = taken
             return False
-        lost = any(not _is_owned(each) for each in taken)
+        lost = sorted({claim.assignment.over for _, claim in taken if claim is not None and claim.assignment.over})
+        moved = any(not _is_owned(each) for each in taken)
         self._rewind(taken)
         cause = self.transactions.cause
-        passes = cause is not None and (lost or _passes(cause))
+        passes = cause is not None and (moved or _passes(cause))
         if self.producer.fatal is not None or not isinstance(error, OttlaError) or not passes:
             self._failures = 0
             return False
-        self._failures += not lost
+        self._failures += 1
         if self._failures >= self._options.attempts:
-            error.add_note(f"the same batches were tried {self._failures} times, all that `attempts` allows")
+            why = f"; partitions were lost the last time: {'; '.join(lost)}" if lost else ""
+            error.add_note(f"batches were tried {self._failures} times, all that `attempts` allows{why}")
             self._failures = 0
             return False
         places = [f"{fetched.topic}-{fetched.partition}" for fetched, _ in taken]

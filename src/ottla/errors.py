@@ -8,7 +8,8 @@
     ├── EncodeError              a value does not fit the message: .path, and what would fit
     ├── RemoteProtocolError      the peer broke the protocol; the connection is closed
     │   └── DecodeError          bytes that do not parse: .path, .offset, .within
-    │       └── ChecksumMismatch  a CRC that is not that of the bytes: .stored, .computed
+    │       ├── ChecksumMismatch  a CRC that is not that of the bytes: .stored, .computed
+    │       └── MemoryLimitExceeded  a batch needs more memory than the caller allows
     ├── ConnectionLost           the connection broke; the outcome of what was under way is unknown
     │   └── BrokerUnreachable    no connection could be made: which addresses, what each said
     ├── AuthenticationFailed     the broker refuses this client, or the client the broker: who, how, and why
@@ -136,6 +137,13 @@ class ChecksumMismatch(DecodeError):
         self.args = (stored, computed, path, offset, within)  # what copies and pickles are made of
         self.stored = stored
         self.computed = computed
+
+
+class MemoryLimitExceeded(DecodeError):
+    """A batch needs more memory than the caller allows: decompressed, and with the objects made of it.
+
+    The batch may be intact. Few bytes can become many, so readers limit a batch; a higher limit reads this one.
+    """
 
 
 class ConnectionLost(OttlaError):

@@ -338,8 +338,11 @@ PAGES: dict[str, Page] = {
             Part("src/ottla/errors.py"),
             Part("src/ottla/errors.py", ("OttlaError", "LocalProtocolError", "Closed", "UnknownVersion")),
             Part("src/ottla/errors.py", ("ConfigurationError", "EncodeError", "RemoteProtocolError", "DecodeError")),
-            Part("src/ottla/errors.py", ("ChecksumMismatch", "ConnectionLost", "BrokerUnreachable", "TimeoutExpired")),
-            Part("src/ottla/errors.py", ("AuthenticationFailed",)),
+            Part(
+                "src/ottla/errors.py",
+                ("ChecksumMismatch", "MemoryLimitExceeded", "ConnectionLost", "BrokerUnreachable"),
+            ),
+            Part("src/ottla/errors.py", ("AuthenticationFailed", "TimeoutExpired")),
             Part("src/ottla/errors.py", ("DeliveryTimeout", "BufferFull", "RecordTooLarge", "CommitFailed")),
             Part(
                 "src/ottla/errors.py",

@@ -11,12 +11,11 @@ import pytest
 
 from ottla.codec._engine import ENGINE
 from ottla.codec.columns import Columns
-from ottla.codec.compression import DECOMPRESSED_LIMIT, Compression
+from ottla.codec.compression import Compression
 from ottla.codec.message_sets import build_message_set, read_record_set
 from ottla.codec.records import Record, build_batch, parse_batch, rebased
-from ottla.errors import ConfigurationError, DecodeError
+from ottla.errors import ConfigurationError, MemoryLimitExceeded
 from ottla.sdk.calls import How, fetch_many
-from ottla.sdk.consume import positions
 from ottla.sdk.consume.buffers import FetchBuffers
 from ottla.sdk.consume.positions import Fetched, Offset, Position
 from ottla.sdk.consume.record_sets import READ_UNCOMMITTED, AnyBatch
@@ -84,22 +83,17 @@ def test_what_is_damaged_stays_whole() -> None:
 LIMIT = 4 * 2**20
 
 
-@pytest.fixture
-def small_limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(positions, "MEMORY_LIMIT", LIMIT)
-
-
 def large(base: int, size: int, compression: Compression = Compression.ZSTD, key: bytes | None = None) -> AnyBatch:
     """Two records, which together have so many zeros."""
     records = [Record(base + each, 5, key, bytes(size // 2)) for each in range(2)]
     return parse_batch(rebased(build_batch(records, compression=compression), base, 7))
 
 
-def holding(batches: list[AnyBatch], most: int | None = None) -> tuple[Position, list[Fetched]]:
+def holding(batches: list[AnyBatch], most: int | None = None, limit: int = LIMIT) -> tuple[Position, list[Fetched]]:
     """A position behind all of them, and the parts in which they were handed out."""
     position = Position(("t", 0), Offset(0))
     position.go(0)
-    position.add(batches, batches, sum(len(each.data) for each in batches))
+    position.add(batches, batches, sum(len(each.data) for each in batches), limit)
     parts = []
     while position.buffer:
         assert position.check(READ_UNCOMMITTED) is None
@@ -115,7 +109,6 @@ OPENED: dict[str, Callable[[Fetched], Any]] = {
 }
 
 
-@pytest.mark.usefixtures("small_limit")
 @pytest.mark.parametrize("opened", OPENED.values(), ids=list(OPENED))
 @pytest.mark.parametrize("compression", [each for each in Compression if each], ids=lambda each: each.name.lower())
 def test_what_is_handed_out_together_takes_no_more_than_one_limit(
@@ -154,7 +147,6 @@ def test_memory_that_is_used_again_is_no_more_than_new_memory_would_be() -> None
         tracemalloc.stop()
 
 
-@pytest.mark.usefixtures("small_limit")
 def test_small_batches_stay_together_and_large_ones_part_them() -> None:
     batches = [batch(each, 1, Compression.ZSTD) for each in range(20)]
     batches += [large(20, 3 * 2**20), large(22, 10), large(24, 3 * 2**20), large(26, 3 * 2**20)]
@@ -167,7 +159,6 @@ def test_small_batches_stay_together_and_large_ones_part_them() -> None:
     assert sum(each.size for each in parts) == sum(len(each.data) for each in batches)
 
 
-@pytest.mark.usefixtures("small_limit")
 def test_records_without_compression_are_parted_too_where_their_objects_take_more() -> None:
     small = [Record(each, 5, None, b"") for each in range(2000)]
     batches: list[AnyBatch] = [parse_batch(rebased(build_batch(small), 2000 * each, 7)) for each in range(30)]
@@ -182,11 +173,10 @@ def test_an_ordinary_answer_is_handed_out_whole() -> None:
         records = [Record(each, 5, b"%d" % each, text[100 * each : 100 * each + 100]) for each in range(150)]
         built = build_batch(records, compression=compression)
         batches: list[AnyBatch] = [parse_batch(rebased(built, 150 * each, 7)) for each in range(2**20 // len(built))]
-        _, parts = holding(batches)
+        _, parts = holding(batches, limit=Options().fetch_batch_memory)
         assert len(parts) <= (1 if ENGINE == "c" else 8), compression
 
 
-@pytest.mark.usefixtures("small_limit")
 @pytest.mark.parametrize("most", [1, 2, 3, 7])
 def test_both_bounds_hold_together(most: int) -> None:
     batches = [large(0, 2 * 2**20), batch(2, 5), large(7, 2 * 2**20), large(9, 3 * 2**20), *old(11, 6), batch(17, 3)]
@@ -199,7 +189,7 @@ def test_both_bounds_hold_together(most: int) -> None:
 
 def turns(batches: list[AnyBatch]) -> list[tuple[int, int]]:
     """The partition and the offset of each record, handed out one by one, where three partitions have these batches."""
-    buffers = FetchBuffers(Options(), READ_UNCOMMITTED)
+    buffers = FetchBuffers(Options(fetch_batch_memory=LIMIT), READ_UNCOMMITTED)
     for partition in range(3):
         position = Position(("t", partition), Offset(0))
         position.go(0)
@@ -213,7 +203,6 @@ def turns(batches: list[AnyBatch]) -> list[tuple[int, int]]:
     return order
 
 
-@pytest.mark.usefixtures("small_limit")
 def test_no_more_large_batches_are_open_at_a_time_than_fit_into_memory() -> None:
     assert turns([large(0, 2 * 2**20), large(2, 2 * 2**20)]) == [
         (0, 0), (0, 1), (1, 0), (1, 1), (2, 0), (2, 1), (0, 2), (0, 3), (1, 2), (1, 3), (2, 2), (2, 3),
@@ -221,7 +210,6 @@ def test_no_more_large_batches_are_open_at_a_time_than_fit_into_memory() -> None
     assert turns([large(0, 200), large(2, 200)]) == [(each, offset) for offset in range(4) for each in range(3)]
 
 
-@pytest.mark.usefixtures("small_limit")
 @pytest.mark.parametrize("compression", [Compression.GZIP, Compression.SNAPPY, Compression.LZ4])
 @pytest.mark.parametrize("magic", [0, 1])
 def test_message_sets_of_old_are_parted_between_their_wrappers(magic: int, compression: Compression) -> None:
@@ -233,22 +221,63 @@ def test_message_sets_of_old_are_parted_between_their_wrappers(magic: int, compr
     assert [[each.offset for each in part] for part in parts] == [[base, base + 1] for base in range(0, 20, 2)]
 
 
-def test_a_batch_that_takes_more_than_the_limit_alone_is_the_same_error_as_ever_and_hides_no_other() -> None:
-    huge = large(1, DECOMPRESSED_LIMIT + 2)
+def test_a_batch_that_needs_more_than_the_limit_says_how_to_read_it_and_hides_no_other() -> None:
+    huge = large(1, LIMIT + 2)
     _, parts = holding([batch(0, 1), huge, batch(3, 2)])
     first, second, third = parts
     assert [each.value for part in (first, third) for each in part] == [b"0", b"3", b"4"]
+    advice = "; raise fetch_batch_memory, an option of connect, or go on from offset 3"
     for opened in OPENED.values():
         with pytest.raises(
-            DecodeError, match=r"zstd data would grow over the limit.*t-0, batch at offset 1|t-0"
+            MemoryLimitExceeded, match=rf"zstd data would grow over the limit of {LIMIT} .*{advice}$"
         ) as caught:
             opened(second)
         assert caught.value.within == "t-0, batch at offset 1"
 
 
-@pytest.mark.usefixtures("small_limit")
+@pytest.mark.parametrize("magic", [0, 1, 2])
+def test_a_higher_limit_reads_any_batch(magic: int) -> None:
+    records = [Record(each, -1 if magic == 0 else 5, None, bytes(2**20)) for each in range(5)]
+    if magic == 2:
+        batches: list[AnyBatch] = [parse_batch(build_batch(records, compression=Compression.GZIP))]
+    else:
+        batches = list(read_record_set(build_message_set(records, magic=magic, compression=Compression.GZIP)))
+    fetched = Fetched("t", 0, 0, batches, 5, 5, 0, 0, LIMIT)
+    with pytest.raises(MemoryLimitExceeded):
+        fetched.records()
+    fetched = Fetched("t", 0, 0, batches, 5, 5, 0, 0, 2 * LIMIT)
+    assert [each.offset for each in fetched.records()] == fetched.columns().offsets.tolist() == [0, 1, 2, 3, 4]
+
+
+async def test_a_consumer_reads_a_batch_above_the_limit_with_a_higher_one_or_goes_on_behind_it(
+    loop: Loop, ottla_broker: Broker
+) -> None:
+    async with (
+        loop.connect(ottla_broker.bootstrap) as client,
+        client.producer(compression="zstd", linger=5) as producer,
+    ):
+        for size in (100, 2**17, 2**17):
+            await producer.send_soon("t", bytes(size))
+        await producer.flush()
+        await producer.send("t", b"behind it")
+    sizes: dict[int, list[int]] = {}
+    for memory in (2**17, 2**19):
+        async with (
+            loop.connect(ottla_broker.bootstrap, fetch_batch_memory=memory) as client,
+            client.consumer("t") as consumer,
+        ):
+            sizes[memory] = []
+            with loop.fail_after(10):
+                while 9 not in sizes[memory]:
+                    try:
+                        sizes[memory] += [len(each.value or b"") for each in await anext(consumer)]
+                    except MemoryLimitExceeded:
+                        sizes[memory].append(-1)
+    assert sizes == {2**17: [-1, 9], 2**19: [100, 2**17, 2**17, 9]}
+
+
 def test_a_single_fetch_returns_what_may_be_opened_together_and_where_to_go_on() -> None:
-    leaders = Leaders({"t": 1})
+    leaders = Leaders({"t": 1}, options=Options(fetch_batch_memory=LIMIT))
     for _ in range(5):
         leaders.logs["t", 0].append_batch(bytes(large(leaders.logs["t", 0].end, 3 * 2**20).data), 2)
     offset, offsets = 0, []
@@ -264,9 +293,8 @@ def test_a_single_fetch_returns_what_may_be_opened_together_and_where_to_go_on()
     assert offsets == list(range(10))
 
 
-@pytest.mark.usefixtures("small_limit")
 async def test_a_consumer_gets_all_of_a_topic_whose_records_become_many_bytes(loop: Loop, ottla_broker: Broker) -> None:
-    async with loop.connect(ottla_broker.bootstrap) as client:
+    async with loop.connect(ottla_broker.bootstrap, fetch_batch_memory=LIMIT) as client:
         await client.create_topic("t", partitions=2)
         async with client.producer(compression="zstd") as producer:
             for number in range(12):

@@ -8,7 +8,7 @@ import pytest
 from ottla.codec import frames
 from ottla.codec.apis.end_txn import EndTxnRequest
 from ottla.codec.apis.offset_fetch import OffsetFetchRequest
-from ottla.errors import TransactionOutcomeUnknown
+from ottla.errors import OttlaError, TransactionOutcomeUnknown
 from tests.sdk.test_cancellations import VirtualRun
 from tests.sdk.virtual import Virtual
 
@@ -61,6 +61,30 @@ def test_a_block_that_takes_longer_than_its_transaction_may_is_repeated() -> Non
                     break
             assert committed == [False, True]
             assert (await client.committed("g"))["in", 0].offset == 1
+
+    run.play(scenario())
+
+
+def test_a_handler_that_is_always_slower_than_the_group_waits_is_an_error_after_so_many_attempts() -> None:
+    run = Scene()
+
+    async def scenario() -> None:
+        await run.topic("in", [b"0"])
+        await run.topic("out")
+        seen: list[bytes | None] = []
+        with pytest.raises(OttlaError) as raised:
+            async with (
+                run.connect() as client,
+                client.transform("in", group="g", transactional_id="t", max_poll_interval=5.0, attempts=3) as transform,
+            ):
+                async for batches in transform:
+                    async with transform.transaction(batches) as txn:
+                        seen += [each.value for each in batches]
+                        await run.sleep(7.0)
+                        await txn.send("out", b"made")
+        assert seen == [b"0"] * 3
+        told = "\n".join([str(raised.value), *raised.value.__notes__])
+        assert "tried 3 times" in told and "max_poll_interval, 5 s" in told, told
 
     run.play(scenario())
 

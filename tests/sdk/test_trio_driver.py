@@ -2,7 +2,6 @@
 
 import asyncio
 import errno
-import math
 import os
 import socket
 import struct
@@ -20,7 +19,6 @@ import trio.testing
 import ottla
 from ottla.errors import LocalProtocolError, OttlaError
 from ottla.sdk import mdns
-from ottla.sdk.drivers import trio as driver_module
 from ottla.sdk.drivers.trio import TrioDriver, TrioLink
 from ottla.sdk.events import Close, Connect, Event, Filled, Lost, Send
 from ottla.sdk.metrics import Metrics
@@ -327,66 +325,15 @@ async def test_a_socket_takes_as_much_as_the_system_lets_it(ottla_broker: Broker
             assert link.socket.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
 
 
-class Deaf(socket.socket):
-    """Of a system that cannot wait for many bytes."""
-
-    def setsockopt(self, *_: Any) -> None:
-        raise OSError(errno.ENOPROTOOPT, "what such a system says")
-
-
 @contextmanager
-def connected(kind: type[socket.socket] = socket.socket) -> Iterator[tuple[socket.socket, socket.socket]]:
+def connected() -> Iterator[tuple[socket.socket, socket.socket]]:
     """Both ends of a connection, ours non-blocking."""
-    with socket.create_server(("127.0.0.1", 0)) as server, kind() as ours:
+    with socket.create_server(("127.0.0.1", 0)) as server, socket.socket() as ours:
         ours.connect(server.getsockname())
         ours.setblocking(False)
         theirs, _ = server.accept()
         with theirs:
             yield ours, theirs
-
-
-@pytest.mark.parametrize("kind", [socket.socket, Deaf])
-async def test_of_a_large_answer_much_is_waited_for_where_the_system_can(
-    kind: type[socket.socket], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(driver_module, "_PAUSE", math.inf)
-    link = TrioLink((1, "data"))
-    with connected(kind) as (ours, theirs), trio.fail_after(5):
-        link.socket = ours
-        theirs.sendall(bytes(49_000))
-        with trio.move_on_after(0.05) as waited:
-            await link.wait_readable(50_000)
-        assert waited.cancelled_caught == (kind is socket.socket)
-        theirs.sendall(bytes(1_000))
-        left = 50_000
-        while left:
-            await link.wait_readable(left)
-            left -= len(ours.recv(left))
-        theirs.sendall(b"a little")
-        await link.wait_readable(1)
-        assert ours.recv(10) == b"a little", "what comes behind it is waited for as ever"
-
-
-async def test_the_end_of_a_connection_is_no_answer_to_wait_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(driver_module, "_PAUSE", math.inf)
-    link = TrioLink((1, "data"))
-    with connected() as (ours, theirs), trio.fail_after(5):
-        link.socket = ours
-        theirs.sendall(b"the last")
-        theirs.close()
-        await link.wait_readable(50_000)
-        assert ours.recv(10) == b"the last"
-        await link.wait_readable(50_000)
-        assert ours.recv(10) == b""
-
-
-async def test_of_an_answer_that_stalls_what_is_there_is_taken_all_the_same() -> None:
-    link = TrioLink((1, "data"))
-    with connected() as (ours, theirs), trio.fail_after(5):
-        link.socket = ours
-        theirs.sendall(b"a little")
-        await link.wait_readable(50_000)  # as a system that forgets to wake does
-        assert ours.recv(10) == b"a little"
 
 
 async def test_what_arrives_in_the_turn_in_which_a_connection_is_closed_is_told_to_nobody(
