@@ -215,6 +215,21 @@ def test_a_planned_query_reads_the_same_however_often_and_whatever_is_written_me
     assert first == offsets(reader, tasks) == [(0, n) for n in range(500)]
 
 
+@pytest.mark.parametrize("pushdown", ["true", "false"])
+def test_a_frame_that_is_used_again_has_the_rows_of_each_condition(
+    spark: "SparkSession", ottla_broker: Broker, topic: str, pushdown: str
+) -> None:
+    create_topic(ottla_broker.bootstrap, topic, partitions=2)
+    produce(ottla_broker.bootstrap, [*numbered(topic, 0, 10), *numbered(topic, 1, 10)])
+    spark.conf.set("spark.sql.python.filterPushdown.enabled", pushdown)
+    try:
+        frame = load(spark, ottla_broker.bootstrap, subscribe=topic)
+        first, second = frame.where("partition = 0"), frame.where("partition = 1")
+        assert [first.count(), second.count(), frame.count(), first.union(second).count()] == [10, 10, 20, 20]
+    finally:
+        spark.conf.unset("spark.sql.python.filterPushdown.enabled")
+
+
 def test_a_query_that_has_enough_leaves_a_client_that_reads_on(
     spark: "SparkSession", bootstrap: str, topic: str
 ) -> None:
