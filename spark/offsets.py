@@ -3,6 +3,8 @@
 Rules:
 - The offsets are settled once, on the driver, by `resolve`. What a task reads follows from its ranges alone, so that a
   task that Spark repeats reads the same again.
+- The ends of logs are looked up before offsets by time. ListOffsets answers -1 where no record is young enough; the end
+  that stands for it must be an earlier one, or a record that arrives between the two requests is never read.
 - The JSON is that of Spark's own connector: ``{"topic": {"0": 23, "1": -2}}``, with -2 for earliest and -1 for latest.
 
 Source: KafkaOffsetReaderAdmin.scala, KafkaOffsetRangeCalculator.scala, JsonUtils.scala (for what users expect).
@@ -135,22 +137,21 @@ def resolve(
         DataLoss: a limit lies outside the log.
     """
     starts, ends = starting.of(partitions), ending.of(partitions)
-    # The ends of the log come last: what the look-ups by time found cannot lie behind them.
-    starts_by_time = client.offsets(starts, isolation=isolation) if starting.by_time else {}
-    ends_by_time = client.offsets(ends, isolation=isolation) if ending.by_time else {}
     log_starts = client.offsets(dict.fromkeys(partitions, EARLIEST), isolation=isolation)
     log_ends = client.offsets(dict.fromkeys(partitions, LATEST), isolation=isolation)
+    starts_by_time = client.offsets(starts, isolation=isolation) if starting.by_time else {}
+    ends_by_time = client.offsets(ends, isolation=isolation) if ending.by_time else {}
     if not latest_if_no_record:
         _refuse_too_young(starting, starts_by_time)
-    starts |= {place: log_ends[place] if offset < 0 else offset for place, offset in starts_by_time.items()}
-    ends |= {place: log_ends[place] if offset < 0 else offset for place, offset in ends_by_time.items()}
+    starts |= _up_to(log_ends, starts_by_time)
+    ends |= _up_to(log_ends, ends_by_time)
     ranges = []
     for place in sorted(partitions):
         lowest, highest = log_starts[place], log_ends[place]
         known = {EARLIEST: lowest, LATEST: highest}
         start, end = known.get(starts[place], starts[place]), known.get(ends[place], ends[place])
         if starts_by_time.get(place, 0) < 0:
-            start = min(start, end)  # a record that has come between the two questions is none of the range's
+            start = min(start, end)
         if start > end and starts[place] >= 0 and ends[place] >= 0:
             raise ConfigurationError(
                 f"{starting.option} gives {start} for {place[0]}-{place[1]}, "
@@ -178,12 +179,19 @@ def known_starts(
         ConfigurationError: the limit does not fit the partitions, or no record is that young.
     """
     starts = starting.of(partitions)
-    sought = {place: at for place, at in starts.items() if starting.by_time or at < 0}
-    found = dict(client.offsets(sought, isolation=isolation))
-    young = {place: LATEST for place, offset in found.items() if offset < 0}
-    if young and not latest_if_no_record:
+    if not starting.by_time:
+        sought = {place: at for place, at in starts.items() if at < 0}
+        return {**starts, **client.offsets(sought, isolation=isolation)}
+    log_ends = client.offsets(dict.fromkeys(starts, LATEST), isolation=isolation) if latest_if_no_record else {}
+    found = client.offsets(starts, isolation=isolation)
+    if not latest_if_no_record:
         _refuse_too_young(starting, found)
-    return {**starts, **found, **(client.offsets(young, isolation=isolation) if young else {})}
+    return {place: log_ends[place] if offset < 0 else offset for place, offset in found.items()}
+
+
+def _up_to(log_ends: Mapping[TopicPartition, int], found: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+    """The offsets ``found`` by time, or the ends of logs: where there is none, and where records have come since."""
+    return {place: min(offset, log_ends[place]) if offset >= 0 else log_ends[place] for place, offset in found.items()}
 
 
 def _refuse_too_young(starting: Limit, found: Mapping[TopicPartition, int]) -> None:

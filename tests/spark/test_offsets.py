@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
@@ -15,7 +15,7 @@ from ottla.errors import ConfigurationError, DataLoss
 from ottla.sdk.cluster.cluster import TopicPartition
 from ottla.sdk.consume.ranges import Lost, OffsetRange
 from ottla.sdk.consume.record_sets import READ_COMMITTED, READ_UNCOMMITTED, AnyBatch
-from ottla.spark.offsets import SMALL_TASK, Limit, plan, resolve
+from ottla.spark.offsets import SMALL_TASK, Limit, known_starts, plan, resolve
 
 TOPIC_ID = UUID(int=1)
 ALL = Limit("startingOffsets", EARLIEST)
@@ -26,12 +26,13 @@ END = Limit("endingOffsets", LATEST)
 class Logs:
     """Partitions as (first offset, end offset); the record at offset n has timestamp 10 n.
 
-    The last stable offset is `open` before the end.
+    The last stable offset is `open` before the end. Before the request with the number `arriving`, a record comes.
     """
 
     extent: dict[TopicPartition, tuple[int, int]]
     open: int = 0
-    asked: list[int] = field(default_factory=list)
+    arriving: int | None = None
+    requests: int = 0
 
     def topic_ids(self, names: Sequence[str] | None) -> dict[str, tuple[UUID, int]]:
         raise AssertionError("the partitions are given")
@@ -39,7 +40,9 @@ class Logs:
     def offsets(
         self, wanted: Mapping[TopicPartition, int], *, isolation: int = READ_UNCOMMITTED
     ) -> Mapping[TopicPartition, int]:
-        self.asked += set(wanted.values())
+        if self.requests == self.arriving:
+            self.extent = {place: (first, end + 1) for place, (first, end) in self.extent.items()}
+        self.requests += 1
         hidden = self.open if isolation == READ_COMMITTED else 0
         extents = {place: (first, max(first, end - hidden)) for place, (first, end) in self.extent.items()}
         return {place: self._offset(*extents[place], when) for place, when in wanted.items()}
@@ -97,10 +100,23 @@ def test_a_starting_time_that_no_record_has_is_an_error_unless_the_strategy_says
     assert ranges(starting, latest_if_no_record=True) == [(1, 50, 100)]
 
 
-def test_ends_of_logs_are_asked_for_last_so_that_nothing_found_by_time_lies_behind_them() -> None:
-    logs = Logs({("t", 0): (0, 10)})
-    resolve(logs, {("t", 0): TOPIC_ID}, Limit("startingTimestamp", 50, by_time=True), END)
-    assert logs.asked == [50, EARLIEST, LATEST]
+@pytest.mark.parametrize("before", range(4), ids=lambda n: f"before request {n}")
+@pytest.mark.parametrize("time", [100, 110], ids=["young enough", "too old"])
+def test_a_query_that_starts_at_a_time_skips_no_record_that_arrives_while_it_asks(before: int, time: int) -> None:
+    """The record of offset 10, of time 100, arrives before one of the requests; the start is at time 100 or 110."""
+    logs = Logs({("t", 0): (0, 10)}, arriving=before)
+    start = known_starts(logs, [("t", 0)], Limit("startingTimestamp", time, by_time=True), latest_if_no_record=True)
+    assert start == {("t", 0): 11 if before == 0 and time == 110 else 10}
+
+
+@pytest.mark.parametrize("before", range(5), ids=lambda n: f"before request {n}")
+def test_a_batch_reads_nothing_that_is_too_young_though_it_arrives_while_the_query_asks(before: int) -> None:
+    logs = Logs({("t", 0): (0, 10)}, arriving=before)
+    start, end = Limit("startingTimestamp", 50, by_time=True), Limit("endingTimestamp", 100, by_time=True)
+    assert ranges(start, end, logs) == [(0, 5, 10)]
+    logs = Logs({("t", 0): (0, 10)}, arriving=before)
+    young = Limit("startingTimestamp", 100, by_time=True)
+    assert ranges(young, END, logs, latest_if_no_record=True) == ([(0, 10, 11)] if before < 2 else [])
 
 
 @pytest.mark.parametrize(
