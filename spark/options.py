@@ -41,6 +41,7 @@ _OTHERS = (
     "minPartitions",
     "maxRecordsPerPartition",
     "maxTasks",
+    "maxBatchBytes",
 )
 _OF_STREAMS = ("groupIdPrefix", "maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay", "prometheus")
 _WITHOUT_EFFECT = ("kafkaConsumer.pollTimeoutMs", "fetchOffset.numRetries", "fetchOffset.retryIntervalMs")
@@ -100,6 +101,8 @@ class SourceOptions:
         layout: the columns of a row (`includeHeaders`, `valueFormat`).
         isolation: with `READ_COMMITTED` logs end at their last stable offsets.
         min_tasks, max_records, max_tasks: see `ottla.spark.offsets.plan`.
+        max_batch_bytes: memory that one batch may take, decompressed and as objects; ``None``: `MAX_BATCH_BYTES` of
+            `ottla.spark.arrow`.
     """
 
     client: ClientConfig
@@ -112,6 +115,7 @@ class SourceOptions:
     min_tasks: int | None = None
     max_records: int | None = None
     max_tasks: int | None = None
+    max_batch_bytes: int | None = None
 
     @property
     def names(self) -> str:
@@ -210,6 +214,7 @@ def _common(
         "min_tasks": min_tasks,
         "max_records": _positive(options, "maxRecordsPerPartition"),
         "max_tasks": max_tasks,
+        "max_batch_bytes": _positive(options, "maxBatchBytes"),
     }
 
 

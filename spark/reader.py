@@ -14,6 +14,7 @@ import time
 from collections.abc import Generator, Iterable, Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass
+from functools import partial
 from uuid import UUID
 
 import pyarrow as pa
@@ -21,7 +22,14 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from ottla.codec.apis.list_offsets import EARLIEST, LATEST
-from ottla.errors import ConfigurationError, DataLoss, OffsetOutOfRange, OttlaError, UnknownTopicOrPartition
+from ottla.errors import (
+    ConfigurationError,
+    DataLoss,
+    DecodeError,
+    OffsetOutOfRange,
+    OttlaError,
+    UnknownTopicOrPartition,
+)
 from ottla.sdk.cluster.cluster import TopicPartition
 from ottla.sdk.consume.ranges import Lost, OffsetRange
 from ottla.sdk.consume.record_sets import AnyBatch
@@ -118,16 +126,35 @@ def read_task(task: Task, options: SourceOptions) -> Iterator[pa.RecordBatch]:
     """
     if not task.ranges:
         return
-    from ottla.spark.arrow import arrow_batches  # takes long, and planning does without
+    from ottla.spark.arrow import MAX_BATCH_BYTES, arrow_batches  # takes long, and planning does without
 
     isolation, fail = options.isolation, options.fail_on_data_loss
+    limit = options.max_batch_bytes or MAX_BATCH_BYTES
     _warn_of_old_plan(task)
     with (
         one_sentence(),
         clients.use(task.client) as client,
         closing(fetch(client, task.ranges, isolation=isolation, fail_on_data_loss=fail)) as fetched,
     ):
-        yield from arrow_batches(fetched, options.layout)
+        yield from arrow_batches(fetched, options.layout, limit, partial(_unreadable, fail))
+
+
+def _unreadable(fail: bool, wanted: OffsetRange, batch: AnyBatch, error: DecodeError) -> None:
+    """Raise the error of a batch that cannot be opened; or warn, and the batch is skipped.
+
+    Its bytes never change. So without a way past it, a stream with a checkpoint would fail for ever.
+    """
+    if fail:
+        error.reason += (
+            "; if the batch is only large, a higher maxBatchBytes reads it, and failOnDataLoss=false skips a batch "
+            "that cannot be read"
+        )
+        raise error
+    last = batch.next_offset - 1
+    log.warning(
+        f"a batch of {wanted.topic}-{wanted.partition} cannot be read, and is skipped up to offset {last}: {error}",
+        extra={"topic": wanted.topic, "partition": wanted.partition, "offset": last},
+    )
 
 
 def _warn_of_old_plan(task: Task) -> None:
