@@ -27,7 +27,8 @@ from ottla.sdk.consume.ranges import Lost, OffsetRange
 from ottla.sdk.consume.record_sets import READ_COMMITTED, READ_UNCOMMITTED, AnyBatch
 
 SMALL_TASK = 5_000
-"""Records up to which partitions share a task unless the user says otherwise: a task costs Spark some 50-100 ms."""
+"""Records up to which partitions share a task, where there are more partitions than cores: a task costs Spark some
+50-100 ms."""
 
 log = logging.getLogger("ottla.spark")
 
@@ -228,6 +229,7 @@ def _lost(place: TopicPartition, start: int, end: int, lowest: int, highest: int
 
 def plan(
     ranges: Sequence[OffsetRange],
+    cores: int,
     *,
     min_tasks: int | None = None,
     max_records: int | None = None,
@@ -236,14 +238,16 @@ def plan(
     """The ranges that each task reads.
 
     Args:
+        cores: tasks that run at once.
         min_tasks: split ranges, always the one with the largest parts, until there are just as many (`minPartitions`).
         max_records: split ranges of more offsets (`maxRecordsPerPartition`).
         max_tasks: then share them out over no more tasks than this, evenly by offsets.
 
-    With none of them, a partition is one task, but small ones share a task.
+    With none of the last three, a partition is one task; but where there are more partitions than cores, small ones
+    share tasks. Never fewer tasks than cores: what a record costs is known to the query alone.
     """
     if min_tasks is None and max_records is None and max_tasks is None:
-        return _packed(ranges)
+        return _packed(ranges, cores)
     pieces = list(ranges)
     if max_records is not None:
         pieces = [piece for each in pieces for piece in _split(each, -(-len(each) // max_records))]
@@ -270,18 +274,12 @@ def _parts(ranges: Sequence[OffsetRange], wanted: int) -> list[int]:
     return parts
 
 
-def _packed(ranges: Sequence[OffsetRange]) -> list[tuple[OffsetRange, ...]]:
-    """Neighbours together, up to `SMALL_TASK` records."""
-    tasks: list[list[OffsetRange]] = []
-    room = 0
-    for each in ranges:
-        if tasks and len(each) <= room:
-            tasks[-1].append(each)
-        else:
-            tasks.append([each])
-            room = SMALL_TASK
-        room -= len(each)
-    return [tuple(task) for task in tasks]
+def _packed(ranges: Sequence[OffsetRange], cores: int) -> list[tuple[OffsetRange, ...]]:
+    """A task for each range; of more than ``cores`` those share tasks that have up to `SMALL_TASK` records."""
+    small = [each for each in ranges if len(each) <= SMALL_TASK]
+    large = [(each,) for each in ranges if len(each) > SMALL_TASK]
+    tasks = max(cores - len(large), -(-sum(map(len, small)) // SMALL_TASK))
+    return [*large, *(_shared(small, tasks) if tasks < len(small) else [(each,) for each in small])]
 
 
 def _shared(pieces: Sequence[OffsetRange], tasks: int) -> list[tuple[OffsetRange, ...]]:

@@ -11,17 +11,19 @@ Source: KafkaSourceProvider.scala, validateGeneralOptions and validateBatchOptio
 
 import re
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from ottla.codec.apis.list_offsets import EARLIEST, LATEST
 from ottla.errors import ConfigurationError
 from ottla.sdk.cluster.cluster import TopicPartition
+from ottla.sdk.consume.ranges import OffsetRange
 from ottla.sdk.consume.record_sets import READ_COMMITTED, READ_UNCOMMITTED
 from ottla.spark.columns import JsonFormat, Layout, spark_schema
+from ottla.spark.cores import cores
 from ottla.spark.kafka_options import NO_TABLES, ClientConfig, Names, read_client, silent, warn_without_effect
-from ottla.spark.offsets import Limit, parse_assign, parse_places
+from ottla.spark.offsets import Limit, parse_assign, parse_places, plan
 from ottla.spark.value_schema import parse_value_schema
 
 Source = tuple[str, ...] | frozenset[TopicPartition] | str
@@ -125,6 +127,11 @@ class SourceOptions:
         topics = sorted({topic for topic, _ in self.source} if isinstance(self.source, frozenset) else self.source)
         more = len(topics) - _NAMED
         return ", ".join(topics[:_NAMED]) + (f" and {more} more" if more > 0 else "")
+
+    def tasks(self, ranges: Sequence[OffsetRange]) -> list[tuple[OffsetRange, ...]]:
+        """The ranges that each task reads; called where a query is planned."""
+        limits = {"min_tasks": self.min_tasks, "max_records": self.max_records, "max_tasks": self.max_tasks}
+        return plan(ranges, cores(), **limits)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -37,7 +37,7 @@ from ottla.sdk.drivers.blocking import BlockingClient
 from ottla.spark.failures import one_sentence
 from ottla.spark.kafka_options import ClientConfig
 from ottla.spark.kept import Kept
-from ottla.spark.offsets import Client, plan, resolve
+from ottla.spark.offsets import Client, resolve
 from ottla.spark.options import ReadOptions, Source, SourceOptions
 
 log = logging.getLogger("ottla.spark")
@@ -102,9 +102,8 @@ class BatchReader(DataSourceReader):
                     fail_on_data_loss=options.fail_on_data_loss,
                     isolation=options.isolation,
                 )
-        tasks = plan(ranges, min_tasks=options.min_tasks, max_records=options.max_records, max_tasks=options.max_tasks)
         until = time.time() if options.ending.places == LATEST else None
-        return [Task(config, task, until) for task in tasks or [()]]
+        return [Task(config, task, until) for task in options.tasks(ranges) or [()]]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of a task.

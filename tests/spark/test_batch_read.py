@@ -197,7 +197,7 @@ def test_tasks_follow_min_partitions_and_max_tasks(spark: "SparkSession", bootst
         counts = frame.selectExpr("spark_partition_id() AS task").groupBy("task").count().collect()
         return sorted(row["count"] for row in counts)
 
-    assert tasks() == [200]
+    assert tasks() == [100, 100]
     assert tasks(minPartitions=8) == [25] * 8
     assert tasks(maxRecordsPerPartition=30) == [25] * 8
     assert tasks(maxTasks=3) == [50, 50, 100]

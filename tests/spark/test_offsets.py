@@ -1,6 +1,7 @@
 """Which offsets are read and how tasks share them, against a log that is only numbers."""
 
 import logging
+import os
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -15,6 +16,7 @@ from ottla.errors import ConfigurationError, DataLoss
 from ottla.sdk.cluster.cluster import TopicPartition
 from ottla.sdk.consume.ranges import Lost, OffsetRange
 from ottla.sdk.consume.record_sets import READ_COMMITTED, READ_UNCOMMITTED, AnyBatch
+from ottla.spark.cores import CORES, UNKNOWN, cores, local_cores
 from ottla.spark.offsets import SMALL_TASK, Limit, known_starts, plan, resolve
 
 TOPIC_ID = UUID(int=1)
@@ -176,37 +178,63 @@ def sizes(tasks: list[tuple[OffsetRange, ...]]) -> list[list[int]]:
     return [[len(each) for each in task] for task in tasks]
 
 
-def test_a_partition_is_a_task_but_small_ones_share_one() -> None:
+def test_there_are_as_many_tasks_as_cores_and_beyond_them_small_partitions_share_tasks() -> None:
+    """A record may cost a second: small partitions do not wait for one core while others are idle."""
     big, small = SMALL_TASK + 1, SMALL_TASK // 2
-    assert sizes(plan(pieces(big, small, small, small, big))) == [[big], [small, small], [small], [big]]
+    assert sizes(plan(pieces(5, 1, 3), 4)) == [[5], [1], [3]]
+    assert sizes(plan(pieces(5, 1, 3, 4), 4)) == [[5], [1], [3], [4]]
+    assert sizes(plan(pieces(*[10] * 8), 4)) == [[10, 10]] * 4
+    assert sizes(plan(pieces(*[1] * 7, 7, 1), 2)) == [[7, 1], [1] * 7]
+    assert sizes(plan(pieces(big, small, small, small, big), 2)) == [[big], [big], [small, small], [small]]
+    assert sizes(plan(pieces(big, small, small, small, big), 5)) == [[big], [big], [small], [small], [small]]
+    assert sizes(plan(pieces(*[small] * 100), 4)) == [[small, small]] * 50
+
+
+@pytest.mark.parametrize(
+    ("master", "wanted"),
+    [("local", 1), ("local[3]", 3), ("local[ 3, 2 ]", 3), ("local[*]", os.cpu_count()),
+     ("local-cluster[2,1,512]", None), ("spark://host:7077", None), ("yarn", None)],
+)  # fmt: skip
+def test_the_cores_of_a_local_spark_stand_in_its_master(master: str, wanted: int | None) -> None:
+    assert local_cores(master) == wanted
+
+
+@pytest.mark.parametrize(("given", "wanted"), [("8", 8), ("0", UNKNOWN), ("many", UNKNOWN), (None, UNKNOWN)])
+def test_a_query_is_planned_for_the_cores_that_the_environment_names(
+    monkeypatch: pytest.MonkeyPatch, given: str | None, wanted: int
+) -> None:
+    monkeypatch.delenv(CORES, raising=False)
+    if given is not None:
+        monkeypatch.setenv(CORES, given)
+    assert cores() == wanted
 
 
 def test_with_min_partitions_large_partitions_are_split_more_often() -> None:
-    assert sizes(plan(pieces(10, 90), min_tasks=10)) == [[10], *[[10]] * 9]
-    assert sizes(plan(pieces(3), min_tasks=10)) == [[1], [1], [1]]
-    assert sizes(plan(pieces(5, 5), min_tasks=1)) == [[5], [5]]
+    assert sizes(plan(pieces(10, 90), 2, min_tasks=10)) == [[10], *[[10]] * 9]
+    assert sizes(plan(pieces(3), 2, min_tasks=10)) == [[1], [1], [1]]
+    assert sizes(plan(pieces(5, 5), 2, min_tasks=1)) == [[5], [5]]
 
 
 def test_min_partitions_makes_no_more_tasks_than_that() -> None:
-    assert len(plan(pieces(*[1000] * 500), min_tasks=600)) == 600
-    assert sizes(plan(pieces(1, 1, 1000), min_tasks=4)) == [[1], [1], [500], [500]]
+    assert len(plan(pieces(*[1000] * 500), 2, min_tasks=600)) == 600
+    assert sizes(plan(pieces(1, 1, 1000), 2, min_tasks=4)) == [[1], [1], [500], [500]]
 
 
 def test_parts_of_a_partition_that_one_task_reads_are_one_range() -> None:
-    assert sizes(plan(pieces(100), min_tasks=10, max_tasks=1)) == [[100]]
+    assert sizes(plan(pieces(100), 2, min_tasks=10, max_tasks=1)) == [[100]]
 
 
 def test_with_max_records_no_task_has_more() -> None:
-    assert sizes(plan(pieces(10, 25), max_records=10)) == [[10], [8], [8], [9]]
+    assert sizes(plan(pieces(10, 25), 2, max_records=10)) == [[10], [8], [8], [9]]
 
 
 def test_with_max_tasks_the_work_is_shared_out_evenly() -> None:
-    assert sizes(plan(pieces(5, 50, 10, 45), max_tasks=2)) == [[5, 50], [10, 45]]
-    assert sizes(plan(pieces(5, 50), max_tasks=9)) == [[5], [50]]
+    assert sizes(plan(pieces(5, 50, 10, 45), 2, max_tasks=2)) == [[5, 50], [10, 45]]
+    assert sizes(plan(pieces(5, 50), 2, max_tasks=9)) == [[5], [50]]
 
 
 def test_nothing_to_read_is_no_task() -> None:
-    assert plan([]) == plan([], min_tasks=4, max_records=5, max_tasks=2) == []
+    assert plan([], 2) == plan([], 2, min_tasks=4, max_records=5, max_tasks=2) == []
 
 
 optional = st.none() | st.integers(1, 40)
@@ -217,7 +245,7 @@ def test_every_offset_is_in_exactly_one_task(
     lengths: list[int], min_tasks: int | None, max_records: int | None, max_tasks: int | None
 ) -> None:
     whole = pieces(*lengths)
-    tasks = plan(whole, min_tasks=min_tasks, max_records=max_records, max_tasks=max_tasks)
+    tasks = plan(whole, 4, min_tasks=min_tasks, max_records=max_records, max_tasks=max_tasks)
     assert all(tasks)
     if max_tasks is not None:
         assert len(tasks) <= max_tasks
