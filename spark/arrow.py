@@ -4,12 +4,15 @@ Rules:
 - The columns are those of `ottla.spark.columns`, down to a null where a record has no headers.
 - Spark compares the Arrow schema with its own conversion of the columns' types: that conversion is the schema here.
 - Rows of several batches, partitions too, are put together: Arrow batches of a few rows are a hundred times slower.
+- Kafka limits a batch by its compressed size. One that becomes large is opened as a whole, but becomes several Arrow
+  batches, so that it takes little more memory than its records.
 
 Source: KafkaRecordToRowConverter.scala.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cache
+from typing import NoReturn
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -28,6 +31,8 @@ MAX_ROWS = 10_000
 """Rows of an Arrow batch, as Spark's own default; fewer only at the end of a task, or because of `MAX_BYTES`."""
 MAX_BYTES = 16 * 2**20
 """Bytes of records, headers included, after which an Arrow batch is complete."""
+MAX_BATCH_BYTES = 2**30
+"""Bytes that one batch of the wire may take, opened, unless the user says otherwise (`maxBatchBytes`)."""
 MEMORY_LIMIT = 2 * DECOMPRESSED_LIMIT
 """Bytes that batches which are put together may take, by their `memory_bound`. That assumes small headers everywhere,
 which few records have; so this is more than the limit of one batch, and `MAX_BYTES` is reached first in most cases.
@@ -42,11 +47,28 @@ def arrow_schema(layout: Layout) -> pa.Schema:
     return to_arrow_schema(spark_schema(layout), timezone="UTC")
 
 
-def arrow_batches(fetched: Iterable[tuple[OffsetRange, AnyBatch]], layout: Layout) -> Iterator[pa.RecordBatch]:
+Unreadable = Callable[[OffsetRange, AnyBatch, DecodeError], None]
+"""Called with a batch that cannot be opened; the batch is skipped, unless this raises an error."""
+
+
+def _raise(wanted: OffsetRange, batch: AnyBatch, error: DecodeError) -> NoReturn:
+    raise error
+
+
+def arrow_batches(
+    fetched: Iterable[tuple[OffsetRange, AnyBatch]],
+    layout: Layout,
+    limit: int = MAX_BATCH_BYTES,
+    on_unreadable: Unreadable = _raise,
+) -> Iterator[pa.RecordBatch]:
     """The records of ``fetched`` that lie in their range, control records left out.
 
+    Args:
+        limit: bytes that the records of each batch may take, decompressed and as objects.
+
     Raises:
-        DecodeError: a batch is damaged, or a timestamp lies beyond what Spark can hold (the year 294247).
+        DecodeError: a batch is damaged or takes more than ``limit``, unless ``on_unreadable`` accepts that; or a
+            timestamp lies beyond what Spark can hold (the year 294247).
     """
     rows = _Rows()
     for wanted, batch in fetched:
@@ -56,13 +78,32 @@ def arrow_batches(fetched: Iterable[tuple[OffsetRange, AnyBatch]], layout: Layou
         if rows.count and rows.memory + memory > MEMORY_LIMIT:
             yield rows.to_arrow(layout)
             rows = _Rows()
-        rows.add(wanted, batch, memory)
-        if rows.count >= MAX_ROWS or rows.bytes >= MAX_BYTES:
-            whole = rows.to_arrow(layout)
-            yield from (whole.slice(start, MAX_ROWS) for start in range(0, whole.num_rows, MAX_ROWS))
-            rows = _Rows()
+        try:
+            records = _opened(batch, limit).between(wanted.start, wanted.end)
+        except DecodeError as error:
+            error.within = f"{wanted.topic}-{wanted.partition}, {error.within}"
+            on_unreadable(wanted, batch, error)
+            continue
+        for part in _parts(records):
+            rows.add(wanted, int(batch.log_append_time), part, memory)
+            if rows.count >= MAX_ROWS or rows.bytes >= MAX_BYTES:
+                whole = rows.to_arrow(layout)
+                yield from (whole.slice(start, MAX_ROWS) for start in range(0, whole.num_rows, MAX_ROWS))
+                rows = _Rows()
     if rows.count:
         yield rows.to_arrow(layout)
+
+
+def _parts(records: Records) -> Iterator[Records]:
+    """``records`` in parts of about `MAX_BYTES`; nothing if there are none."""
+    if not records:
+        return
+    if (size := records.memory) <= MAX_BYTES:  # as of nearly every batch
+        yield records
+        return
+    rows = max(1, len(records) * MAX_BYTES // size)
+    for start in range(0, len(records), rows):
+        yield records[start : start + rows]
 
 
 class _Rows:
@@ -75,20 +116,13 @@ class _Rows:
         """Topic, partition and timestamp type of each run of rows that have them in common."""
         self.run_ends: list[int] = []
 
-    def add(self, wanted: OffsetRange, batch: AnyBatch, memory: int) -> None:
-        """Take the records of ``batch``, of which ``memory`` is the bound, with an offset in ``wanted``."""
-        try:
-            records = _opened(batch).between(wanted.start, wanted.end)
-        except DecodeError as error:
-            error.within = f"{wanted.topic}-{wanted.partition}, {error.within}"
-            raise
-        if not records:
-            return
+    def add(self, wanted: OffsetRange, timestamp_type: int, records: Records, memory: int) -> None:
+        """Take records, which keep a batch in memory that takes ``memory`` bytes at most."""
         self.count += len(records)
         self.bytes += records.memory
         self.memory += memory
         self.parts.append(records)
-        origin = (wanted.topic, wanted.partition, int(batch.log_append_time))
+        origin = (wanted.topic, wanted.partition, timestamp_type)
         if self.origins and self.origins[-1] == origin:
             self.run_ends[-1] = self.count
         else:
@@ -135,8 +169,8 @@ class _Rows:
             ) from error
 
 
-def _opened(batch: AnyBatch) -> Records:
-    return batch.records(any_names=True) if isinstance(batch, RecordBatch) else batch.records()
+def _opened(batch: AnyBatch, limit: int) -> Records:
+    return batch.records(limit, any_names=True) if isinstance(batch, RecordBatch) else batch.records(limit)
 
 
 def _numbers(column: memoryview, kind: pa.DataType) -> pa.Array:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ottla.errors import ConfigurationError
+from ottla.spark.cores import CORES, local_cores
 from ottla.spark.java import ensure_java
 from ottla.spark.shims import shim
 
@@ -47,12 +48,15 @@ exec {python} "$@"
 
 
 def session(app_name: str = "ottla", master: str = "local[2]", **conf: str | int | bool) -> "SparkSession":
-    """A Spark session that knows the format "ottla"; the one that runs already, if there is one.
+    """A Spark session that knows the format "ottla".
 
-    It listens on the loopback address only. Sets `JAVA_HOME`, `PYSPARK_PYTHON` and `SPARK_LOCAL_IP` in the environment,
-    the last two unless they are set: without them Spark takes whatever Java and Python the PATH has. On this machine
-    (``local[…]``) its Python is a script in front of the one that runs, with which Spark's Python processes start a
-    second sooner, and its Java reads their buffers without checks of their bounds.
+    A Spark that runs already keeps its name, its master and its settings; of the arguments only ``conf`` counts then.
+
+    A new one listens on the loopback address only. This sets `JAVA_HOME`, `PYSPARK_PYTHON` and `SPARK_LOCAL_IP` in the
+    environment, the last two unless they are set: without them Spark takes whatever Java and Python the PATH has. On
+    this machine (``local[…]``) it sets `OTTLA_SPARK_CORES` too. There its Python is a script in front of the one that
+    runs, with which Spark's Python processes start a second sooner, and its Java reads their buffers without checks of
+    their bounds.
 
     Args:
         conf: Spark's settings, as in ``session(**{"spark.driver.memory": "2g"})``; they win over ours.
@@ -62,17 +66,17 @@ def session(app_name: str = "ottla", master: str = "local[2]", **conf: str | int
     """
     try:
         # Here, not above: the extra "spark" may be absent, and pyspark takes half a second.
+        from pyspark import SparkContext
         from pyspark.errors import AnalysisException
         from pyspark.sql import SparkSession
     except ImportError as error:
         raise ConfigurationError("PySpark is not installed: pip install 'ottla[spark]'") from error
-    here = master.startswith("local")
-    os.environ["JAVA_HOME"] = str(ensure_java())
-    if os.environ.get("PYSPARK_PYTHON", python := _python()) == python:
-        os.environ["PYSPARK_PYTHON"] = python if here else sys.executable
-    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-    builder = SparkSession.builder.appName(app_name).master(master)
-    for name, value in (_SETTINGS | (_LOCAL if here else {}) | conf).items():
+    builder, settings = SparkSession.builder, conf
+    if SparkContext._active_spark_context is None:
+        here = master.startswith("local")
+        _prepare(master)
+        builder, settings = builder.appName(app_name).master(master), _SETTINGS | (_LOCAL if here else {}) | conf
+    for name, value in settings.items():
         builder = builder.config(name, value)
     spark = builder.getOrCreate()
     try:
@@ -84,6 +88,16 @@ def session(app_name: str = "ottla", master: str = "local[2]", **conf: str | int
         if error.getCondition() != "DATA_SOURCE_ALREADY_EXISTS":
             raise
     return spark
+
+
+def _prepare(master: str) -> None:
+    """Set in the environment what a new Spark takes from there."""
+    os.environ["JAVA_HOME"] = str(ensure_java())
+    if os.environ.get("PYSPARK_PYTHON", python := _python()) == python:
+        os.environ["PYSPARK_PYTHON"] = python if master.startswith("local") else sys.executable
+    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    if (cores := local_cores(master)) is not None:
+        os.environ[CORES] = str(cores)
 
 
 def _python() -> str:

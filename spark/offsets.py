@@ -3,6 +3,8 @@
 Rules:
 - The offsets are settled once, on the driver, by `resolve`. What a task reads follows from its ranges alone, so that a
   task that Spark repeats reads the same again.
+- The ends of logs are looked up before offsets by time. ListOffsets answers -1 where no record is young enough; the end
+  that stands for it must be an earlier one, or a record that arrives between the two requests is never read.
 - The JSON is that of Spark's own connector: ``{"topic": {"0": 23, "1": -2}}``, with -2 for earliest and -1 for latest.
 
 Source: KafkaOffsetReaderAdmin.scala, KafkaOffsetRangeCalculator.scala, JsonUtils.scala (for what users expect).
@@ -25,7 +27,8 @@ from ottla.sdk.consume.ranges import Lost, OffsetRange
 from ottla.sdk.consume.record_sets import READ_COMMITTED, READ_UNCOMMITTED, AnyBatch
 
 SMALL_TASK = 5_000
-"""Records up to which partitions share a task unless the user says otherwise: a task costs Spark some 50-100 ms."""
+"""Records up to which partitions share a task, where there are more partitions than cores: a task costs Spark some
+50-100 ms."""
 
 log = logging.getLogger("ottla.spark")
 
@@ -135,22 +138,21 @@ def resolve(
         DataLoss: a limit lies outside the log.
     """
     starts, ends = starting.of(partitions), ending.of(partitions)
-    # The ends of the log come last: what the look-ups by time found cannot lie behind them.
-    starts_by_time = client.offsets(starts, isolation=isolation) if starting.by_time else {}
-    ends_by_time = client.offsets(ends, isolation=isolation) if ending.by_time else {}
     log_starts = client.offsets(dict.fromkeys(partitions, EARLIEST), isolation=isolation)
     log_ends = client.offsets(dict.fromkeys(partitions, LATEST), isolation=isolation)
+    starts_by_time = client.offsets(starts, isolation=isolation) if starting.by_time else {}
+    ends_by_time = client.offsets(ends, isolation=isolation) if ending.by_time else {}
     if not latest_if_no_record:
         _refuse_too_young(starting, starts_by_time)
-    starts |= {place: log_ends[place] if offset < 0 else offset for place, offset in starts_by_time.items()}
-    ends |= {place: log_ends[place] if offset < 0 else offset for place, offset in ends_by_time.items()}
+    starts |= _up_to(log_ends, starts_by_time)
+    ends |= _up_to(log_ends, ends_by_time)
     ranges = []
     for place in sorted(partitions):
         lowest, highest = log_starts[place], log_ends[place]
         known = {EARLIEST: lowest, LATEST: highest}
         start, end = known.get(starts[place], starts[place]), known.get(ends[place], ends[place])
         if starts_by_time.get(place, 0) < 0:
-            start = min(start, end)  # a record that has come between the two questions is none of the range's
+            start = min(start, end)
         if start > end and starts[place] >= 0 and ends[place] >= 0:
             raise ConfigurationError(
                 f"{starting.option} gives {start} for {place[0]}-{place[1]}, "
@@ -178,13 +180,19 @@ def known_starts(
         ConfigurationError: the limit does not fit the partitions, or no record is that young.
     """
     starts = starting.of(partitions)
-    sought = {place: at for place, at in starts.items() if starting.by_time or at < 0}
-    # The end is asked for first: a record that arrives between the two questions lies behind it, and is read.
-    ends = client.offsets(dict.fromkeys(sought, LATEST), isolation=isolation) if starting.by_time else {}
-    found = dict(client.offsets(sought, isolation=isolation))
+    if not starting.by_time:
+        sought = {place: at for place, at in starts.items() if at < 0}
+        return {**starts, **client.offsets(sought, isolation=isolation)}
+    log_ends = client.offsets(dict.fromkeys(starts, LATEST), isolation=isolation) if latest_if_no_record else {}
+    found = client.offsets(starts, isolation=isolation)
     if not latest_if_no_record:
         _refuse_too_young(starting, found)
-    return {**starts, **{place: ends[place] if offset < 0 else offset for place, offset in found.items()}}
+    return {place: log_ends[place] if offset < 0 else offset for place, offset in found.items()}
+
+
+def _up_to(log_ends: Mapping[TopicPartition, int], found: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+    """The offsets ``found`` by time, or the ends of logs: where there is none, and where records have come since."""
+    return {place: min(offset, log_ends[place]) if offset >= 0 else log_ends[place] for place, offset in found.items()}
 
 
 def _refuse_too_young(starting: Limit, found: Mapping[TopicPartition, int]) -> None:
@@ -221,6 +229,7 @@ def _lost(place: TopicPartition, start: int, end: int, lowest: int, highest: int
 
 def plan(
     ranges: Sequence[OffsetRange],
+    cores: int,
     *,
     min_tasks: int | None = None,
     max_records: int | None = None,
@@ -229,14 +238,16 @@ def plan(
     """The ranges that each task reads.
 
     Args:
+        cores: tasks that run at once.
         min_tasks: split ranges, always the one with the largest parts, until there are just as many (`minPartitions`).
         max_records: split ranges of more offsets (`maxRecordsPerPartition`).
         max_tasks: then share them out over no more tasks than this, evenly by offsets.
 
-    With none of them, a partition is one task, but small ones share a task.
+    With none of the last three, a partition is one task; but where there are more partitions than cores, small ones
+    share tasks. Never fewer tasks than cores: what a record costs is known to the query alone.
     """
     if min_tasks is None and max_records is None and max_tasks is None:
-        return _packed(ranges)
+        return _packed(ranges, cores)
     pieces = list(ranges)
     if max_records is not None:
         pieces = [piece for each in pieces for piece in _split(each, -(-len(each) // max_records))]
@@ -263,18 +274,12 @@ def _parts(ranges: Sequence[OffsetRange], wanted: int) -> list[int]:
     return parts
 
 
-def _packed(ranges: Sequence[OffsetRange]) -> list[tuple[OffsetRange, ...]]:
-    """Neighbours together, up to `SMALL_TASK` records."""
-    tasks: list[list[OffsetRange]] = []
-    room = 0
-    for each in ranges:
-        if tasks and len(each) <= room:
-            tasks[-1].append(each)
-        else:
-            tasks.append([each])
-            room = SMALL_TASK
-        room -= len(each)
-    return [tuple(task) for task in tasks]
+def _packed(ranges: Sequence[OffsetRange], cores: int) -> list[tuple[OffsetRange, ...]]:
+    """A task for each range; of more than ``cores`` those share tasks that have up to `SMALL_TASK` records."""
+    small = [each for each in ranges if len(each) <= SMALL_TASK]
+    large = [(each,) for each in ranges if len(each) > SMALL_TASK]
+    tasks = max(cores - len(large), -(-sum(map(len, small)) // SMALL_TASK))
+    return [*large, *(_shared(small, tasks) if tasks < len(small) else [(each,) for each in small])]
 
 
 def _shared(pieces: Sequence[OffsetRange], tasks: int) -> list[tuple[OffsetRange, ...]]:

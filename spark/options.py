@@ -11,17 +11,19 @@ Source: KafkaSourceProvider.scala, validateGeneralOptions and validateBatchOptio
 
 import re
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from ottla.codec.apis.list_offsets import EARLIEST, LATEST
 from ottla.errors import ConfigurationError
 from ottla.sdk.cluster.cluster import TopicPartition
+from ottla.sdk.consume.ranges import OffsetRange
 from ottla.sdk.consume.record_sets import READ_COMMITTED, READ_UNCOMMITTED
 from ottla.spark.columns import JsonFormat, Layout, spark_schema
+from ottla.spark.cores import cores
 from ottla.spark.kafka_options import NO_TABLES, ClientConfig, Names, read_client, silent, warn_without_effect
-from ottla.spark.offsets import Limit, parse_assign, parse_places
+from ottla.spark.offsets import Limit, parse_assign, parse_places, plan
 from ottla.spark.value_schema import parse_value_schema
 
 Source = tuple[str, ...] | frozenset[TopicPartition] | str
@@ -41,6 +43,7 @@ _OTHERS = (
     "minPartitions",
     "maxRecordsPerPartition",
     "maxTasks",
+    "maxBatchBytes",
 )
 _OF_STREAMS = ("groupIdPrefix", "maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay", "prometheus")
 _WITHOUT_EFFECT = ("kafkaConsumer.pollTimeoutMs", "fetchOffset.numRetries", "fetchOffset.retryIntervalMs")
@@ -100,6 +103,8 @@ class SourceOptions:
         layout: the columns of a row (`includeHeaders`, `valueFormat`).
         isolation: with `READ_COMMITTED` logs end at their last stable offsets.
         min_tasks, max_records, max_tasks: see `ottla.spark.offsets.plan`.
+        max_batch_bytes: memory that one batch may take, decompressed and as objects; ``None``: `MAX_BATCH_BYTES` of
+            `ottla.spark.arrow`.
     """
 
     client: ClientConfig
@@ -112,6 +117,7 @@ class SourceOptions:
     min_tasks: int | None = None
     max_records: int | None = None
     max_tasks: int | None = None
+    max_batch_bytes: int | None = None
 
     @property
     def names(self) -> str:
@@ -121,6 +127,11 @@ class SourceOptions:
         topics = sorted({topic for topic, _ in self.source} if isinstance(self.source, frozenset) else self.source)
         more = len(topics) - _NAMED
         return ", ".join(topics[:_NAMED]) + (f" and {more} more" if more > 0 else "")
+
+    def tasks(self, ranges: Sequence[OffsetRange]) -> list[tuple[OffsetRange, ...]]:
+        """The ranges that each task reads; called where a query is planned."""
+        limits = {"min_tasks": self.min_tasks, "max_records": self.max_records, "max_tasks": self.max_tasks}
+        return plan(ranges, cores(), **limits)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -210,6 +221,7 @@ def _common(
         "min_tasks": min_tasks,
         "max_records": _positive(options, "maxRecordsPerPartition"),
         "max_tasks": max_tasks,
+        "max_batch_bytes": _positive(options, "maxBatchBytes"),
     }
 
 

@@ -4,6 +4,8 @@ Rules:
 - `partitions` runs on the driver, once; it alone asks for the ends of logs. `read` depends on nothing but its task.
 - A worker process serves many tasks, one after the other, and keeps its client for the next (`ottla.spark.kept`).
 - Spark closes the generator of a task that has enough rows (`take`): what is being fetched ends with it.
+- Spark keeps the plan of a DataFrame's first use for all later ones (`PythonDataSourceV2.getOrCreateReadInfo`). So a
+  plan says nothing of a query's filters (no `pushFilters`): the next query would miss the rows that those left out.
 """
 
 import logging
@@ -11,24 +13,31 @@ import re
 import time
 from collections.abc import Generator, Iterable, Iterator, Mapping
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from functools import partial
 from uuid import UUID
 
 import pyarrow as pa
 from pyspark import TaskContext
-from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
+from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from ottla.codec.apis.list_offsets import EARLIEST, LATEST
-from ottla.errors import ConfigurationError, DataLoss, OffsetOutOfRange, OttlaError, UnknownTopicOrPartition
+from ottla.errors import (
+    ConfigurationError,
+    DataLoss,
+    DecodeError,
+    OffsetOutOfRange,
+    OttlaError,
+    UnknownTopicOrPartition,
+)
 from ottla.sdk.cluster.cluster import TopicPartition
 from ottla.sdk.consume.ranges import Lost, OffsetRange
 from ottla.sdk.consume.record_sets import AnyBatch
 from ottla.sdk.drivers.blocking import BlockingClient
 from ottla.spark.failures import one_sentence
-from ottla.spark.filters import earliest_time, narrowed
 from ottla.spark.kafka_options import ClientConfig
 from ottla.spark.kept import Kept
-from ottla.spark.offsets import Client, plan, resolve
+from ottla.spark.offsets import Client, resolve
 from ottla.spark.options import ReadOptions, Source, SourceOptions
 
 log = logging.getLogger("ottla.spark")
@@ -71,8 +80,6 @@ class BatchReader(DataSourceReader):
 
     def __init__(self, options: ReadOptions) -> None:
         self.options = options
-        self.filters: list[Filter] = []
-        """What Spark has told of the query's conditions; it applies them all again."""
 
     def partitions(self) -> list[Task]:
         """The tasks; there is always one, because Spark makes one of its own of an empty list.
@@ -95,10 +102,8 @@ class BatchReader(DataSourceReader):
                     fail_on_data_loss=options.fail_on_data_loss,
                     isolation=options.isolation,
                 )
-                ranges = self._filtered(client, ranges)
-        tasks = plan(ranges, min_tasks=options.min_tasks, max_records=options.max_records, max_tasks=options.max_tasks)
         until = time.time() if options.ending.places == LATEST else None
-        return [Task(config, task, until) for task in tasks or [()]]
+        return [Task(config, task, until) for task in options.tasks(ranges) or [()]]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of a task.
@@ -110,26 +115,6 @@ class BatchReader(DataSourceReader):
         assert isinstance(partition, Task)  # Spark hands back what `partitions` gave
         return read_task(partition, self.options)
 
-    def _filtered(self, client: Client, ranges: list[OffsetRange]) -> list[OffsetRange]:
-        """``ranges`` without what the filters would let nothing of pass."""
-        ranges = narrowed(ranges, self.filters)
-        since = earliest_time(self.filters)
-        if since is None or since < 0 or not ranges:
-            return ranges
-        first = client.offsets({each.place: since for each in ranges}, isolation=self.options.isolation)
-        starts = [each.end if first[each.place] < 0 else max(each.start, first[each.place]) for each in ranges]
-        pairs = zip(ranges, starts, strict=True)
-        return [replace(each, start=start) for each, start in pairs if start < each.end]
-
-
-class FilteredBatchReader(BatchReader):
-    """One that Spark tells the query's filters; it refuses a class with this method where they are not pushed down."""
-
-    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
-        """Take the filters; all of them are returned, so that Spark applies them, too."""
-        self.filters = filters
-        return filters
-
 
 def read_task(task: Task, options: SourceOptions) -> Iterator[pa.RecordBatch]:
     """The rows of a task.
@@ -140,16 +125,35 @@ def read_task(task: Task, options: SourceOptions) -> Iterator[pa.RecordBatch]:
     """
     if not task.ranges:
         return
-    from ottla.spark.arrow import arrow_batches  # takes long, and planning does without
+    from ottla.spark.arrow import MAX_BATCH_BYTES, arrow_batches  # takes long, and planning does without
 
     isolation, fail = options.isolation, options.fail_on_data_loss
+    limit = options.max_batch_bytes or MAX_BATCH_BYTES
     _warn_of_old_plan(task)
     with (
         one_sentence(),
         clients.use(task.client) as client,
         closing(fetch(client, task.ranges, isolation=isolation, fail_on_data_loss=fail)) as fetched,
     ):
-        yield from arrow_batches(fetched, options.layout)
+        yield from arrow_batches(fetched, options.layout, limit, partial(_unreadable, fail))
+
+
+def _unreadable(fail: bool, wanted: OffsetRange, batch: AnyBatch, error: DecodeError) -> None:
+    """Raise the error of a batch that cannot be opened; or warn, and the batch is skipped.
+
+    Its bytes never change. So without a way past it, a stream with a checkpoint would fail for ever.
+    """
+    if fail:
+        error.reason += (
+            "; if the batch is only large, a higher maxBatchBytes reads it, and failOnDataLoss=false skips a batch "
+            "that cannot be read"
+        )
+        raise error
+    last = batch.next_offset - 1
+    log.warning(
+        f"a batch of {wanted.topic}-{wanted.partition} cannot be read, and is skipped up to offset {last}: {error}",
+        extra={"topic": wanted.topic, "partition": wanted.partition, "offset": last},
+    )
 
 
 def _warn_of_old_plan(task: Task) -> None:

@@ -4,11 +4,8 @@ Rule: light to import, because Spark imports it wherever it looks for data sourc
 pyarrow) is imported when a query does.
 """
 
-import sys
 from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
-from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
@@ -51,13 +48,12 @@ class DefaultSource(DataSource):
             ConfigurationError: the user gave columns of their own, or see `ReadOptions.parse`.
         """
         from ottla.spark.options import ReadOptions
-        from ottla.spark.reader import BatchReader, FilteredBatchReader
+        from ottla.spark.reader import BatchReader
 
-        pushes_filters = _is_spark_pushing_filters(sys._getframe(1))
         with one_sentence():
             options = ReadOptions.parse(self.options)
             options = replace(options, layout=_declared(schema, options.layout))
-            return FilteredBatchReader(options) if pushes_filters else BatchReader(options)
+            return BatchReader(options)
 
     def streamReader(self, schema: "StructType") -> "StreamReader | RefusedStream":
         """One that refuses, where the user gave columns of their own, where `StreamOptions.parse` would, or where no
@@ -126,15 +122,6 @@ class RefusedStream(DataSourceStreamReader):
     def read(self, partition: InputPartition) -> Iterator[Any]:
         with one_sentence():
             raise self._error
-
-
-def _is_spark_pushing_filters(caller: FrameType) -> bool:
-    """Whether the caller is the one program of Spark's that hands filters to a reader.
-
-    It runs where `spark.sql.python.filterPushdown.enabled` is on and the query has filters. Elsewhere Spark refuses a
-    reader that has `pushFilters`, and the setting itself cannot be seen: the process that plans has no session.
-    """
-    return Path(caller.f_code.co_filename).stem == "data_source_pushdown_filters"
 
 
 def _declared(schema: "StructType", layout: "Layout") -> "Layout":

@@ -40,7 +40,7 @@ from ottla.sdk.consume.record_sets import READ_COMMITTED
 from ottla.sdk.options import Options
 from ottla.spark.failures import one_sentence
 from ottla.spark.group_commits import GroupCommits
-from ottla.spark.offsets import known_starts, plan
+from ottla.spark.offsets import known_starts
 from ottla.spark.options import StreamOptions
 from ottla.spark.progress import Progress, Served
 from ottla.spark.reader import Task, Topics, clients, places_of, read_task, topics_of
@@ -175,8 +175,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 StreamOffset.parse(end), lambda new: self._earliest(new, dict.fromkeys(new, 0))
             )
         self._progress.begun({each.place: each.start for each in ranges})
-        tasks = plan(ranges, min_tasks=read.min_tasks, max_records=read.max_records, max_tasks=read.max_tasks)
-        return [Task(self._config, task) for task in tasks]
+        return [Task(self._config, task) for task in read.tasks(ranges)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of a task; see `ottla.spark.reader.read_task`."""

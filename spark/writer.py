@@ -1,6 +1,6 @@
 """Rows that become records: what the tasks of a query do that writes, in a batch or in a stream.
 
-    Arrow batch ──► one part per topic ──► hashed by key, sorted by partition ──► `BlockingProducer.send_columns`
+    Arrow batch ──► one part per topic ──► each row's partition, sorted by it ──► `BlockingProducer.send_columns`
 
 Rules:
 - At least once: a task returns when all its records are acknowledged. One that fails may have written some; Spark runs
@@ -8,6 +8,8 @@ Rules:
 - A worker process keeps its producer for the next task (`ottla.spark.kept`): each flushes before it ends, and so leaves
   nothing in it.
 - A row is never an object of Python's: columns are sorted by Arrow, and sent as they lie.
+- The rows of a task keep their order in each partition. Java's producer takes them one by one, and so does the same.
+  Sorting keeps that order only if each row has its real partition by then, rows without a key included.
 - Columns, types and what is refused are those of Spark's own connector.
 
 Source: KafkaWriter.scala, KafkaWriteTask.scala.
@@ -46,8 +48,8 @@ from ottla.spark.write_options import ProducerConfig, WriteOptions
 MAX_BYTES = 4 * 2**20
 """Bytes of an Arrow batch that are sorted at a time, and sent before the next: more would be held twice, and the broker
 would have nothing to do meanwhile."""
-STICKY = -1
-"""Stands for the partition of records that no key decides about."""
+UNPLACED = -1
+"""Stands for the partition of rows that neither a key nor the column partition places."""
 
 _KEYED_IN_C = {function: name for name, function in PARTITIONERS.items()}
 
@@ -97,7 +99,8 @@ class RowWriter:
             return Written(0)
         with producers.use(self.options.producer) as producer:
             partitioner = dict(self.options.producer.arguments).get("partitioner", "murmur2")
-            rows_of = _Sender(producer, KEYED.get(partitioner), self.options.topic)
+            batch_size = self.options.producer.options.batch_size
+            rows_of = _Sender(producer, KEYED.get(partitioner), self.options.topic, batch_size)
             while batch is not None:
                 for part in _parts(batch):
                     rows_of.send(part)
@@ -131,9 +134,9 @@ class StreamWriter(RowWriter, DataSourceStreamArrowWriter):
                 )
 
 
-def _parts(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-    """``batch`` in parts of about `MAX_BYTES`."""
-    rows = max(1, batch.num_rows * MAX_BYTES // max(1, batch.nbytes))
+def _parts(batch: pa.RecordBatch, size: int = MAX_BYTES) -> Iterator[pa.RecordBatch]:
+    """``batch`` in parts of about ``size`` bytes."""
+    rows = max(1, batch.num_rows * size // max(1, batch.nbytes))
     return (batch.slice(start, rows) for start in range(0, batch.num_rows, rows))
 
 
@@ -210,10 +213,11 @@ class _Sender:
     Args:
         keyed: ``None``: the partitioner does not go by keys alone, and is asked for each record.
         topic: of all rows; ``None``: the column says it.
+        batch_size: bytes of rows after which those without a key may go to another partition.
     """
 
-    def __init__(self, producer: BlockingProducer, keyed: Keyed | None, topic: str | None) -> None:
-        self._producer, self._keyed, self._topic = producer, keyed, topic
+    def __init__(self, producer: BlockingProducer, keyed: Keyed | None, topic: str | None, batch_size: int) -> None:
+        self._producer, self._keyed, self._topic, self._batch_size = producer, keyed, topic, batch_size
 
     def send(self, rows: pa.RecordBatch) -> None:
         if self._topic is not None:
@@ -237,28 +241,45 @@ class _Sender:
             self._send_to(topics[index], rows.take(own))
 
     def _send_to(self, topic: str, rows: pa.RecordBatch) -> None:
-        """Rows of one topic, each partition's in their order."""
-        columns = {
-            name: rows.column(name) for name in ("key", "value", "headers", "partition") if name in rows.schema.names
-        }
-        places = self._places(topic, columns.get("key"), columns.pop("partition", None), rows.num_rows)
+        """Send rows of one topic, each partition's in their order."""
+        names = rows.schema.names
+        columns = rows.select([name for name in ("key", "value", "headers") if name in names])
+        keys, partitions = (rows.column(name) if name in names else None for name in ("key", "partition"))
+        places = self._places(topic, keys, partitions, rows.num_rows)
         if places is None:
             self._producer.send_columns(topic, None, _records(columns))
-            return
+        elif pc.min(places).as_py() != UNPLACED:
+            self._send_sorted(topic, columns, places)
+        elif self._keyed is None:
+            # The producer asks the partitioner for one row after the other: sorted, they would pass those of a given
+            # partition that stand before them.
+            self._send_runs(topic, _records(columns), places)
+        else:
+            start = 0
+            for part in _parts(columns, self._batch_size):
+                own = places.slice(start, part.num_rows)
+                keyless = pa.scalar(self._producer.keyless_partition(topic), pa.int32())
+                self._send_sorted(topic, part, pc.if_else(pc.equal(own, UNPLACED), keyless, own))
+                start += part.num_rows
+
+    def _send_sorted(self, topic: str, columns: pa.RecordBatch, places: pa.Array) -> None:
         order = pc.array_sort_indices(places)  # which keeps the order of equal ones
-        records, start = _records({name: column.take(order) for name, column in columns.items()}), 0
-        runs = pc.run_end_encode(places.take(order))
+        self._send_runs(topic, _records(columns.take(order)), places.take(order))
+
+    def _send_runs(self, topic: str, records: ColumnRecords, places: pa.Array) -> None:
+        """Send each run of rows of the same partition."""
+        runs, start = pc.run_end_encode(places), 0
         for partition, stop in zip(runs.values.to_pylist(), runs.run_ends.to_pylist(), strict=True):
-            self._producer.send_columns(topic, None if partition == STICKY else partition, records, start, stop)
+            self._producer.send_columns(topic, None if partition == UNPLACED else partition, records, start, stop)
             start = stop
 
     def _places(self, topic: str, keys: pa.Array | None, partitions: pa.Array | None, count: int) -> pa.Array | None:
-        """The partition of each row, or `STICKY`; ``None``: all rows go where the producer likes."""
+        """The partition of each row, or `UNPLACED`; ``None``: the producer places all of them."""
         explicit = partitions is not None and partitions.null_count < count
         if keys is not None and self._keyed is not None and (self._keyed.hash_null or keys.null_count < count):
             places = _hashed(self._keyed, keys, self._producer.partition_count(topic))
         elif explicit:
-            places = pa.repeat(pa.scalar(STICKY, pa.int32()), count)
+            places = pa.repeat(pa.scalar(UNPLACED, pa.int32()), count)
         else:
             self._producer.partition_count(topic)  # says why there is none, sooner than a record would
             return None
@@ -294,29 +315,31 @@ def _groups(codes: pa.Array) -> Iterator[tuple[int, pa.Array]]:
 
 
 def _hashed(keyed: Keyed, keys: pa.Array, count: int) -> pa.Array:
-    """The partition of each key, or `STICKY`."""
+    """The partition of each key, or `UNPLACED`."""
     column = _binary(keys)
     if name := _KEYED_IN_C.get(keyed.hash):
         places = pa.Array.from_buffers(
             pa.int32(), len(keys), [None, pa.py_buffer(partition_column(name, column, count))]
         )
     else:  # ours alone, and in Python
-        found = array("i", (STICKY if key is None else keyed.hash(key, count) for key in column))
+        found = array("i", (UNPLACED if key is None else keyed.hash(key, count) for key in column))
         places = pa.Array.from_buffers(pa.int32(), len(keys), [None, pa.py_buffer(found)])
     if keyed.hash_null and keys.null_count:
         places = pc.if_else(keys.is_null(), pa.scalar(keyed.hash(b"", count), pa.int32()), places)
     if not keyed.hash_empty:
-        places = pc.if_else(pc.equal(pc.binary_length(keys), 0).fill_null(False), pa.scalar(STICKY, pa.int32()), places)
+        places = pc.if_else(
+            pc.equal(pc.binary_length(keys), 0).fill_null(False), pa.scalar(UNPLACED, pa.int32()), places
+        )
     return places
 
 
 # -- from Arrow ------------------------------------------------------------------------------------------------------
 
 
-def _records(columns: dict[str, pa.Array]) -> ColumnRecords:
-    keys, headers = columns.get("key"), columns.get("headers")
+def _records(columns: pa.RecordBatch) -> ColumnRecords:
+    keys, headers = (columns.column(name) if name in columns.schema.names else None for name in ("key", "headers"))
     return ColumnRecords(
-        _binary(columns["value"]),
+        _binary(columns.column("value")),
         None if keys is None else _binary(keys),
         None if headers is None else _headers(headers),
     )

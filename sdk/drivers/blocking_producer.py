@@ -11,6 +11,7 @@ import time
 from collections.abc import Collection
 from typing import Any
 
+from ottla.sdk.cluster.cluster import Topic
 from ottla.sdk.drivers.blocking import BlockingClient
 from ottla.sdk.produce import columns
 from ottla.sdk.produce.columns import ColumnRecords
@@ -56,10 +57,24 @@ class BlockingProducer(BlockingClient):
             UnknownTopicOrPartition, InvalidTopic, TopicAuthorizationFailed: why it cannot be written to.
             BrokerUnreachable: no broker said anything about it within `api_timeout`.
         """
-        known = None if fresh else self.core.cluster.topics.get(topic)
+        return len(self._topic(topic, fresh=fresh).partitions)
+
+    def keyless_partition(self, topic: str) -> int:
+        """The partition to which the next records without a key go, until they are some 16 KiB.
+
+        The caller needs it where the order of records with and without a key counts.
+
+        Raises:
+            As `partition_count`.
+        """
+        known = self._topic(topic)
+        return self.do(lambda: self._producer.keyless_partition(known))
+
+    def _topic(self, name: str, *, fresh: bool = False) -> Topic:
+        known = None if fresh else self.core.cluster.topics.get(name)
         if known is None:
-            known = self._call(lambda now: self.core.metadata.topic(topic, now, create=True, fresh=fresh))
-        return len(known.partitions)
+            known = self._call(lambda now: self.core.metadata.topic(name, now, create=True, fresh=fresh))
+        return known
 
     def look_up(self, topics: Collection[str]) -> None:
         """Ask for several topics in one request; one after the other takes long.

@@ -62,11 +62,7 @@ class Accumulator:
         Raises:
             EncodeError, UnknownTopicOrPartition: it cannot be encoded, or placed.
         """
-        buffer = self.topics.get(topic.name)
-        if buffer is None:
-            buffer = self.topics[topic.name] = TopicBuffer(len(topic.partitions))
-            if topic.name not in self.holds:
-                self.holds[topic.name] = self._core.metadata.hold(topic.name)
+        buffer = self.buffer(topic)
         partition = self._placing.partition(record, topic, buffer)
         queue = self._sender.queue((topic.name, partition))
         if partition < len(buffer.partitions):  # metadata may leave partitions out
@@ -79,6 +75,15 @@ class Accumulator:
         if batch.left <= 0:
             self._sender.due(queue, batch)
         return batch
+
+    def buffer(self, topic: Topic) -> TopicBuffer:
+        """The buffer of a topic, made when the topic is first used."""
+        buffer = self.topics.get(topic.name)
+        if buffer is None:
+            buffer = self.topics[topic.name] = TopicBuffer(len(topic.partitions))
+            if topic.name not in self.holds:
+                self.holds[topic.name] = self._core.metadata.hold(topic.name)
+        return buffer
 
     def all_due(self) -> None:
         """Nothing lingers any more."""

@@ -30,6 +30,7 @@ from ottla.codec.append import RECORD_OVERHEAD, AppendFastPath
 from ottla.codec.records import HEADER_SIZE, check_bytes
 from ottla.errors import Closed, ConfigurationError, DeliveryFailed, EncodeError, OttlaError, RecordTooLarge
 from ottla.sdk.arguments import is_async
+from ottla.sdk.cluster.cluster import Topic
 from ottla.sdk.core import ClientCore
 from ottla.sdk.events import Place
 from ottla.sdk.logs import logger
@@ -287,6 +288,10 @@ class ProducerCore:
         except OttlaError as error:
             accepted.fail(error)
         return accepted
+
+    def keyless_partition(self, topic: Topic) -> int:
+        """The partition to which the next records without a key go."""
+        return self.placing.stick(topic, self._accumulator.buffer(topic), 0)
 
     def _check(self, record: PendingRecord, now: float) -> None:
         """See whether a record can be sent at all, and how large it is."""

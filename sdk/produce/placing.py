@@ -70,7 +70,7 @@ class Placing:
                 raise UnknownTopicOrPartition(f"{topic.extent}, not {record.partition}")
             return record.partition
         if isinstance(self._partitioner, Keyed) and not self._is_hashed(self._partitioner, record.key):
-            return self._stick(topic, buffer, record.size)
+            return self.stick(topic, buffer, record.size)
         return self._ask(record, topic)
 
     def _is_hashed(self, partitioner: Keyed, key: bytes | None) -> bool:
@@ -101,7 +101,7 @@ class Placing:
 
         return Choice(topic.name, record.key, record.value, sorted(topic.partitions), sorted(led), queued)
 
-    def _stick(self, topic: Topic, buffer: TopicBuffer, size: int) -> int:
+    def stick(self, topic: Topic, buffer: TopicBuffer, size: int) -> int:
         """The partition of keyless records; after a batch another one, rather one with a short queue."""
         sticky = cast("PartitionQueue | None", buffer.sticky)
         if sticky and sticky.taken + size <= sticky.sticky_until and sticky.place[1] in topic.partitions:

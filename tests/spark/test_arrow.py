@@ -164,6 +164,25 @@ def test_a_large_batch_is_handed_over_in_parts() -> None:
     assert pa.Table.from_batches(found)["offset"].to_pylist() == list(range(2 * MAX_ROWS + 1))
 
 
+def test_a_batch_that_becomes_large_is_handed_over_in_parts_of_some_megabytes() -> None:
+    large = batch(*(Record(0, n, None, bytes(2**20)) for n in range(140)), compression=Compression.ZSTD)
+    assert len(large.data) < 2**17, "more than 128 MiB of few bytes"
+    found = list(arrow_batches([(OffsetRange("t", 0, 3, 140), large)], Layout()))
+    assert max(each.nbytes for each in found) < 2 * MAX_BYTES
+    assert [offset for each in found for offset in each["offset"].to_pylist()] == list(range(3, 140))
+
+
+def test_a_batch_that_takes_more_than_the_limit_is_an_error_or_left_out() -> None:
+    large = batch(*(Record(0, n, None, bytes(1000)) for n in range(100)), compression=Compression.ZSTD)
+    batches = [(EVERYTHING, each) for each in (many(2), large, many(2, base_offset=102))]
+    with pytest.raises(DecodeError, match=r"t-3, batch at offset 0.*limit of 99999 bytes"):
+        list(arrow_batches(batches, Layout(), 99_999))
+    skipped: list[int] = []
+    found = arrow_batches(batches, Layout(), 99_999, lambda wanted, batch, error: skipped.append(batch.next_offset))
+    assert [offset for each in found for offset in each["offset"].to_pylist()] == [0, 1, 102, 103]
+    assert skipped == [100]
+
+
 def test_large_values_are_not_gathered_beyond_a_bound() -> None:
     big = many(3, value=bytes(MAX_BYTES // 4))
     found = list(arrow_batches([(EVERYTHING, big)] * 4, Layout()))

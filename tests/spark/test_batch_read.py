@@ -197,7 +197,7 @@ def test_tasks_follow_min_partitions_and_max_tasks(spark: "SparkSession", bootst
         counts = frame.selectExpr("spark_partition_id() AS task").groupBy("task").count().collect()
         return sorted(row["count"] for row in counts)
 
-    assert tasks() == [200]
+    assert tasks() == [100, 100]
     assert tasks(minPartitions=8) == [25] * 8
     assert tasks(maxRecordsPerPartition=30) == [25] * 8
     assert tasks(maxTasks=3) == [50, 50, 100]
@@ -213,6 +213,21 @@ def test_a_planned_query_reads_the_same_however_often_and_whatever_is_written_me
     first = offsets(reader, tasks)
     produce(bootstrap, [*numbered(topic, 0, 500), *numbered(topic, 1, 500)])
     assert first == offsets(reader, tasks) == [(0, n) for n in range(500)]
+
+
+@pytest.mark.parametrize("pushdown", ["true", "false"])
+def test_a_frame_that_is_used_again_has_the_rows_of_each_condition(
+    spark: "SparkSession", ottla_broker: Broker, topic: str, pushdown: str
+) -> None:
+    create_topic(ottla_broker.bootstrap, topic, partitions=2)
+    produce(ottla_broker.bootstrap, [*numbered(topic, 0, 10), *numbered(topic, 1, 10)])
+    spark.conf.set("spark.sql.python.filterPushdown.enabled", pushdown)
+    try:
+        frame = load(spark, ottla_broker.bootstrap, subscribe=topic)
+        first, second = frame.where("partition = 0"), frame.where("partition = 1")
+        assert [first.count(), second.count(), frame.count(), first.union(second).count()] == [10, 10, 20, 20]
+    finally:
+        spark.conf.unset("spark.sql.python.filterPushdown.enabled")
 
 
 def test_a_query_that_has_enough_leaves_a_client_that_reads_on(

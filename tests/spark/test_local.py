@@ -4,10 +4,15 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
+import ottla.spark
 from ottla.spark.local import _python
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 pyspark = pytest.importorskip("pyspark")
 ARCHIVES = sorted(map(str, (Path(pyspark.__file__).parent / "python" / "lib").glob("*.zip")))
@@ -52,6 +57,22 @@ def test_it_is_the_one_that_runs_without_the_archives_of_the_installed_pyspark(
 def test_where_nothing_can_be_kept_it_is_the_one_that_runs_itself(cache: Path) -> None:
     cache.write_text("no folder")
     assert _python() == sys.executable
+
+
+@pytest.mark.slow
+def test_a_session_that_runs_already_keeps_its_settings(spark: "SparkSession", monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("JAVA_HOME", "PYSPARK_PYTHON", "OTTLA_SPARK_CORES"):
+        monkeypatch.delenv(name, raising=False)
+    names = ("spark.app.name", "spark.master", "spark.sql.shuffle.partitions", "spark.redaction.regex")
+    spark.conf.set("spark.sql.shuffle.partitions", "48")
+    try:
+        before, environment = [spark.conf.get(name) for name in names], dict(os.environ)
+        assert ottla.spark.session("other", master="local[7]") is spark
+        assert ([spark.conf.get(name) for name in names], dict(os.environ)) == (before, environment)
+        ottla.spark.session(**{"spark.sql.shuffle.partitions": 3})
+        assert spark.conf.get("spark.sql.shuffle.partitions") == "3"
+    finally:
+        spark.conf.set("spark.sql.shuffle.partitions", "2")
 
 
 PROBE = """

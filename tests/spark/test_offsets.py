@@ -1,8 +1,9 @@
 """Which offsets are read and how tasks share them, against a log that is only numbers."""
 
 import logging
+import os
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
@@ -15,6 +16,7 @@ from ottla.errors import ConfigurationError, DataLoss
 from ottla.sdk.cluster.cluster import TopicPartition
 from ottla.sdk.consume.ranges import Lost, OffsetRange
 from ottla.sdk.consume.record_sets import READ_COMMITTED, READ_UNCOMMITTED, AnyBatch
+from ottla.spark.cores import CORES, UNKNOWN, cores, local_cores
 from ottla.spark.offsets import SMALL_TASK, Limit, known_starts, plan, resolve
 
 TOPIC_ID = UUID(int=1)
@@ -26,13 +28,13 @@ END = Limit("endingOffsets", LATEST)
 class Logs:
     """Partitions as (first offset, end offset); the record at offset n has timestamp 10 n.
 
-    The last stable offset is `open` before the end. `growth` records arrive after each answer.
+    The last stable offset is `open` before the end. Before the request with the number `arriving`, a record comes.
     """
 
     extent: dict[TopicPartition, tuple[int, int]]
     open: int = 0
-    growth: int = 0
-    asked: list[int] = field(default_factory=list)
+    arriving: int | None = None
+    requests: int = 0
 
     def topic_ids(self, names: Sequence[str] | None) -> dict[str, tuple[UUID, int]]:
         raise AssertionError("the partitions are given")
@@ -40,10 +42,11 @@ class Logs:
     def offsets(
         self, wanted: Mapping[TopicPartition, int], *, isolation: int = READ_UNCOMMITTED
     ) -> Mapping[TopicPartition, int]:
-        self.asked += set(wanted.values())
+        if self.requests == self.arriving:
+            self.extent = {place: (first, end + 1) for place, (first, end) in self.extent.items()}
+        self.requests += 1
         hidden = self.open if isolation == READ_COMMITTED else 0
         extents = {place: (first, max(first, end - hidden)) for place, (first, end) in self.extent.items()}
-        self.extent = {place: (first, end + self.growth) for place, (first, end) in self.extent.items()}
         return {place: self._offset(*extents[place], when) for place, when in wanted.items()}
 
     def _offset(self, first: int, end: int, when: int) -> int:
@@ -99,16 +102,23 @@ def test_a_starting_time_that_no_record_has_is_an_error_unless_the_strategy_says
     assert ranges(starting, latest_if_no_record=True) == [(1, 50, 100)]
 
 
-def test_a_stream_that_starts_at_a_time_skips_no_record_that_arrives_during_the_lookup() -> None:
-    logs = Logs({("t", 0): (0, 10)}, growth=1)
-    since = Limit("startingTimestamp", 100, by_time=True)
-    assert known_starts(logs, [("t", 0)], since, latest_if_no_record=True) == {("t", 0): 10}
+@pytest.mark.parametrize("before", range(4), ids=lambda n: f"before request {n}")
+@pytest.mark.parametrize("time", [100, 110], ids=["young enough", "too old"])
+def test_a_query_that_starts_at_a_time_skips_no_record_that_arrives_while_it_asks(before: int, time: int) -> None:
+    """The record of offset 10, of time 100, arrives before one of the requests; the start is at time 100 or 110."""
+    logs = Logs({("t", 0): (0, 10)}, arriving=before)
+    start = known_starts(logs, [("t", 0)], Limit("startingTimestamp", time, by_time=True), latest_if_no_record=True)
+    assert start == {("t", 0): 11 if before == 0 and time == 110 else 10}
 
 
-def test_ends_of_logs_are_asked_for_last_so_that_nothing_found_by_time_lies_behind_them() -> None:
-    logs = Logs({("t", 0): (0, 10)})
-    resolve(logs, {("t", 0): TOPIC_ID}, Limit("startingTimestamp", 50, by_time=True), END)
-    assert logs.asked == [50, EARLIEST, LATEST]
+@pytest.mark.parametrize("before", range(5), ids=lambda n: f"before request {n}")
+def test_a_batch_reads_nothing_that_is_too_young_though_it_arrives_while_the_query_asks(before: int) -> None:
+    logs = Logs({("t", 0): (0, 10)}, arriving=before)
+    start, end = Limit("startingTimestamp", 50, by_time=True), Limit("endingTimestamp", 100, by_time=True)
+    assert ranges(start, end, logs) == [(0, 5, 10)]
+    logs = Logs({("t", 0): (0, 10)}, arriving=before)
+    young = Limit("startingTimestamp", 100, by_time=True)
+    assert ranges(young, END, logs, latest_if_no_record=True) == ([(0, 10, 11)] if before < 2 else [])
 
 
 @pytest.mark.parametrize(
@@ -168,37 +178,63 @@ def sizes(tasks: list[tuple[OffsetRange, ...]]) -> list[list[int]]:
     return [[len(each) for each in task] for task in tasks]
 
 
-def test_a_partition_is_a_task_but_small_ones_share_one() -> None:
+def test_there_are_as_many_tasks_as_cores_and_beyond_them_small_partitions_share_tasks() -> None:
+    """A record may cost a second: small partitions do not wait for one core while others are idle."""
     big, small = SMALL_TASK + 1, SMALL_TASK // 2
-    assert sizes(plan(pieces(big, small, small, small, big))) == [[big], [small, small], [small], [big]]
+    assert sizes(plan(pieces(5, 1, 3), 4)) == [[5], [1], [3]]
+    assert sizes(plan(pieces(5, 1, 3, 4), 4)) == [[5], [1], [3], [4]]
+    assert sizes(plan(pieces(*[10] * 8), 4)) == [[10, 10]] * 4
+    assert sizes(plan(pieces(*[1] * 7, 7, 1), 2)) == [[7, 1], [1] * 7]
+    assert sizes(plan(pieces(big, small, small, small, big), 2)) == [[big], [big], [small, small], [small]]
+    assert sizes(plan(pieces(big, small, small, small, big), 5)) == [[big], [big], [small], [small], [small]]
+    assert sizes(plan(pieces(*[small] * 100), 4)) == [[small, small]] * 50
+
+
+@pytest.mark.parametrize(
+    ("master", "wanted"),
+    [("local", 1), ("local[3]", 3), ("local[ 3, 2 ]", 3), ("local[*]", os.cpu_count()),
+     ("local-cluster[2,1,512]", None), ("spark://host:7077", None), ("yarn", None)],
+)  # fmt: skip
+def test_the_cores_of_a_local_spark_stand_in_its_master(master: str, wanted: int | None) -> None:
+    assert local_cores(master) == wanted
+
+
+@pytest.mark.parametrize(("given", "wanted"), [("8", 8), ("0", UNKNOWN), ("many", UNKNOWN), (None, UNKNOWN)])
+def test_a_query_is_planned_for_the_cores_that_the_environment_names(
+    monkeypatch: pytest.MonkeyPatch, given: str | None, wanted: int
+) -> None:
+    monkeypatch.delenv(CORES, raising=False)
+    if given is not None:
+        monkeypatch.setenv(CORES, given)
+    assert cores() == wanted
 
 
 def test_with_min_partitions_large_partitions_are_split_more_often() -> None:
-    assert sizes(plan(pieces(10, 90), min_tasks=10)) == [[10], *[[10]] * 9]
-    assert sizes(plan(pieces(3), min_tasks=10)) == [[1], [1], [1]]
-    assert sizes(plan(pieces(5, 5), min_tasks=1)) == [[5], [5]]
+    assert sizes(plan(pieces(10, 90), 2, min_tasks=10)) == [[10], *[[10]] * 9]
+    assert sizes(plan(pieces(3), 2, min_tasks=10)) == [[1], [1], [1]]
+    assert sizes(plan(pieces(5, 5), 2, min_tasks=1)) == [[5], [5]]
 
 
 def test_min_partitions_makes_no_more_tasks_than_that() -> None:
-    assert len(plan(pieces(*[1000] * 500), min_tasks=600)) == 600
-    assert sizes(plan(pieces(1, 1, 1000), min_tasks=4)) == [[1], [1], [500], [500]]
+    assert len(plan(pieces(*[1000] * 500), 2, min_tasks=600)) == 600
+    assert sizes(plan(pieces(1, 1, 1000), 2, min_tasks=4)) == [[1], [1], [500], [500]]
 
 
 def test_parts_of_a_partition_that_one_task_reads_are_one_range() -> None:
-    assert sizes(plan(pieces(100), min_tasks=10, max_tasks=1)) == [[100]]
+    assert sizes(plan(pieces(100), 2, min_tasks=10, max_tasks=1)) == [[100]]
 
 
 def test_with_max_records_no_task_has_more() -> None:
-    assert sizes(plan(pieces(10, 25), max_records=10)) == [[10], [8], [8], [9]]
+    assert sizes(plan(pieces(10, 25), 2, max_records=10)) == [[10], [8], [8], [9]]
 
 
 def test_with_max_tasks_the_work_is_shared_out_evenly() -> None:
-    assert sizes(plan(pieces(5, 50, 10, 45), max_tasks=2)) == [[5, 50], [10, 45]]
-    assert sizes(plan(pieces(5, 50), max_tasks=9)) == [[5], [50]]
+    assert sizes(plan(pieces(5, 50, 10, 45), 2, max_tasks=2)) == [[5, 50], [10, 45]]
+    assert sizes(plan(pieces(5, 50), 2, max_tasks=9)) == [[5], [50]]
 
 
 def test_nothing_to_read_is_no_task() -> None:
-    assert plan([]) == plan([], min_tasks=4, max_records=5, max_tasks=2) == []
+    assert plan([], 2) == plan([], 2, min_tasks=4, max_records=5, max_tasks=2) == []
 
 
 optional = st.none() | st.integers(1, 40)
@@ -209,7 +245,7 @@ def test_every_offset_is_in_exactly_one_task(
     lengths: list[int], min_tasks: int | None, max_records: int | None, max_tasks: int | None
 ) -> None:
     whole = pieces(*lengths)
-    tasks = plan(whole, min_tasks=min_tasks, max_records=max_records, max_tasks=max_tasks)
+    tasks = plan(whole, 4, min_tasks=min_tasks, max_records=max_records, max_tasks=max_tasks)
     assert all(tasks)
     if max_tasks is not None:
         assert len(tasks) <= max_tasks

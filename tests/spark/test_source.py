@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from pyspark.sql.datasource import CaseInsensitiveDict
+from pyspark.sql.datasource import CaseInsensitiveDict, DataSourceReader
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StringType, StructField, StructType
 
@@ -70,6 +70,11 @@ def test_a_table_may_declare_as_nullable_what_never_is_null(options: dict[str, s
     keyed = StructType([StructField(each.name, each.dataType, False) for each in declared.fields])
     with pytest.raises(ConfigurationError, match="only topic, partition, offset, timestamp, timestampType can be NOT"):
         source(**options).reader(keyed)
+
+
+def test_a_plan_knows_nothing_of_filters() -> None:
+    # Spark keeps it for all queries of a DataFrame: the next one would miss what the filters of this one left out.
+    assert type(source().reader(source().schema())).pushFilters is DataSourceReader.pushFilters
 
 
 def test_columns_of_ones_own_are_refused() -> None:

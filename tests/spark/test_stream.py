@@ -13,7 +13,7 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows, ReadMinRows
 
 from ottla.codec.apis.list_offsets import EARLIEST
-from ottla.errors import ConfigurationError, DataLoss
+from ottla.errors import ConfigurationError, DataLoss, DecodeError
 from ottla.sdk.cluster import metadata
 from ottla.sdk.connection import requests
 from ottla.spark import group_commits, stream
@@ -30,10 +30,10 @@ if TYPE_CHECKING:
 SECONDS = 60
 
 
-def write(broker: Broker | str, *values: str, topic: str = "t", partition: int = 0) -> None:
+def write(broker: Broker | str, *values: str, topic: str = "t", partition: int = 0, **config: str) -> None:
     from confluent_kafka import Producer
 
-    producer = Producer({"bootstrap.servers": broker if isinstance(broker, str) else broker.bootstrap})
+    producer = Producer({"bootstrap.servers": broker if isinstance(broker, str) else broker.bootstrap, **config})
     for value in values:
         producer.produce(topic, value, partition=partition)
     assert producer.flush(20) == 0
@@ -228,6 +228,25 @@ def read(reader: StreamReader, start: dict[str, Any], end: dict[str, Any]) -> li
     """What a batch reads."""
     tasks = [task for task in reader.partitions(start, end) if isinstance(task, Task)]
     return sorted((each.topic, each.partition, each.start, each.end) for task in tasks for each in task.ranges)
+
+
+def test_a_batch_that_is_too_large_to_read_does_not_stop_a_stream_for_ever(
+    asked: Asked, ottla_broker: Broker, caplog: pytest.LogCaptureFixture
+) -> None:
+    write(ottla_broker, "before")
+    write(ottla_broker, "x" * 100_000, **{"compression.type": "gzip"})
+    write(ottla_broker, "behind")
+
+    def values(**options: Any) -> list[int]:
+        reader = asked(startingOffsets="earliest", maxBatchBytes=99_999, **options)
+        tasks = reader.partitions(reader.initialOffset(), begun(reader))
+        return [len(value) for task in tasks for rows in reader.read(task) for value in rows["value"].to_pylist()]
+
+    with pytest.raises(DecodeError, match=r"t-0, batch at offset 1: .*limit of 99999 bytes; .*a higher maxBatchBytes"):
+        values()
+    assert values(failOnDataLoss="false") == [6, 6]
+    assert "a batch of t-0 cannot be read, and is skipped up to offset 1: t-0, batch at offset 1" in caplog.text
+    clients.close()
 
 
 def test_where_a_query_begins_stands_in_its_first_end(asked: Asked, ottla_broker: Broker) -> None:

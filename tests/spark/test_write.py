@@ -115,6 +115,37 @@ def test_rows_of_a_partition_keep_their_order(ottla_broker: Broker) -> None:
     assert sorted(int(each.value or b"") for each in found) == list(range(15_000))
 
 
+@pytest.mark.parametrize("partitions", [1, 3])
+@pytest.mark.parametrize(
+    ("options", "columns"),
+    [
+        ({}, {"key": [None, b"a", None, b"b"]}),
+        ({"partitioner": "crc32"}, {"key": [b"", b"a", None, b"b"]}),
+        ({}, {"key": [None, b"a", None, b"b"], "partition": [None, None, 0, 0]}),
+        ({}, {"partition": [None, 0, None, 0]}),
+        ({"partitioner": "round_robin"}, {"key": [b"a", b"b", b"c", b"d"], "partition": [None, 0, None, 0]}),
+    ],
+    ids=["keyless", "empty keys", "keyless and a partition", "a partition", "a partition and round_robin"],
+)
+def test_rows_that_are_placed_in_different_ways_keep_their_order(
+    ottla_broker: Broker, partitions: int, options: dict[str, str], columns: dict[str, list[Any]]
+) -> None:
+    # Java's producer takes one row after the other: rows without a key stay behind those that stand before them.
+    ottla_broker.create_topic("t", partitions)
+    batches = [
+        rows(
+            value=[b"%d" % (b * 1000 + n) for n in range(1000)], **{name: each * 250 for name, each in columns.items()}
+        )
+        for b in range(3)
+    ]
+    task(ottla_broker.bootstrap, kafka_batch_size="5000", **options).write(iter(batches))
+    found = stored(ottla_broker)
+    assert sorted(int(each.value or b"") for each in found) == list(range(3000))
+    for partition in range(partitions):
+        values = [int(each.value or b"") for each in found if each.partition == partition]
+        assert values == sorted(values)
+
+
 @pytest.mark.parametrize(
     ("ours", "librdkafkas"),
     [("murmur2", "murmur2_random"), ("crc32", "consistent_random"), ("consistent", "consistent"),
