@@ -430,7 +430,8 @@ class DataFolder:
                 recovery_point=points.get((name, index), 0),
                 start_offset=starts.get((name, index), 0),
                 leader_epoch=epoch,
-                contiguous=self._sync and file.number >= 0,  # else it may be Kafka's, or nothing raises the points
+                contiguous=file.number >= 0,  # else it may be Kafka's
+                synced=self._sync,
             )
             topic.stored.partitions[index] = Partition(segments, producers)
             if read_topic_id(self._disk, segments.folder) is None:

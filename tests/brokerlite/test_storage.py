@@ -6,6 +6,7 @@ import struct
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -51,10 +52,10 @@ class OnePartition:
         for batch in batches:
             store(self.log, batch)
 
-    def reopen(self, *, clean: bool = False, recovery_point: int = 0) -> None:
+    def reopen(self, *, clean: bool = False, recovery_point: int = 0, **how: Any) -> None:
         self.disk.close()
         self.segments = self._segments()
-        producers = self.segments.open(clean=clean, recovery_point=recovery_point)
+        producers = self.segments.open(clean=clean, recovery_point=recovery_point, **how)
         self.log = PartitionLog("t-0", self.segments, producers, self.settings)
 
     def close(self) -> None:
