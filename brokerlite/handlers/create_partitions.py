@@ -12,7 +12,7 @@ from ottla.codec.apis.create_partitions import (
     CreatePartitionsTopic,
     CreatePartitionsTopicResult,
 )
-from ottla.errors import BrokerError, InvalidReplicaAssignment, InvalidRequest, UnknownTopicOrPartition
+from ottla.errors import BrokerError, InvalidReplicaAssignment, InvalidRequest
 
 
 def handle(broker: BrokerCore, call: Call) -> CreatePartitionsResponse:
@@ -33,7 +33,7 @@ def _create(
         if twice:
             raise InvalidRequest(f"{asked.name} is named twice")
         if (topic := broker.topics.by_name.get(asked.name)) is None:
-            raise UnknownTopicOrPartition
+            raise broker.topics.missing(asked.name)
         broker.topics.check_growth(topic, asked.count)
         _check_assignments(broker, asked, asked.count - len(topic.partitions))
         if not validate_only:

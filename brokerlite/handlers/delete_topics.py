@@ -11,7 +11,7 @@ from ottla.codec.apis.delete_topics import (
     DeleteTopicState,
 )
 from ottla.codec.wire import NO_UUID
-from ottla.errors import BrokerError, InvalidRequest, UnknownTopicId, UnknownTopicOrPartition
+from ottla.errors import BrokerError, InvalidRequest, UnknownTopicId
 
 BY_STATE = 6
 """The version from which topics are named by name or by id."""
@@ -34,7 +34,7 @@ def _delete(broker: BrokerCore, asked: DeleteTopicState) -> DeletableTopicResult
             raise InvalidRequest("a topic is named by its name or by its id, not by both")
         topic = broker.topics.by_id.get(topic_id) if name is None else broker.topics.by_name.get(name)
         if topic is None:
-            raise UnknownTopicId if name is None else UnknownTopicOrPartition
+            raise UnknownTopicId if name is None else broker.topics.missing(name)
         name, topic_id = topic.name, topic.topic_id
         broker.delete_topic(topic)
     except BrokerError as error:

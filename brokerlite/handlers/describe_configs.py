@@ -14,7 +14,7 @@ from ottla.codec.apis.describe_configs import (
     DescribeConfigsResult,
     DescribeConfigsSynonym,
 )
-from ottla.errors import BrokerError, InvalidRequest, UnknownTopicOrPartition
+from ottla.errors import BrokerError, InvalidRequest
 
 _STATIC_BROKER_CONFIG = 4
 
@@ -51,7 +51,7 @@ def _describe(broker: BrokerCore, asked: DescribeConfigsResource, synonyms: bool
 
 def _of_topic(broker: BrokerCore, name: str, synonyms: bool) -> tuple[DescribeConfigsResourceResult, ...]:
     if (topic := broker.topics.by_name.get(name)) is None:
-        raise UnknownTopicOrPartition(f"there is no topic {name}")
+        raise broker.topics.missing(name)
     results = []
     for key, known in CONFIGS.items():
         value = topic.configs.get(key, broker.topics.default(key))

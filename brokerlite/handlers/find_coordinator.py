@@ -6,8 +6,9 @@ v1+: key types and messages. v4+: many keys at once.
 """
 
 from ottla.brokerlite.machines.core import BrokerCore, Call
+from ottla.brokerlite.machines.topics import CONSUMER_OFFSETS, TRANSACTION_STATE
 from ottla.codec.apis.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
-from ottla.errors import BrokerError, InvalidGroupId, InvalidRequest
+from ottla.errors import BrokerError, CoordinatorNotAvailable, InvalidGroupId, InvalidRequest
 
 MANY_KEYS_SINCE = 4
 _GROUP, _TRANSACTION = 0, 1
@@ -36,6 +37,9 @@ def _find(broker: BrokerCore, call: Call, key: str, key_type: int) -> Coordinato
             raise InvalidRequest(f"this broker has no coordinators of type {key_type}")
         if not key:
             raise (InvalidGroupId if key_type == _GROUP else InvalidRequest)("an id is not empty")
+        if (own := CONSUMER_OFFSETS if key_type == _GROUP else TRANSACTION_STATE) in broker.topics.unserved:
+            # A coordinator without its log would answer that no offset is committed.
+            raise CoordinatorNotAvailable(broker.topics.missing(own).detail)
     except BrokerError as error:
         return Coordinator(
             key=key, node_id=-1, host="", port=-1, error_code=error.code, error_message=error.detail or None

@@ -17,7 +17,7 @@ from ottla.codec.apis.metadata import (
     MetadataResponsePartition,
     MetadataResponseTopic,
 )
-from ottla.errors import BrokerError, LeaderNotAvailable, UnknownTopicId, UnknownTopicOrPartition
+from ottla.errors import BrokerError, KafkaStorageError, LeaderNotAvailable, UnknownTopicId
 
 NOT_ASKED = -(2**31)
 _CREATED_AT_ONCE = 50
@@ -52,6 +52,10 @@ def _topics(
     if request.topics is None or (version == 0 and not request.topics):
         for topic in broker.topics.by_name.values():
             yield _described(broker, topic, operations)
+        for unserved in broker.topics.unserved:
+            yield MetadataResponseTopic(
+                error_code=KafkaStorageError.code, name=unserved, partitions=(), topic_authorized_operations=operations
+            )
         return
     create = broker.settings.auto_create and request.allow_auto_topic_creation
     created = 0
@@ -85,7 +89,7 @@ def _found(broker: BrokerCore, asked: MetadataRequestTopic, create: bool) -> Top
     if create and asked.name in INTERNAL:
         return (broker.offsets_log if asked.name == CONSUMER_OFFSETS else broker.transactions_log).topic()
     if not create:
-        raise UnknownTopicOrPartition(asked.name)
+        raise broker.topics.missing(asked.name)
     return broker.create_topic(asked.name, broker.settings.default_partitions, {})
 
 

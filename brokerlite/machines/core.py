@@ -41,7 +41,6 @@ from ottla.errors import (
     BrokerError,
     KafkaStorageError,
     RemoteProtocolError,
-    UnknownTopicOrPartition,
 )
 from ottla.session import Session
 
@@ -390,7 +389,7 @@ class BrokerCore:
             KafkaStorageError: the disk refused.
         """
         if (partition := self.topics.partition(*place)) is None:
-            raise UnknownTopicOrPartition(f"{place[0]}-{place[1]}")
+            raise self.topics.missing(place[0])
         partition.end_transaction(
             producer_id,
             epoch,
@@ -437,6 +436,8 @@ class BrokerCore:
         anything else is aborted; but where nothing waits for the disk, it may be a marker that is lost. Of a producer
         whose transaction was decided there may be a batch of the next one: it waits until that is complete.
         """
+        if TRANSACTION_STATE in self.topics.unserved:  # nobody knows how they ended
+            return
         self.transactions.catch_up(self._highest_epochs())
         by_producer = {
             producer_id: each.transactional_id

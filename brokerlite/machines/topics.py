@@ -6,6 +6,8 @@ Rules:
 - A configuration that is kept and not acted upon is warned of, by name, when the topic is made and at each start.
 - A topic is in the storage before anybody hears of it.
 - Partitions only grow in number.
+- A topic whose file is damaged is not served, and its name stays taken: it is as a partition of Kafka's whose disk is
+  offline, for which clients wait. Were it unknown, they would make it again, or take it for deleted.
 
 Source: Topic.java.
 """
@@ -19,7 +21,14 @@ from ottla.brokerlite.machines.configs import CONFIGS, LogSettings, check_config
 from ottla.brokerlite.machines.jobs import Job, Work
 from ottla.brokerlite.machines.log import PartitionLog, Segments
 from ottla.brokerlite.machines.producers import Producers
-from ottla.errors import InvalidPartitions, InvalidRequest, InvalidTopic, TopicAlreadyExists
+from ottla.errors import (
+    InvalidPartitions,
+    InvalidRequest,
+    InvalidTopic,
+    KafkaStorageError,
+    TopicAlreadyExists,
+    UnknownTopicOrPartition,
+)
 
 if TYPE_CHECKING:
     from uuid import UUID
@@ -58,6 +67,9 @@ class Stored(NamedTuple):
 
 class Storage(Protocol):
     """Where topics are kept. Every method may raise `KafkaStorageError`."""
+
+    unserved: Mapping[str, str]
+    """Topics that are there, and damaged or not understood, and why. Their names are taken."""
 
     def topics(self) -> Iterable[Stored]: ...
 
@@ -124,6 +136,7 @@ class Topics:
         self.by_id: dict[UUID, Topic] = {}
         self._folded = {_folded(name): name for name in INTERNAL}
         """Names by what Kafka's metrics make of them."""
+        self._folded.update((_folded(name), name) for name in storage.unserved)
         self._storage = storage
         self._new_id = new_id
         for stored in storage.topics():
@@ -143,6 +156,8 @@ class Topics:
         check_name(name)
         if name in self.by_name:
             raise TopicAlreadyExists(f"{name} exists")
+        if name in self.unserved:
+            raise self.missing(name)
         if (clash := self._folded.get(_folded(name), name)) != name:
             raise InvalidTopic(f"{name} collides with {clash}: they differ only in '.' and '_'")
         if not 0 < partitions <= MAX_PARTITIONS:
@@ -189,6 +204,17 @@ class Topics:
         del self.by_name[topic.name]
         del self._folded[_folded(topic.name)]
         del self.by_id[topic.topic_id]
+
+    @property
+    def unserved(self) -> Mapping[str, str]:
+        """As `Storage.unserved`."""
+        return self._storage.unserved
+
+    def missing(self, name: str) -> KafkaStorageError | UnknownTopicOrPartition:
+        """What a client is told of a topic that is not in `by_name`."""
+        if (why := self.unserved.get(name)) is not None:
+            return KafkaStorageError(f"{name} is not served: {why}")
+        return UnknownTopicOrPartition(f"there is no topic {name}")
 
     def partition(self, name: str, index: int) -> PartitionLog | None:
         topic = self.by_name.get(name)

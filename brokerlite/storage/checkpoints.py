@@ -1,9 +1,20 @@
-"""The small files of the data folder, written whole; their formats are those of `ottla.codec.stored.checkpoints`."""
+"""The small files of the data folder, written whole.
 
+Rules:
+- A file that decides what is deleted has a checksum: one flipped bit must not delete records. Without a checksum the
+  file counts as it is: an earlier version of the broker wrote it, or a person did.
+- Files of Kafka's keep its format (`ottla.codec.stored.checkpoints`). The checksum of an offset checkpoint is a line of
+  its own, for a topic that cannot exist, `#crc32c`; Kafka ignores it.
+"""
+
+import json
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
+
+from crc32c import crc32c
 
 from ottla.brokerlite.machines.topics import Place
 from ottla.brokerlite.storage.disk import Disk
@@ -13,6 +24,8 @@ from ottla.errors import DecodeError
 log = logging.getLogger("ottla.brokerlite")
 
 TEMPORARY = ".tmp"
+CHECKSUM = "crc32c"
+_CHECK = "#" + CHECKSUM
 
 
 def replace(disk: Disk, path: Path, data: bytes, *, sync: bool, old: Path | None = None) -> None:
@@ -33,6 +46,29 @@ def replace(disk: Disk, path: Path, data: bytes, *, sync: bool, old: Path | None
         disk.sync_folder(path.parent)
 
 
+def build_state(state: Mapping[str, Any]) -> bytes:
+    """A small file of ours: JSON with a checksum of the rest."""
+    return json.dumps({**state, CHECKSUM: _checksum(state)}, indent=1).encode()
+
+
+def parse_state(data: bytes) -> dict[str, Any]:
+    """The opposite.
+
+    Raises:
+        ValueError: it is damaged.
+    """
+    state = json.loads(data)
+    if not isinstance(state, dict):
+        raise ValueError("it is no JSON object")
+    if CHECKSUM in state and state.pop(CHECKSUM) != _checksum(state):
+        raise ValueError(f"its checksum does not match (by hand, write it without {CHECKSUM!r})")
+    return state
+
+
+def _checksum(state: Mapping[str, Any]) -> int:
+    return crc32c(json.dumps(state).encode())
+
+
 class OffsetCheckpoint:
     """A file with an offset for each of some partitions; for the loop and threads."""
 
@@ -43,16 +79,21 @@ class OffsetCheckpoint:
         self._guard = threading.Lock()
         self._known: dict[Place, int] | None = None
 
-    def read(self) -> dict[Place, int]:
-        """A file that is gone or damaged is an empty one: then nothing is taken for true unseen."""
+    def read(self, *, expected: bool = False) -> dict[Place, int] | None:
+        """The offsets; ``None`` if the file is gone or damaged.
+
+        Args:
+            expected: tell if it is gone.
+        """
         try:
-            lines = parse_offsets(self._disk.read_file(self._path))
-            self._known = {(topic, partition): offset for topic, partition, offset in lines}
+            self._known = _checked_offsets(self._disk.read_file(self._path))
         except FileNotFoundError:
-            self._known = {}
+            if expected:
+                log.warning("%s is gone, and written again", self._path.name, extra={"file": str(self._path)})
+            return None
         except DecodeError as error:
             log.warning("%s is damaged, and written again: %s", self._path.name, error, extra={"file": str(self._path)})
-            return {}
+            return None
         return dict(self._known)
 
     def write(self, current: Callable[[], dict[Place, int]]) -> None:
@@ -61,6 +102,23 @@ class OffsetCheckpoint:
             offsets = current()  # asked here, or what another thread has written since would be taken back
             if offsets != self._known:
                 self._known = None
-                lines = (PartitionOffset(*place, offset) for place, offset in offsets.items())
-                replace(self._disk, self._path, build_offsets(lines), sync=self._sync)
+                lines = [PartitionOffset(*place, offset) for place, offset in offsets.items()]
+                check = PartitionOffset(_CHECK, 0, crc32c(build_offsets(lines)))
+                replace(self._disk, self._path, build_offsets([*lines, check]), sync=self._sync)
                 self._known = offsets
+
+
+def _checked_offsets(data: bytes) -> dict[Place, int]:
+    """What a checkpoint says.
+
+    Raises:
+        DecodeError: it is damaged.
+    """
+    if not data:
+        raise DecodeError("it is empty")
+    *lines, last = [*parse_offsets(data)] or [PartitionOffset("", 0, 0)]
+    if last.topic == _CHECK and last.offset != crc32c(build_offsets(lines)):
+        raise DecodeError("its checksum does not match")
+    if last.topic not in ("", _CHECK):
+        lines.append(last)
+    return {(topic, partition): offset for topic, partition, offset in lines}

@@ -1,8 +1,10 @@
 """Which topics a data folder holds, by what is in it.
 
 Rules:
-- A topic is what its file in the folder of partition 0 says (`topic_files.py`). If that is damaged, or was lost, the
-  folders say what they can: the topic's id, and how many there are. The configurations are then the defaults.
+- A topic is what its file in the folder of partition 0 says (`topic_files.py`). Without a file that is whole, its
+  configurations are not known, and the defaults could delete its records. So the topic is not served, its name stays
+  taken, and nothing in its folders is touched until somebody puts the file right. The broker knows what its own topics
+  are, and serves them.
 - What was being made or deleted when the broker was killed is removed: a topic whose partition 0 has no topic file,
   if there are no records in it, and one of which a folder has been renamed to be deleted.
 - Folders with records that belong to no topic are set aside as Kafka does, with the suffix ``-stray``.
@@ -15,10 +17,21 @@ import re
 import uuid
 from collections.abc import Iterable, Mapping
 from pathlib import Path
+from typing import NamedTuple
 
+from ottla.brokerlite.machines.topics import INTERNAL
 from ottla.brokerlite.storage.disk import Disk
 from ottla.brokerlite.storage.segment import LOG
-from ottla.brokerlite.storage.topic_files import METADATA, TopicFile, has_topic_file, read_topic, read_topic_id
+from ottla.brokerlite.storage.topic_files import (
+    METADATA,
+    TopicFile,
+    Unusable,
+    has_topic_file,
+    is_same,
+    read_topic,
+    read_topic_id,
+    topic_path,
+)
 
 log = logging.getLogger("ottla.brokerlite")
 
@@ -44,26 +57,43 @@ def set_aside(disk: Disk, folder: Path) -> None:
     log.warning("a folder of no known topic is set aside", extra={"folder": str(stray)})
 
 
-def find_topics(disk: Disk, data: Path, listed: Mapping[str, TopicFile] | None) -> dict[str, TopicFile]:
+class Topics(NamedTuple):
+    """What a folder holds."""
+
+    known: dict[str, TopicFile]
+    unserved: dict[str, str]
+    """Topics that are there and cannot be served, and why."""
+
+
+def find_topics(disk: Disk, data: Path, listed: Mapping[str, TopicFile] | None, *, clean: bool) -> Topics:
     """The topics by their names; what is of none is set aside, and what was being made or deleted removed.
 
     Args:
         listed: the topics as a `broker.json` of version 1 has them; then there are no others.
+        clean: the broker was shut down in good order, so nothing was being made.
     """
     names = disk.names(data)
     _finish_deleting(disk, data, names)
-    found = dict(listed or {})
+    found = Topics(dict(listed or {}), {})
     for name, ids in _partitions(disk, data).items():
-        topic = read_topic(disk, data / f"{name}-0") if 0 in ids else None
-        if topic is None:
-            topic = found.get(name) or (_rebuilt(disk, data, name, ids) if listed is None else None)
+        try:
+            topic = read_topic(disk, data / f"{name}-0") if 0 in ids else None
+            if topic is None:
+                topic = found.known.get(name) or (_rebuilt(disk, data, name, ids, clean) if listed is None else None)
+        except Unusable as unusable:
+            if unusable.later or name not in INTERNAL:
+                log.error("topic %s is not served, and its name and folders stay as they are: %s", name, unusable)
+                found.unserved[name] = str(unusable)
+                continue
+            log.warning("topic %s has lost its file, which is made again: %s", name, unusable)
+            topic = TopicFile(-1, ids.get(0) or uuid.uuid4(), 1, {})
         for partition, topic_id in ids.items():
-            if topic is None or topic_id not in (None, topic.topic_id):
+            if topic is None or (topic_id is not None and not is_same(topic_id, topic.topic_id)):
                 _put_away(disk, data / f"{name}-{partition}")
             elif topic_id is not None:
                 topic = topic._replace(partitions=max(topic.partitions, partition + 1))
         if topic is not None:
-            found[name] = topic
+            found.known[name] = topic
     return found
 
 
@@ -92,20 +122,21 @@ def _partitions(disk: Disk, data: Path) -> dict[str, Ids]:
         inside = disk.names(folder)
         if not inside:
             disk.remove_tree(folder)
-        elif METADATA in inside or any(each.endswith(LOG) for each in inside):
+        elif METADATA in inside or any(each.endswith(LOG) for each in inside) or has_topic_file(disk, folder):
             found.setdefault(topic, {})[int(partition)] = read_topic_id(disk, folder)
     return found
 
 
-def _rebuilt(disk: Disk, data: Path, name: str, ids: Ids) -> TopicFile | None:
-    """What the folders say of a topic without a file that is whole; ``None`` if there is nothing to keep."""
+def _rebuilt(disk: Disk, data: Path, name: str, ids: Ids, clean: bool) -> TopicFile | None:
+    """What there is of a topic without a file: ``None`` if there is nothing to keep.
+
+    Raises:
+        Unusable: it has records, or was there already.
+    """
     for partition, topic_id in sorted(ids.items()):
-        folder = data / f"{name}-{partition}"
-        begun = 0 in ids and not _has_records(disk, folder) and not has_topic_file(disk, folder)
+        begun = 0 in ids and not clean and not _has_records(disk, data / f"{name}-{partition}")
         if topic_id is not None and not begun:
-            said = "topic %s has lost its file: it has the partitions that were found, and no configurations of its own"
-            log.warning(said, name, extra={"folder": str(folder)})
-            return TopicFile(-1, topic_id, 1 + max(each for each in ids if ids[each] == topic_id), {})
+            raise Unusable(topic_path(data / f"{name}-0", 0), "the file is gone")
     return None
 
 

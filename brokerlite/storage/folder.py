@@ -5,7 +5,7 @@ Rules:
   is refused before anything in it is touched.
 - A kill at any moment leaves a topic whole (and empty) or gone: see `topic_files.py` and `find_topics.py`.
 - A small file that is empty or damaged keeps nobody from starting: `broker.json` has a predecessor, topics say
-  themselves what they are, and the rest is found in the logs. The log says so.
+  themselves what they are (those that cannot are not served), and the rest is found in the logs. The log says so.
 - The leader epoch is raised at a start that is not clean (`LeaderEpochs`), and the disk has it before anybody leads.
 
 Source: LogManager.java (lock, clean shutdown file).
@@ -32,7 +32,15 @@ from ottla.brokerlite.storage.refusals import Refusals
 from ottla.brokerlite.storage.spare import Spare
 from ottla.brokerlite.storage.state import PRODUCER_IDS, Found, State, StateFile
 from ottla.brokerlite.storage.topic_disk import TopicDisk
-from ottla.brokerlite.storage.topic_files import METADATA, TopicFile, drop_older, read_topic_id, topic_path, write_topic
+from ottla.brokerlite.storage.topic_files import (
+    METADATA,
+    TopicFile,
+    drop_older,
+    read_topic_id,
+    topic_numbers,
+    topic_path,
+    write_topic,
+)
 from ottla.brokerlite.storage.unflushed import Unflushed
 from ottla.errors import ConfigurationError, KafkaStorageError
 
@@ -80,6 +88,7 @@ class DataFolder:
     Attributes:
         cluster_id: as `meta.properties` says.
         recovered: what `open` found.
+        unserved: topics that are there and cannot be served, and why. Their folders stay as they are.
     """
 
     def __init__(
@@ -94,6 +103,7 @@ class DataFolder:
         self.path = path
         self.cluster_id = ""
         self.recovered = Recovered("", 0, 0, 0)
+        self.unserved: Mapping[str, str] = {}
         self._disk = disk or FileSystem()
         self._refusals = Refusals(path)
         self._interval = index_interval_bytes
@@ -112,6 +122,10 @@ class DataFolder:
         self._state_file = StateFile(self._disk, path, sync=sync)
         self._wanted_starts: list[Mapping[PartitionSegments, int]] = []
         """Where logs are to begin when the disk knows: of jobs that are under way."""
+        self._kept: dict[OffsetCheckpoint, dict[Place, int]] = {}
+        """What the checkpoints say of topics that are not served."""
+        self._stays_unclean = False
+        """A log was not recovered, so the next start must do that."""
         self._next_producer_id = 0
         self._leader_epoch = 0
         self._release: Callable[[], None] = nothing
@@ -155,7 +169,8 @@ class DataFolder:
         self._write_checkpoints()
         self._write_state(self._state._replace(next_producer_id=self._next_producer_id))
         marker = b'{"version":0,"brokerEpoch":-1}'
-        checkpoints.replace(self._disk, self.path / CLEAN_SHUTDOWN, marker, sync=self._sync)
+        if not self._stays_unclean:
+            checkpoints.replace(self._disk, self.path / CLEAN_SHUTDOWN, marker, sync=self._sync)
         self._spare.keep()
         self.abandon()
 
@@ -379,10 +394,13 @@ class DataFolder:
         identity = identify(self._disk, self.path, node_id, cluster_id, found)
         self.cluster_id = identity.cluster_id
         clean = self._disk.exists(self.path / CLEAN_SHUTDOWN)
-        topics = find_topics(self._disk, self.path, found.topics)
+        topics, self.unserved = find_topics(self._disk, self.path, found.topics, clean=clean)
+        self._stays_unclean = bool(self.unserved) and not clean
         new = found.next_producer_id is None and not topics
-        points, starts = self._recovery_points.read(), self._start_offsets.read()
-        cleaned = self._cleaner_offsets.read()
+        points, starts, cleaned = (
+            self._read_checkpoint(each, found.checked)
+            for each in (self._recovery_points, self._start_offsets, self._cleaner_offsets)
+        )
         if clean:
             self._disk.unlink(self.path / CLEAN_SHUTDOWN)
             if self._sync:
@@ -391,9 +409,9 @@ class DataFolder:
             self._unflushed.made(())  # names that the broker that was killed had in the page cache
         whole = True
         for name, file in topics.items():
-            whole &= self._open_topic(name, file, points, starts, clean, found.leader_epoch)
+            whole &= self._open_topic(name, file, points or {}, starts, clean, found.leader_epoch)
             for index, segments in enumerate(self._topics[name].partitions):
-                segments.cleaned_up_to = cleaned.get((name, index), -1)
+                segments.cleaned_up_to = (cleaned or {}).get((name, index), -1)
         partitions = [segments for topic in self._topics.values() for segments in topic.partitions]
         self._write_checkpoints()  # as they were found: what was lost, or deleted, is not on the disk any more
         self._lead(node_id, found, partitions, raised=not (new or (clean and whole and found.leader_epoch is not None)))
@@ -412,7 +430,7 @@ class DataFolder:
         name: str,
         file: TopicFile,
         points: Mapping[Place, int],
-        starts: Mapping[Place, int],
+        starts: Mapping[Place, int] | None,
         clean: bool,
         leader_epoch: int | None,
     ) -> bool:
@@ -420,26 +438,26 @@ class DataFolder:
         topic, whole = self._topic(name, file), True
         epoch = _ANY_EPOCH if leader_epoch is None else leader_epoch
         for index, segments in enumerate(topic.partitions):
-            if not self._disk.is_folder(segments.folder):
-                segments.create(file.topic_id, -1)
+            if not self._disk.is_folder(segments.folder):  # it was being made, or is gone
+                self._disk.make_folder(segments.folder)
                 self._unflushed.made([topic.partitions[0], segments])
                 whole = False
-                continue
             producers = segments.open(
                 clean=clean,
                 recovery_point=points.get((name, index), 0),
-                start_offset=starts.get((name, index), 0),
+                start_offset=None if starts is None else starts.get((name, index), 0),
                 leader_epoch=epoch,
-                contiguous=self._sync and file.number >= 0,  # else it may be Kafka's, or nothing raises the points
+                contiguous=not file.gaps,
+                synced=self._sync,
             )
             topic.stored.partitions[index] = Partition(segments, producers)
-            if read_topic_id(self._disk, segments.folder) is None:
+            if read_topic_id(self._disk, segments.folder) != file.topic_id:
                 segments.identify(file.topic_id)
             elif not clean:  # the broker that was killed may not have had the disk hold it
                 segments.note(segments.folder / METADATA)
         first = topic.partitions[0]
         if file.number < 0:  # listed in a `broker.json` of version 1, or rebuilt
-            file = file._replace(number=1)
+            file = file._replace(number=1 + max(topic_numbers(self._disk, first.folder), default=0))
             first.note(write_topic(self._disk, first.folder, file))
             if self._sync:
                 first.begin_flush()()
@@ -501,12 +519,22 @@ class DataFolder:
         self._state_file.write(state)
         self._state = state
 
+    def _read_checkpoint(self, checkpoint: OffsetCheckpoint, expected: bool) -> dict[Place, int] | None:
+        offsets = checkpoint.read(expected=expected)
+        self._kept[checkpoint] = {place: each for place, each in (offsets or {}).items() if place[0] in self.unserved}
+        return offsets
+
     def _write_checkpoints(self) -> None:
         deleted = tuple(self._deleted)
         self._write_starts()
-        self._recovery_points.write(lambda: {place: segments.recovery_point for place, segments in self._partitions()})
-        self._cleaner_offsets.write(
-            lambda: {place: each.cleaned_up_to for place, each in self._partitions() if each.cleaned_up_to >= 0}
+        points = self._recovery_points
+        points.write(lambda: self._kept[points] | {place: each.recovery_point for place, each in self._partitions()})
+        cleaned = self._cleaner_offsets
+        cleaned.write(
+            lambda: (
+                self._kept[cleaned]
+                | {place: each.cleaned_up_to for place, each in self._partitions() if each.cleaned_up_to >= 0}
+            )
         )
         self._deleted.difference_update(deleted)
 
@@ -520,7 +548,7 @@ class DataFolder:
             place: max([segments.start_offset, *(each.get(segments, 0) for each in wanted)])
             for place, segments in self._partitions()
         }
-        return {place: start for place, start in starts.items() if start}
+        return self._kept[self._start_offsets] | {place: start for place, start in starts.items() if start}
 
     def _partitions(self) -> list[tuple[Place, PartitionSegments]]:
         return [

@@ -28,7 +28,7 @@ from ottla.brokerlite.storage import checkpoints
 from ottla.brokerlite.storage.compaction import Compaction
 from ottla.brokerlite.storage.disk import Disk, FileSystem
 from ottla.brokerlite.storage.log_file import Damaged
-from ottla.brokerlite.storage.recovery import LEADER_EPOCHS, LOST, Recovery
+from ottla.brokerlite.storage.recovery import LEADER_EPOCHS, Recovery
 from ottla.brokerlite.storage.refusals import Refusals
 from ottla.brokerlite.storage.segment import Segment, index_of
 from ottla.brokerlite.storage.snapshot import drop_snapshot, drop_snapshots, write_snapshot
@@ -196,7 +196,7 @@ class PartitionSegments:
 
     def drop_aborted(self, entry: AbortedTxn) -> None:
         try:
-            self._segments[index_of(self._segments, entry.last_offset)].txn_index.keep_before(entry.last_offset)
+            self._segments[index_of(self._segments, entry.last_offset)].txn_index.keep(entry.last_offset)
         except OSError as error:  # it names a transaction that will be aborted all the same
             self._refusals.tell("write", self.folder, error)
 
@@ -204,8 +204,8 @@ class PartitionSegments:
         found: list[AbortedTxn] = []
         try:
             for segment in self._segments[index_of(self._segments, first_offset) :]:
-                for entry in segment.txn_index.entries:
-                    if entry.last_offset >= first_offset and entry.first_offset < upper_bound:
+                for entry in segment.txn_index.since(first_offset):
+                    if entry.first_offset < upper_bound:
                         found.append(entry)
                     if entry.last_stable_offset >= upper_bound:
                         return found
@@ -252,8 +252,6 @@ class PartitionSegments:
             for path in segment.files:
                 self._disk.unlink(path)
             drop_snapshot(self._disk, self.folder, segment.base_offset)
-            if segment.end_offset in self._lost:
-                self._disk.unlink(self.folder / f"{segment.end_offset:020}{LOST}")
             if ordered:
                 self._disk.sync_folder(self.folder)
 
@@ -374,16 +372,19 @@ class PartitionSegments:
         *,
         clean: bool,
         recovery_point: int = 0,
-        start_offset: int = 0,
+        start_offset: int | None = None,
         leader_epoch: int = 0,
-        contiguous: bool = False,
+        contiguous: bool = True,
+        synced: bool = False,
     ) -> Producers:
         """Find everything again after a start.
 
         Args:
             clean: the broker was shut down in good order.
-            recovery_point, start_offset, leader_epoch: as the last broker left them.
-            contiguous: there are no gaps between segments behind the recovery point.
+            recovery_point, start_offset, leader_epoch: as the last broker left them; a start offset of ``None`` is not
+                known.
+            contiguous: each segment begins where the one before it ends.
+            synced: the disk has what the recovery point and the start offset say, even after a power cut.
         """
         found = Recovery(self._disk, self.folder, self._segment, self._tell)
         producers = found.open(
@@ -392,13 +393,14 @@ class PartitionSegments:
             start_offset=start_offset,
             leader_epoch=leader_epoch,
             contiguous=contiguous,
+            synced=synced,
         )
         self._segments, self.epochs, self._lost = found.segments, found.epochs, found.lost
         self.active = self._segments[-1]
         self.recovery_point = self.synced_offset = found.recovery_point
         self.truncated, self._changed = found.truncated, found.changed
         self.active.find_first_timestamp()
-        self.start_offset = max(self._segments[0].base_offset, min(start_offset, self.end_offset))
+        self.start_offset = max(self._segments[0].base_offset, min(start_offset or 0, self.end_offset))
         if found.changed:
             self._unsynced.folder(self.folder)
             self._written(self, 0)

@@ -4,12 +4,13 @@ Rules:
 - After a clean shutdown the files are taken as they are, and only the end of each segment is read. Otherwise all that
   may not have reached the disk is read, from the recovery point on, each batch checked, and the log cut at the first
   that is not valid. What lay behind it is kept in files beside the segments, `<first offset>.damaged`, which nothing
-  reads, unless it is merely a batch that was not written to its end. Segments that compaction makes end where
-  those before them did, so behind the recovery point a segment that does not begin where the one before ends has lost
-  that end to a power cut: the log is cut there, too.
-- Damage to what the disk had held is no crash's doing, and is not cut: what is whole around it is served, a request for
-  what it holds is refused, and the offsets are not given again. Where records are missing at the end of a segment, an
-  empty file `<first offset>.lost` says so for ever after: what follows could be taken for a gap.
+  reads, unless it is merely a batch that was not written to its end.
+- A segment begins where the one before it ends, and the first one where the log starts; compaction keeps the last batch
+  of each segment, so it leaves no gap between them (Apache Kafka's does: `contiguous`). A gap is a loss. Behind the
+  recovery point a power cut may have caused it, and the log is cut there, too.
+- Damage to what the disk had held is no crash's doing, and is not cut: the intact batches around it are served, a read
+  of what is damaged or missing is refused, and no offset is given twice.
+- An index of aborted transactions counts also where the log file beside it is gone.
 - What lies wholly before the start offset is removed unseen: it may be what is left of segments that were deleted, or
   what a round of compaction, which is finished now, has made of them.
 - The producers come from the newest snapshot and the batches after it; where transactions are to be found again, from
@@ -30,7 +31,7 @@ from ottla.brokerlite.machines.producers import Producers
 from ottla.brokerlite.storage.compaction import finish_swaps
 from ottla.brokerlite.storage.disk import Disk
 from ottla.brokerlite.storage.log_file import Damage
-from ottla.brokerlite.storage.segment import LOG, Segment, index_of
+from ottla.brokerlite.storage.segment import LOG, TXN_INDEX, Segment, index_of
 from ottla.brokerlite.storage.snapshot import complete, drop_snapshot, read_snapshot, snapshot_offsets, snapshot_path
 from ottla.codec.records import RecordBatch
 from ottla.codec.stored.checkpoints import parse_leader_epochs
@@ -41,7 +42,7 @@ log = logging.getLogger("ottla.brokerlite")
 TAIL_BYTES = 8 * 2**20
 """Of the log, read for the producers' windows where no file has them."""
 LEADER_EPOCHS = "leader-epoch-checkpoint"
-DAMAGED, LOST = ".damaged", ".lost"
+DAMAGED = ".damaged"
 _NEVER = 2**63
 _PIECE = 2**20
 
@@ -55,7 +56,7 @@ class Recovery:
         recovery_point: everything before this offset is on the disk, not merely in the page cache.
         truncated: bytes that were cut off.
         changed: something is not as the last broker left it.
-        lost: offsets from which on records are missing, up to where the next segment begins.
+        lost: the end offsets of segments behind which records are missing, up to where the next segment begins.
 
     Args:
         make: a segment that begins at an offset.
@@ -79,30 +80,40 @@ class Recovery:
         self._tell = tell
 
     def open(
-        self, *, clean: bool, recovery_point: int, start_offset: int, leader_epoch: int, contiguous: bool
+        self,
+        *,
+        clean: bool,
+        recovery_point: int,
+        start_offset: int | None,
+        leader_epoch: int,
+        contiguous: bool,
+        synced: bool,
     ) -> Producers:
         """Find everything; the arguments are those of `PartitionSegments.open`."""
         self.recovery_point = recovery_point
         self.changed = finish_swaps(self._disk, self._folder)
         self.epochs = self._read_epochs()
-        self._remove_before(start_offset)
-        bases = self._offsets_of(LOG)
-        self.segments = [self._make(base) for base in bases or [0]]
-        self.lost = set(self._offsets_of(LOST))
+        self._remove_before(start_offset or 0)
+        there = self._find_segments(start_offset if contiguous and synced else None)
+        self.segments = there.copy() or [self._make(0)]
         for segment, follower in itertools.pairwise(self.segments):
             segment.ends_before(follower.base_offset)
         if clean and recovery_point > self._active.base_offset:  # which is then where it ends
             self._active.has_no_gap_behind(recovery_point)
-        for segment, following in itertools.zip_longest(self.segments[: len(bases)], self.segments[1:]):
+        for segment, following in itertools.zip_longest(there, self.segments[1:]):
             on_disk = clean or (following is not None and following.base_offset <= recovery_point)
+            segment.txn_index.keep(_NEVER if on_disk else recovery_point)
             if not (on_disk and segment.load()) and self._recover(segment, clean, leader_epoch):
                 break
             segment.synced = segment.size if on_disk else -1
-            no_gap = contiguous and not clean and segment.end_offset >= recovery_point
-            if no_gap and following is not None and following.base_offset != segment.end_offset:
-                self._cut_behind(segment)
-                break
-        self._check_end(clean)
+            if not contiguous or following is None or segment.ends_damaged:
+                continue
+            if segment.end_offset < following.base_offset:
+                if synced and not clean and segment.end_offset >= recovery_point:
+                    self._cut_behind(segment)
+                    break
+                self._lose(segment, following.base_offset)
+        self._check_end(tells_all=clean or synced)
         for segment in self.segments[:-1]:
             segment.seal()
         if not self.epochs.entries:
@@ -111,35 +122,73 @@ class Recovery:
                     self._find_epoch(batch, leader_epoch)
         return self._find_producers()
 
+    def _find_segments(self, start_offset: int | None) -> list[Segment]:
+        """The segments that are there, and empty ones for those that are not.
+
+        Args:
+            start_offset: where the log must begin, if that is known.
+        """
+        known = self._offsets_of(LOG)
+        bases = self._bases()
+        if not bases and self.recovery_point:
+            bases = [start_offset or 0]
+        if bases and start_offset is not None and start_offset < bases[0]:
+            bases.insert(0, start_offset)
+        segments = [self._make(base) for base in bases]
+        for segment in segments:
+            if segment.base_offset not in known:
+                segment.create()
+                self.changed = True
+        return segments
+
+    def _bases(self) -> list[int]:
+        """What segments are named after, also where only the index of aborted transactions is left."""
+        return sorted({*self._offsets_of(LOG), *self._offsets_of(TXN_INDEX)})
+
     def _remove_before(self, start_offset: int) -> None:
         """Remove the segments that lie wholly before the start offset, and what belongs to them."""
-        segments = [self._make(base) for base in self._offsets_of(LOG)]
-        first = index_of(segments, start_offset)
-        for segment in segments[:first]:
+        segments = [self._make(base) for base in self._bases()]
+        for segment in segments[: index_of(segments, start_offset)]:
             for path in segment.files:
                 self._disk.unlink(path)
             drop_snapshot(self._disk, self._folder, segment.base_offset)
             self.changed = True
-        for offset in self._offsets_of(LOST) if first else ():
-            if offset < segments[first].base_offset:
-                self._disk.unlink(self._folder / f"{offset:020}{LOST}")
 
-    def _check_end(self, clean: bool) -> None:
-        """See to it that no offset is given twice that the disk had held."""
+    def _check_end(self, *, tells_all: bool) -> None:
+        """See to it that no offset is given twice that the disk had held.
+
+        Args:
+            tells_all: what lies before the recovery point was on the disk.
+        """
         active, point = self._active, self.recovery_point
-        missing = active.end_offset < point
-        if missing and not active.ends_damaged:
-            said = "%s ends at offset %d, and the disk had held it up to %d: what lay between is lost"
-            log.error(said, self._folder.name, active.end_offset, point)
-        if active.ends_damaged or (clean and missing):
-            if not active.ends_damaged:
-                self.lost.add(active.end_offset)
-                self._disk.write_file(self._folder / f"{active.end_offset:020}{LOST}", b"")
+        missing = active.end_offset < point and not active.ends_damaged
+        if missing and not tells_all:
+            log.error(
+                "%s ends at offset %d, and the disk had held it up to %d: the records between are lost",
+                self._folder.name,
+                active.end_offset,
+                point,
+            )
+        elif active.ends_damaged or missing:
+            if missing:
+                self._lose(active, point)
             self.segments.append(self._begin_at(max(active.end_offset + 1, point)))
             active.ends_before(self._active.base_offset)
             point = self._active.end_offset
             self.changed = True
         self.recovery_point = min(point, self._active.end_offset)
+
+    def _lose(self, segment: Segment, up_to: int) -> None:
+        """Refuse reads of what is missing behind a segment, and tell so."""
+        self.lost.add(segment.end_offset)
+        log.error(
+            "%s has lost the records from offset %d to %d: %s, or the file behind it, is gone, empty or cut; "
+            "reading them is refused",
+            self._folder.name,
+            segment.end_offset,
+            up_to - 1,
+            segment.log_path,
+        )
 
     @property
     def _active(self) -> Segment:
@@ -193,8 +242,12 @@ class Recovery:
         """Have the log end with ``segment``, whose end is lost, and tell so."""
         following = self._following(segment)
         lost = sum(self._disk.size(each.log_path) for each in following)
-        said = "%s has lost what came from offset %d on: the %d bytes behind that are cut off"
-        log.error(said, self._folder.name, segment.end_offset, lost)
+        log.error(
+            "%s has lost the records from offset %d on in an unclean shutdown: the %d bytes behind them are cut off",
+            self._folder.name,
+            segment.end_offset,
+            lost,
+        )
         self._drop(following)
         self.changed = True
         self.truncated += lost
@@ -205,10 +258,13 @@ class Recovery:
     def _drop(self, segments: list[Segment]) -> None:
         """Remove segments at the end; their logs are kept under names that nothing reads."""
         for each in reversed(segments):  # so that a kill leaves no gap
-            if self._disk.size(each.log_path):
-                self._disk.rename(each.log_path, self._aside(each.base_offset))
-            for path in each.files:
+            log_path, *indexes = each.files
+            for path in indexes:  # first: an index without its log would pass for a loss
                 self._disk.unlink(path)
+            if self._disk.size(log_path):
+                self._disk.rename(log_path, self._aside(each.base_offset))
+            else:
+                self._disk.unlink(log_path)
             self.segments.remove(each)
 
     def _keep(self, segment: Segment, position: int, aside: Path) -> None:

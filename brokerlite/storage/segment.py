@@ -88,7 +88,7 @@ class Segment:
 
     @property
     def files(self) -> list[Path]:
-        return [self.log_path, *self._indexes.paths, self.txn_index.path]
+        return [self.log_path, *self._indexes.paths, *self.txn_index.paths]
 
     def find_first_timestamp(self) -> None:
         """Read `first_timestamp`, unless it is known."""
@@ -147,8 +147,6 @@ class Segment:
             return False
         if not 0 <= start <= self.size or (self.size and not self._indexes.counts.times):
             return False
-        if not self.txn_index.is_whole():
-            return False
         self.max_timestamp, self._max_timestamp_offset = self._indexes.last_time
         end = start
         for position, batch in self._log.batches(start, self.base_offset, last):
@@ -171,7 +169,6 @@ class Segment:
         start, last = self._resume(on_disk)
         self.end_offset = self.base_offset
         self.max_timestamp, self._max_timestamp_offset = self._indexes.last_time
-        self.txn_index.keep_before(self.base_offset if last is None else last)
         self._since_entry = 0
         for position, found in self._log.around(start, last):
             if isinstance(found, RecordBatch):

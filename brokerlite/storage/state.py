@@ -9,7 +9,6 @@ Rules:
 Version 1 had the topics, too; now each topic's folder says what it is (`topic_files.py`).
 """
 
-import json
 import logging
 import threading
 import uuid
@@ -50,6 +49,8 @@ class Found(NamedTuple):
     leader_epoch: int | None
     topics: Mapping[str, TopicFile] | None
     """If the file is of version 1."""
+    checked: bool
+    """The file has a checksum; then the broker that wrote it has made all the other files, too."""
 
 
 class StateFile:
@@ -64,7 +65,7 @@ class StateFile:
 
     def write(self, state: State) -> None:
         """Replace the file; this waits for the disk."""
-        data = json.dumps({"version": _VERSION, **state._asdict()}, indent=1).encode()
+        data = checkpoints.build_state({"version": _VERSION, **state._asdict()})
         with self._guard:
             if not self._disk.exists(self._path):
                 checkpoints.replace(self._disk, self._old, data, sync=self._sync)
@@ -82,11 +83,12 @@ class StateFile:
             log.warning("the state of the broker is taken from the file before", extra={"file": str(self._old)})
             assert old.next_producer_id is not None
             return old._replace(next_producer_id=old.next_producer_id + PRODUCER_IDS)
-        return Found(None, None, None, None, None)
+        return Found(None, None, None, None, None, False)
 
     def _read(self, path: Path) -> Found | None:
         try:
-            state = json.loads(self._disk.read_file(path))
+            data = self._disk.read_file(path)
+            state = checkpoints.parse_state(data)
             version = state["version"]
             if version not in (1, _VERSION):
                 raise ConfigurationError(f"{path} has version {version}; this program knows {_VERSION}")
@@ -96,6 +98,7 @@ class StateFile:
                 int(state["next_producer_id"]),
                 int(state.get("leader_epoch", 0)),
                 _topics(state["topics"]) if version == 1 else None,
+                checkpoints.CHECKSUM.encode() in data,
             )
         except FileNotFoundError:
             return None

@@ -4,25 +4,32 @@ Rules:
 - A topic is there as soon as this file is, which is made last, and gone as soon as that folder is renamed.
 - Each change is a file with the next number; the newest one that is whole counts. The one before it is removed when the
   disk holds the new one: so there is no moment at which a power cut leaves none.
+- A file that is damaged, or has what this program does not know, says nothing: the default of a configuration could
+  delete the topic's records (`Unusable`).
 """
 
-import json
 import logging
 import uuid
 from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
+from ottla.brokerlite.machines.configs import check_configs
 from ottla.brokerlite.storage import checkpoints
 from ottla.brokerlite.storage.disk import Disk
 from ottla.codec.stored.checkpoints import parse_partition_metadata
-from ottla.errors import ConfigurationError, DecodeError
+from ottla.errors import DecodeError, InvalidConfig
 
 log = logging.getLogger("ottla.brokerlite")
 
 METADATA = "partition.metadata"
 _VERSION = 1
 _PREFIX, _SUFFIX = "topic-", ".json"
+
+
+_KEYS = {"version", "id", "partitions", "configs"}
+_GAPS = "gaps"
+_BITS = 6
 
 
 class TopicFile(NamedTuple):
@@ -32,6 +39,22 @@ class TopicFile(NamedTuple):
     topic_id: uuid.UUID
     partitions: int
     configs: Mapping[str, str]
+    gaps: bool = False
+    """Its segments are Apache Kafka's, whose compaction leaves gaps between them; only written by hand."""
+
+
+class Unusable(Exception):
+    """What a topic is cannot be told, or not be understood.
+
+    Attributes:
+        path: of the file.
+        later: a later program has written it.
+    """
+
+    def __init__(self, path: Path, why: str, *, later: bool = False) -> None:
+        super().__init__(f"{path}: {why}")
+        self.path = path
+        self.later = later
 
 
 def topic_path(folder: Path, number: int) -> Path:
@@ -47,39 +70,63 @@ def write_topic(disk: Disk, folder: Path, topic: TopicFile) -> Path:
         "partitions": topic.partitions,
         "configs": dict(topic.configs),
     }
-    checkpoints.replace(disk, path, json.dumps(state, indent=1).encode(), sync=False)
+    if topic.gaps:
+        state[_GAPS] = True
+    checkpoints.replace(disk, path, checkpoints.build_state(state), sync=False)
     return path
 
 
 def read_topic(disk: Disk, folder: Path) -> TopicFile | None:
-    """The newest that is whole; ``None`` if there is none, which is told in the log where there should be one.
+    """The newest that is whole; ``None`` if there is no file at all.
 
     Raises:
-        ConfigurationError: a later program has written it.
+        Unusable: there is none that is whole, or a later program has written it.
     """
-    for number in reversed(_numbers(disk, folder)):
+    damaged: Unusable | None = None
+    for number in reversed(topic_numbers(disk, folder)):
         path = topic_path(folder, number)
         try:
-            state = json.loads(disk.read_file(path))
-            if state["version"] != _VERSION:
-                raise ConfigurationError(f"{path} has version {state['version']}; this program knows {_VERSION}")
-            configs = {str(key): str(value) for key, value in state["configs"].items()}
-            return TopicFile(number, uuid.UUID(state["id"]), int(state["partitions"]), configs)
+            topic = _parse(path, number, disk.read_file(path))
         except (ValueError, KeyError, TypeError, AttributeError) as error:
-            log.warning("the file of a topic is damaged: %s", error, extra={"file": str(path)})
+            what = str(error) if isinstance(error, ValueError) else f"it is no topic's file ({error!r})"
+            damaged = damaged or Unusable(path, f"the file is damaged: {what}")
+            continue
+        if damaged is not None:
+            log.warning("the file of a topic is damaged: the one before it counts", extra={"file": str(damaged.path)})
+        return topic
+    if damaged is not None:
+        raise damaged
     return None
+
+
+def _parse(path: Path, number: int, data: bytes) -> TopicFile:
+    state = checkpoints.parse_state(data)
+    if int(state["version"]) > _VERSION:
+        raise Unusable(path, f"it has version {state['version']}; this program knows {_VERSION}", later=True)
+    if (unknown := set(state) ^ _KEYS) - {_GAPS}:
+        raise ValueError(f"{', '.join(sorted(unknown))} should not be there, or is missing")
+    configs = {str(key): str(value) for key, value in state["configs"].items()}
+    partitions = int(state["partitions"])
+    if partitions < 1:
+        raise ValueError(f"it has {partitions} partitions")
+    try:
+        check_configs(configs)
+    except InvalidConfig as error:
+        why = f"{error.detail}; correct it, or run the program that wrote it"
+        raise Unusable(path, why, later=True) from error
+    return TopicFile(number, uuid.UUID(state["id"]), partitions, configs, bool(state.get(_GAPS, False)))
 
 
 def drop_older(disk: Disk, folder: Path, number: int) -> None:
     """Remove the files before ``number``."""
-    for older in _numbers(disk, folder):
+    for older in topic_numbers(disk, folder):
         if older < number:
             disk.unlink(topic_path(folder, older))
 
 
 def has_topic_file(disk: Disk, folder: Path) -> bool:
     """Whether there is one, whole or not."""
-    return bool(_numbers(disk, folder))
+    return bool(topic_numbers(disk, folder))
 
 
 def read_topic_id(disk: Disk, folder: Path) -> uuid.UUID | None:
@@ -90,7 +137,12 @@ def read_topic_id(disk: Disk, folder: Path) -> uuid.UUID | None:
         return None
 
 
-def _numbers(disk: Disk, folder: Path) -> list[int]:
+def is_same(topic_id: uuid.UUID, other: uuid.UUID) -> bool:
+    """Whether two ids are of the same topic, where one letter of `METADATA`, which is six bits, may be damaged."""
+    return (topic_id.int ^ other.int).bit_count() <= _BITS
+
+
+def topic_numbers(disk: Disk, folder: Path) -> list[int]:
     """Of all files, in order."""
     found = (name[len(_PREFIX) : -len(_SUFFIX)] for name in disk.names(folder) if name.startswith(_PREFIX))
     return sorted(int(each) for each in found if each.isdigit())

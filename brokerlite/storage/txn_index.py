@@ -1,32 +1,53 @@
 """The index of aborted transactions of one segment: those whose markers are in it.
 
+    00000000000000000000.txnindex   Kafka's (`ottla.codec.stored.indexes`), which has no checksum
+    00000000000000000000.aborted    ours: the same entries, each with its CRC
+
+A damaged index would show aborted records to read_committed readers as if they were committed, and nobody could tell:
+Apache Kafka trusts it. The log cannot say either without being read as a whole, and a marker may be in a part of the
+log that is damaged itself. So there is a copy.
+
 Rules:
-- The file is made with the first entry. Entries come in the order of the markers; one that is there already is left
+- The files are made with the first entry. Entries come in the order of the markers; one that is there already is left
   out, so that recovery can add what it finds again.
-- An entry that is not whole ends the file: the rest is written again when the log is replayed.
+- The copy gets an entry first. What it says is right as far as the CRCs match. Kafka's file counts where it begins with
+  all of that: a copy that is gone, or has lost its end, is made again from it. Otherwise the copy counts.
+- An entry that is not whole ends a file: the rest is written again when the log is replayed.
 
 Source: TransactionIndex.java.
 """
 
+import logging
+import struct
 from bisect import bisect_left
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 
+from crc32c import crc32c
+
 from ottla.brokerlite.storage.disk import Disk
-from ottla.codec.stored.indexes import ENTRY_SIZES, AbortedTxn, build_entry, parse_entry
+from ottla.codec.stored.indexes import ENTRY_SIZES, AbortedTxn, build_entry, parse_entries
 from ottla.errors import DecodeError
 
+log = logging.getLogger("ottla.brokerlite")
+
+COPY = ".aborted"
 _SIZE = ENTRY_SIZES[AbortedTxn]
+_CRC = struct.Struct(">I")
+_COPIED = _SIZE + _CRC.size
+_ALL = 2**63
 
 
 class TxnIndex:
     """The index of one segment.
 
     Attributes:
-        path: of the file, which there is only where a transaction was aborted.
+        paths: of the two files, which there are only where a transaction was aborted.
     """
 
     def __init__(self, disk: Disk, path: Path) -> None:
-        self.path = path
+        self.paths = _paths(path)
         self._disk = disk
         self._entries: list[AbortedTxn] | None = None
         """``None``: not read yet."""
@@ -35,39 +56,89 @@ class TxnIndex:
     def entries(self) -> list[AbortedTxn]:
         """All that are whole, in the order of the markers."""
         if self._entries is None:
-            data = self._disk.read_file(self.path) if self._disk.exists(self.path) else b""
-            self._entries = []
-            for at in range(0, len(data) - _SIZE + 1, _SIZE):
-                try:
-                    self._entries.append(parse_entry(AbortedTxn, data, at))
-                except DecodeError:
-                    break
+            self._entries = _agreed(self._contents())
         return self._entries
 
-    def is_whole(self) -> bool:
-        """Whether the file has whole entries and nothing else."""
-        size = self._disk.size(self.path) if self._disk.exists(self.path) else 0
-        return size == len(self.entries) * _SIZE
+    def since(self, offset: int) -> Iterator[AbortedTxn]:
+        """Those whose markers are at ``offset`` or behind it."""
+        entries = self.entries
+        return (entries[i] for i in range(_index(entries, offset), len(entries)))
+
+    def keep(self, before: int = _ALL) -> None:
+        """Have both files hold the entries of markers before an offset and nothing else; tell if they are damaged."""
+        contents = self._contents()
+        entries = _agreed(contents) if self._entries is None else self._entries
+        self._entries = entries[: _index(entries, before)]
+        wanted = [b"".join(each) for each in zip(*map(_built, self._entries), strict=True)] or [b"", b""]
+        for path, content, want in zip(self.paths, contents, wanted, strict=True):
+            if content == want:
+                continue
+            if not content.startswith(want) and (content or path.suffixes[0] != COPY):  # an older broker made no copy
+                log.warning("an index of aborted transactions is damaged, and written again", extra={"file": str(path)})
+            if want:
+                self._disk.write_file(path, want)
+            else:
+                self._disk.unlink(path)
 
     def add(self, entry: AbortedTxn) -> None:
         """Add an entry, unless it or a later one is there; an `OSError` leaves everything as it was."""
         entries = self.entries
         if entries and entries[-1].last_offset >= entry.last_offset:
             return
-        self._disk.write(self.path, len(entries) * _SIZE, build_entry(entry))
+        plain, copied = _built(entry)
+        self._disk.write(self.paths[1], len(entries) * _COPIED, copied)
+        self._disk.write(self.paths[0], len(entries) * _SIZE, plain)
         entries.append(entry)
 
     def rename(self, path: Path) -> None:
-        """Give the file another name, if there is one."""
-        if self._disk.exists(self.path):
-            self._disk.rename(self.path, path)
-        self.path = path
+        """Give the files other names, if there are any."""
+        new = _paths(path)
+        for old, name in zip(self.paths, new, strict=True):
+            if self._disk.exists(old):
+                self._disk.rename(old, name)
+        self.paths = new
 
-    def keep_before(self, offset: int) -> None:
-        """Drop what is about markers at ``offset`` or behind it, or not whole."""
-        entries = self.entries
-        self._entries = entries[: bisect_left(entries, offset, key=lambda entry: entry.last_offset)]
-        if not self._entries:
-            self._disk.unlink(self.path)
-        else:
-            self._disk.truncate(self.path, len(self._entries) * _SIZE)
+    def _contents(self) -> list[bytes]:
+        return [self._disk.read_file(path) if self._disk.exists(path) else b"" for path in self.paths]
+
+
+def _paths(path: Path) -> tuple[Path, Path]:
+    """Kafka's and ours; the segment's files may have a suffix behind all others."""
+    return path, path.with_name(path.name.replace(".txnindex", COPY))
+
+
+def _built(entry: AbortedTxn) -> tuple[bytes, bytes]:
+    """As it stands in either file."""
+    plain = build_entry(entry)
+    return plain, plain + _CRC.pack(crc32c(plain))
+
+
+def _agreed(contents: Sequence[bytes]) -> list[AbortedTxn]:
+    """What the two files say."""
+    plain, copied = _parsed(contents[0]), _parsed(_checked(contents[1]))
+    return plain if plain[: len(copied)] == copied else copied
+
+
+def _checked(copy: bytes) -> bytes:
+    """The entries of a copy, up to the first whose CRC does not match."""
+    whole = []
+    for at in range(0, len(copy) - _COPIED + 1, _COPIED):
+        plain = copy[at : at + _SIZE]
+        if _CRC.unpack_from(copy, at + _SIZE)[0] != crc32c(plain):
+            break
+        whole.append(plain)
+    return b"".join(whole)
+
+
+def _parsed(data: bytes) -> list[AbortedTxn]:
+    """The entries, up to the first that is not whole."""
+    entries: list[AbortedTxn] = []
+    with suppress(DecodeError):
+        for entry in parse_entries(AbortedTxn, data):
+            entries.append(entry)
+    return entries
+
+
+def _index(entries: Sequence[AbortedTxn], offset: int) -> int:
+    """Of the first whose marker is at ``offset`` or behind it."""
+    return bisect_left(entries, offset, key=lambda entry: entry.last_offset)

@@ -7,14 +7,16 @@ from pathlib import Path
 
 import pytest
 
+from ottla.brokerlite.machines.compaction import Round
+from ottla.brokerlite.machines.configs import LogSettings
 from ottla.codec.apis.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from ottla.codec.records import read_batches
 from ottla.errors import CorruptMessage, DecodeError
-from tests.brokerlite.machine import Machine, a_batch, fetching, idempotent, values_of
+from tests.brokerlite.machine import TODAY, Machine, a_batch, fetching, idempotent, values_of, work_off
 from tests.brokerlite.test_group_log import commit, offsets
 from tests.brokerlite.test_storage import OnePartition
 
-COUNT, PER_BATCH = 40, 3
+COUNT, MANY, PER_BATCH = 40, 50, 3
 SIZE = len(idempotent(100, PER_BATCH))
 LAST = COUNT - 1
 
@@ -112,12 +114,113 @@ def test_records_that_are_missing_at_the_end_are_told_and_their_offsets_not_give
     one.close()
     log_path(one).write_bytes(log_path(one).read_bytes()[: 30 * SIZE])
     one.reopen(clean=True, recovery_point=COUNT * PER_BATCH)
-    assert "t-0 ends at offset 90, and the disk had held it up to 120" in caplog.text
+    assert "t-0 has lost the records from offset 90 to 119" in caplog.text
     one.append(a_batch(b"next"))
     assert one.log.end_offset == COUNT * PER_BATCH + 1
     assert readable(one) == all_but(*range(30, COUNT)) | {COUNT * PER_BATCH}
     with pytest.raises(CorruptMessage, match=r"t-0 has at offset 91 is damaged"):
         one.log.read(91, 100)
+
+
+# -- whole segments
+
+
+def remains(one: OnePartition) -> tuple[set[int], set[int]]:
+    """The offsets that a reader gets from the start offset on, and those that it is refused."""
+    got, refused, offset = set[int](), set[int](), one.log.start_offset
+    while offset < one.log.end_offset:
+        try:
+            batch = next(read_batches(bytes(one.log.read(offset, 1, at_least_one=True))))
+        except CorruptMessage:
+            refused.add(offset)
+            offset += 1
+        else:
+            got |= set(range(offset, batch.next_offset))
+            offset = batch.next_offset
+    return got, refused
+
+
+@pytest.fixture
+def segmented(tmp_path: Path) -> OnePartition:
+    """A partition of several segments, which ended in good order."""
+    one = OnePartition(tmp_path / "t-0", settings=LogSettings(segment_bytes=1000))
+    one.append(*(idempotent(100 + i * PER_BATCH, PER_BATCH) for i in range(MANY)))
+    one.close()
+    return one
+
+
+@pytest.mark.parametrize("clean", [True, False])
+@pytest.mark.parametrize("synced", [True, False])
+@pytest.mark.parametrize("how", ["cut", "empty", "gone"])
+@pytest.mark.parametrize("which", [0, 1, -2, -1])
+def test_records_of_a_segment_that_is_cut_empty_or_gone_are_refused_and_told(
+    segmented: OnePartition, which: int, how: str, synced: bool, clean: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    one, end = segmented, MANY * PER_BATCH
+    bases = [int(name[:20]) for name in one.files(".log")]
+    path = one.folder / f"{bases[which]:020}.log"
+    first, behind = bases[which], [*bases, end][bases.index(bases[which]) + 1]
+    if how == "cut":
+        path.write_bytes(path.read_bytes()[:SIZE])
+        first += PER_BATCH
+    elif how == "empty":
+        path.write_bytes(b"")
+    else:
+        path.unlink()
+    if not (clean or synced) and which in (-1, 0):
+        return  # where nothing was synced, a power cut may have done that at the end, and before the first segment
+    for _ in range(2):
+        caplog.clear()
+        one.reopen(clean=clean, recovery_point=end, start_offset=0, synced=synced or which == 0)
+        assert remains(one) == (set(range(end)) - set(range(first, behind)), set(range(first, behind)))
+        assert f"t-0 has lost the records from offset {first} to {behind - 1}: " in caplog.text
+        one.close()
+    one.append(a_batch(b"next"))
+    assert one.log.end_offset == end + 1, "no offset is given twice"
+
+
+def test_a_log_whose_first_records_were_deleted_has_lost_nothing(
+    segmented: OnePartition, caplog: pytest.LogCaptureFixture
+) -> None:
+    one, end = segmented, MANY * PER_BATCH
+    one.reopen(clean=True, recovery_point=end, start_offset=0, synced=True)
+    bases = [int(name[:20]) for name in one.files(".log")]
+    for start, known in ((bases[1], bases[1]), (bases[2] + 1, bases[2] + 1), (bases[3], None)):
+        one.segments.remove(one.segments.set_start_offset(start))
+        one.close()
+        one.reopen(clean=True, recovery_point=end, start_offset=known, synced=True)
+        assert remains(one) == (set(range(start, end)), set())
+    assert not caplog.records
+
+
+def test_a_missing_first_segment_is_refused_from_the_start_offset_on(
+    segmented: OnePartition, caplog: pytest.LogCaptureFixture
+) -> None:
+    one, end = segmented, MANY * PER_BATCH
+    bases = [int(name[:20]) for name in one.files(".log")]
+    for base in bases[:2]:
+        (one.folder / f"{base:020}.log").unlink()
+    start = bases[1] + 5
+    one.reopen(clean=True, recovery_point=end, start_offset=start, synced=True)
+    assert one.log.start_offset == start
+    assert remains(one) == (set(range(bases[2], end)), set(range(start, bases[2])))
+    gone = one.segments.set_start_offset(bases[2])
+    one.segments.remove(gone)
+    assert gone and remains(one) == (set(range(bases[2], end)), set()), "deleting the records ends it"
+
+
+def test_compaction_leaves_segments_with_a_loss_as_they_are(segmented: OnePartition) -> None:
+    one, end = segmented, MANY * PER_BATCH
+    (one.folder / sorted(one.files(".log"))[1]).write_bytes(b"")
+    one.settings = LogSettings(segment_bytes=4096, compacted=True, delete=False)
+    one.reopen(clean=True, recovery_point=end, start_offset=0, synced=True)
+    before = remains(one)
+    due = Round(first_dirty_offset=0, end_offset=one.segments.active.base_offset, ratio=1.0)
+    work_off(one.segments.compact(due, one.settings, {}, TODAY).job())
+    assert before[1] and remains(one)[1] == before[1]
+
+
+# -- while the broker runs
 
 
 def test_a_broker_finds_its_end_behind_damage_by_itself(machine: Machine, caplog: pytest.LogCaptureFixture) -> None:

@@ -405,7 +405,7 @@ def test_an_index_of_aborted_transactions_that_is_lost_is_made_again_as_it_was(s
         running.add(producer)
     before, end = one.log.segments.aborted(0, one.log.end_offset), one.log.end_offset
     assert before
-    for name in one.files(".txnindex"):
+    for name in (*one.files(".txnindex"), *one.files(".aborted")):
         one.disk.unlink(one.folder / name)
     for name in (*one.files(".index"), *one.files(".timeindex")):
         one.disk.unlink(one.folder / name)

@@ -4,7 +4,9 @@ import gc
 import logging
 import random
 import weakref
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 from uuid import uuid4
 
 import pytest
@@ -217,17 +219,73 @@ def test_aborted_transactions_are_those_that_kafka_would_tell(seed: int) -> None
         assert aborted(one, first_offset, upper_bound) == expected
 
 
-@pytest.mark.parametrize("damage", [b"\0", bytes(33), b"\0\7" + bytes(32)])
-def test_an_index_of_aborted_transactions_that_is_damaged_is_not_taken(damage: bytes) -> None:
+INDEX_DAMAGES: dict[str, Callable[[bytes], bytes | None]] = {
+    "gone": lambda data: None,
+    "empty": lambda data: b"",
+    "cut": lambda data: data[:-1],
+    "an entry less": lambda data: data[: len(data) // 2],
+    "longer": lambda data: data + bytes(33),
+    "of a later version": lambda data: data + b"\0\7" + bytes(32),
+    "zeros": lambda data: bytes(len(data)),
+    "a bit": lambda data: data[:17] + bytes([data[17] ^ 64]) + data[18:],
+    "a bit of the last": lambda data: data[:-3] + bytes([data[-3] ^ 1]) + data[-2:],
+}
+
+
+@pytest.mark.parametrize("clean", [True, False])
+@pytest.mark.parametrize("suffix", [".txnindex", ".aborted"])
+@pytest.mark.parametrize("damage", INDEX_DAMAGES)
+def test_a_damaged_index_of_aborted_transactions_is_made_again_from_its_copy(
+    damage: str, suffix: str, clean: bool, caplog: pytest.LogCaptureFixture
+) -> None:
     disk = ModelDisk()
     one = OnePartition(FOLDER, disk=disk)
-    one.append(*(idempotent(i) for i in range(3)))
-    one.segments.add_aborted(an_abort(1, 0, 2, 0))
+    for last in (2, 5):
+        one.append(*(idempotent(last - 2 + i) for i in range(3)))
+        one.segments.add_aborted(an_abort(1, last - 2, last, last - 2))
     one.close()
-    path = FOLDER / f"{0:020}.txnindex"
-    disk.write(path, disk.size(path), damage)
-    one.reopen(clean=True, recovery_point=3)
-    assert aborted(one, 0, 3) == [] and not one.files(".txnindex"), "a replay fills it"
+    path = FOLDER / f"{0:020}{suffix}"
+    whole = {each: one.files(each) for each in (".txnindex", ".aborted")}
+    before = disk.read_file(path)
+    damaged = INDEX_DAMAGES[damage](before)
+    disk.unlink(path)
+    if damaged is not None:
+        disk.write_file(path, damaged)
+    one.reopen(clean=clean, recovery_point=6)
+    assert aborted(one, 0, 6) == [1, 1]
+    assert {each: one.files(each) for each in whole} == whole
+    told = [vars(record)["file"] for record in caplog.records if "aborted transactions is damaged" in record.message]
+    normal = damaged is not None and damaged.startswith(before)  # a kill leaves a part of an entry
+    no_copy = suffix == ".aborted" and not damaged  # as an earlier version of the broker leaves it
+    assert told == ([] if normal or no_copy else [str(path)])
+
+
+def test_an_index_of_aborted_transactions_counts_where_the_log_has_lost_their_markers() -> None:
+    one = OnePartition(FOLDER, disk=ModelDisk())
+    one.append(*(idempotent(i) for i in range(40)))
+    entry = an_abort(7, 0, 20, 0)
+    one.segments.add_aborted(entry)
+    one.close()
+    (name,) = one.files(".txnindex")
+    one.disk.unlink(FOLDER / name.replace(".txnindex", ".log"))
+    for clean in (True, False):
+        one.reopen(clean=clean, recovery_point=40)
+        assert one.segments.aborted(0, 10) == [entry]
+
+
+def test_what_a_reader_at_the_end_needs_to_know_costs_the_same_after_many_aborted_transactions() -> None:
+    looked_at = []
+
+    class Looked(list[AbortedTxn]):
+        def __getitem__(self, at: Any) -> Any:
+            looked_at.append(at)
+            return super().__getitem__(at)
+
+    one = OnePartition(FOLDER, disk=ModelDisk())
+    one.append(*(idempotent(i) for i in range(10)))
+    one.segments.active.txn_index._entries = Looked(an_abort(1, i, i, i) for i in range(100_000))
+    assert [each.last_offset for each in one.segments.aborted(99_998, 100_001)] == [99_998, 99_999]
+    assert len(looked_at) < 50, "it is found by halves"
 
 
 # -- what the disk has
