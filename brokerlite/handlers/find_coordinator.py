@@ -7,7 +7,7 @@ v1+: key types and messages. v4+: many keys at once.
 
 from ottla.brokerlite.machines.core import BrokerCore, Call
 from ottla.codec.apis.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
-from ottla.errors import BrokerError, InvalidGroupId, InvalidRequest
+from ottla.errors import BrokerError, InvalidRequest
 
 MANY_KEYS_SINCE = 4
 _GROUP, _TRANSACTION = 0, 1
@@ -17,7 +17,9 @@ def handle(broker: BrokerCore, call: Call) -> FindCoordinatorResponse:
     request: FindCoordinatorRequest = call.message
     if call.header.api_version >= MANY_KEYS_SINCE:
         return FindCoordinatorResponse(
-            coordinators=tuple(_find(broker, call, key, request.key_type) for key in request.coordinator_keys)
+            coordinators=tuple(
+                _find(broker, call, key, request.key_type) for key in dict.fromkeys(request.coordinator_keys)
+            )
         )
     found = _find(broker, call, request.key, request.key_type)
     return FindCoordinatorResponse(
@@ -34,8 +36,6 @@ def _find(broker: BrokerCore, call: Call, key: str, key_type: int) -> Coordinato
     try:
         if key_type not in (_GROUP, _TRANSACTION):
             raise InvalidRequest(f"this broker has no coordinators of type {key_type}")
-        if not key:
-            raise (InvalidGroupId if key_type == _GROUP else InvalidRequest)("an id is not empty")
     except BrokerError as error:
         return Coordinator(
             key=key, node_id=-1, host="", port=-1, error_code=error.code, error_message=error.detail or None
