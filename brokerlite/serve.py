@@ -3,7 +3,7 @@
 Theory of operation: `BrokerCore` decides everything. `_Front` is the service behind the listener: it parses frames,
 hands them to the core and builds what comes back. Two tasks stand beside the listener: one polls the core at its
 deadlines, one has the disk hold what was written. What waits for the disk, or takes much computing, runs in threads;
-a connection whose request it is hands in no other (`Hold`). All of them run in a scope that is shielded from
+a connection whose request is not done hands in no other (`Hold`). All of them run in a scope that is shielded from
 cancellation, so that a cancelled broker can first answer what it was asked, and close its folder.
 """
 

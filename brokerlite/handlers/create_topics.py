@@ -8,9 +8,9 @@ Source: ReplicationControlManager.java (createTopics).
 
 from collections import Counter
 
-from ottla.brokerlite.machines.configs import CONFIGS
+from ottla.brokerlite.machines.configs import CONFIGS, check_asked
 from ottla.brokerlite.machines.core import BrokerCore, Call
-from ottla.brokerlite.machines.topics import INTERNAL, MAX_PARTITIONS
+from ottla.brokerlite.machines.topics import CLUSTER_METADATA, INTERNAL, MAX_PARTITIONS
 from ottla.codec.apis.create_topics import (
     CreatableTopic,
     CreatableTopicConfigs,
@@ -25,19 +25,20 @@ from ottla.errors import (
     InvalidReplicaAssignment,
     InvalidReplicationFactor,
     InvalidRequest,
-    InvalidTopic,
     PolicyViolation,
+    TopicAlreadyExists,
 )
 
 
 def handle(broker: BrokerCore, call: Call) -> CreateTopicsResponse:
     request: CreateTopicsRequest = call.message
     named = Counter(topic.name for topic in request.topics)
+    once = {topic.name: topic for topic in request.topics}
     if sum(_asked_partitions(broker, topic) for topic in request.topics) > MAX_PARTITIONS:
         error = PolicyViolation(f"more than {MAX_PARTITIONS} partitions in one request: make fewer topics at a time")
-        return CreateTopicsResponse(topics=tuple(_refused(topic, error) for topic in request.topics))
+        return CreateTopicsResponse(topics=tuple(_refused(topic, error) for topic in once.values()))
     return CreateTopicsResponse(
-        topics=tuple(_create(broker, topic, request.validate_only, named[topic.name] > 1) for topic in request.topics)
+        topics=tuple(_create(broker, topic, request.validate_only, named[topic.name] > 1) for topic in once.values())
     )
 
 
@@ -58,14 +59,13 @@ def _create(broker: BrokerCore, asked: CreatableTopic, validate_only: bool, twic
         if twice:
             raise InvalidRequest(f"{asked.name} is named twice")
         if asked.name in INTERNAL:
-            raise InvalidTopic(f"{asked.name} is the broker's own, which makes it when it needs it")
+            raise TopicAlreadyExists(f"{asked.name} is the broker's own, which makes it when it needs it")
+        if asked.name == CLUSTER_METADATA:
+            raise InvalidRequest(f"no client can make {asked.name}")
         partitions = _partitions(broker, asked)
         configs = _configs(asked)
-        if validate_only:
-            broker.topics.check(asked.name, partitions, configs)
-            topic_id = NO_UUID
-        else:
-            topic_id = broker.create_topic(asked.name, partitions, configs).topic_id
+        check_asked(broker.topics.check(asked.name, partitions, configs))
+        topic_id = NO_UUID if validate_only else broker.create_topic(asked.name, partitions, configs).topic_id
     except BrokerError as error:
         return _refused(asked, error)
     return CreatableTopicResult(
@@ -83,7 +83,8 @@ def _create(broker: BrokerCore, asked: CreatableTopic, validate_only: bool, twic
                 config_source=config_source(broker, configs, key),
                 is_sensitive=False,
             )
-            for key in CONFIGS
+            for key, known in CONFIGS.items()
+            if key in configs or not known.internal
         ),
     )
 

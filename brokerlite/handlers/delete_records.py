@@ -9,6 +9,7 @@ Source: KafkaApis.scala (handleDeleteRecordsRequest), Partition.scala (deleteRec
 import logging
 from collections.abc import Mapping
 
+from ottla.brokerlite.handlers.once import by_name
 from ottla.brokerlite.machines.core import BrokerCore, Call
 from ottla.brokerlite.machines.log import PartitionLog
 from ottla.brokerlite.machines.topics import INTERNAL, Place
@@ -31,28 +32,27 @@ def handle(broker: BrokerCore, call: Call) -> DeleteRecordsResponse | Later:
     results: dict[Place, tuple[int, int]] = {}
     """Low watermark and error."""
     starts: dict[Place, int] = {}
-    for topic in request.topics:
-        for each in topic.partitions:
-            place = topic.name, each.partition_index
-            try:
-                partition = _partition(broker, place)
-                start = max(partition.start_without(each.offset), starts.get(place, 0))
-            except BrokerError as error:  # the answer has no room for its text
-                log.info("records are not deleted: %s", error, extra={"topic": topic.name})
-                results[place] = _NO_LOW_WATERMARK, error.code
-                continue
-            results[place] = start, 0
-            if start > partition.start_offset:
-                starts[place] = start
+    asked = {(topic.name, each.partition_index): each.offset for topic in request.topics for each in topic.partitions}
+    for place, offset in asked.items():
+        try:
+            partition = _partition(broker, place)
+            start = partition.start_without(offset)
+        except BrokerError as error:  # the answer has no room for its text
+            log.info("records are not deleted: %s", error, extra={"topic": place[0]})
+            results[place] = _NO_LOW_WATERMARK, error.code
+            continue
+        results[place] = start, 0
+        if start > partition.start_offset:
+            starts[place] = start
     if not starts:
-        return _response(request, results)
+        return _response(results)
     later = Later()
 
     def deleted(refused: OSError | None) -> None:
         if refused is not None:
             log.error("records are not deleted: the disk refused: %s", refused)
             results.update((place, (_low_watermark(broker, place), KafkaStorageError.code)) for place in starts)
-        later.give(_response(request, results))
+        later.give(_response(results))
 
     broker.set_start_offsets(starts, deleted)
     return later
@@ -65,25 +65,22 @@ def _low_watermark(broker: BrokerCore, place: Place) -> int:
 
 
 def _partition(broker: BrokerCore, place: Place) -> PartitionLog:
+    if place[0] in INTERNAL:
+        raise InvalidTopic(f"{place[0]} is the broker's own")
     partition = broker.topics.partition(*place)
     if partition is None:
         raise UnknownTopicOrPartition(f"there is no partition {place[1]} of {place[0]}")
-    if place[0] in INTERNAL:
-        raise InvalidTopic(f"{place[0]} is the broker's own")
     return partition
 
 
-def _response(request: DeleteRecordsRequest, results: Mapping[Place, tuple[int, int]]) -> DeleteRecordsResponse:
+def _response(results: Mapping[Place, tuple[int, int]]) -> DeleteRecordsResponse:
+    topics = by_name((name, (index,)) for name, index in results)
     return DeleteRecordsResponse(
         topics=tuple(
             DeleteRecordsTopicResult(
-                name=topic.name,
-                partitions=tuple(
-                    _result(each.partition_index, *results[topic.name, each.partition_index])
-                    for each in topic.partitions
-                ),
+                name=name, partitions=tuple(_result(index, *results[name, index]) for index in indexes)
             )
-            for topic in request.topics
+            for name, indexes in topics.items()
         )
     )
 

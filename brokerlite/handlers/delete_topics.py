@@ -1,7 +1,13 @@
 """DeleteTopics v1-6: remove topics and all their records.
 
-v6: topics by name or by id. An unknown name is UNKNOWN_TOPIC_OR_PARTITION, an unknown id UNKNOWN_TOPIC_ID.
+v6: topics by name or by id. An unknown name is UNKNOWN_TOPIC_OR_PARTITION, an unknown id UNKNOWN_TOPIC_ID. A topic that
+is named twice, be it by name and by id, stays: that is one INVALID_REQUEST.
+
+Source: ControllerApis.scala (deleteTopics).
 """
+
+from collections import Counter
+from collections.abc import Hashable
 
 from ottla.brokerlite.machines.core import BrokerCore, Call
 from ottla.codec.apis.delete_topics import (
@@ -24,14 +30,32 @@ def handle(broker: BrokerCore, call: Call) -> DeleteTopicsResponse:
         if call.header.api_version >= BY_STATE
         else tuple(DeleteTopicState(name=name, topic_id=NO_UUID) for name in request.topic_names)
     )
-    return DeleteTopicsResponse(responses=tuple(_delete(broker, each) for each in asked))
+    named = Counter(_topic(broker, each) for each in asked)
+    once = {_topic(broker, each): each for each in asked}
+    return DeleteTopicsResponse(responses=tuple(_delete(broker, each, named[key] > 1) for key, each in once.items()))
 
 
-def _delete(broker: BrokerCore, asked: DeleteTopicState) -> DeletableTopicResult:
+def _topic(broker: BrokerCore, asked: DeleteTopicState) -> Hashable:
+    """The same for a topic that is named by its name and for one that is named by its id."""
+    if not _is_named(asked):
+        return asked.name, asked.topic_id
+    if asked.name is None:
+        return asked.topic_id
+    topic = broker.topics.by_name.get(asked.name)
+    return asked.name if topic is None else topic.topic_id
+
+
+def _is_named(asked: DeleteTopicState) -> bool:
+    return (asked.name is None) != (asked.topic_id == NO_UUID)
+
+
+def _delete(broker: BrokerCore, asked: DeleteTopicState, twice: bool) -> DeletableTopicResult:
     name, topic_id = asked.name, asked.topic_id
     try:
-        if name is not None and topic_id != NO_UUID:
-            raise InvalidRequest("a topic is named by its name or by its id, not by both")
+        if not _is_named(asked):
+            raise InvalidRequest("a topic is named by its name or by its id, and not by both")
+        if twice:
+            raise InvalidRequest("the topic is named twice")
         topic = broker.topics.by_id.get(topic_id) if name is None else broker.topics.by_name.get(name)
         if topic is None:
             raise UnknownTopicId if name is None else broker.topics.missing(name)

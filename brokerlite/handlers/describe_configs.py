@@ -1,12 +1,20 @@
 """DescribeConfigs v1-4: the configuration of topics, and of this broker.
 
-v1+: synonyms and sources. v3+: types; documentation is null. Other resources are INVALID_REQUEST.
+v1+: synonyms and sources. v3+: types; documentation is null. Other resources are INVALID_REQUEST. A resource that is
+named twice is described once, with the keys that it is named with last.
+
+Source: ConfigHelper.scala.
 """
 
+from collections.abc import Mapping
+
 from ottla.brokerlite.handlers.create_topics import config_source
-from ottla.brokerlite.machines.configs import CONFIGS, STRING
+from ottla.brokerlite.machines.configs import BOOLEAN, CONFIGS, INT, LIST, LONG, OF_BROKER, STRING
 from ottla.brokerlite.machines.core import BrokerCore, Call
+from ottla.brokerlite.machines.topics import check_name
 from ottla.codec.apis.describe_configs import (
+    BROKER,
+    TOPIC,
     DescribeConfigsRequest,
     DescribeConfigsResource,
     DescribeConfigsResourceResult,
@@ -16,74 +24,105 @@ from ottla.codec.apis.describe_configs import (
 )
 from ottla.errors import BrokerError, InvalidRequest
 
-_STATIC_BROKER_CONFIG = 4
+_OWN, _STATIC_BROKER_CONFIG, _DEFAULT_CONFIG = 1, 4, 5
+"""Where values come from."""
+_TYPES = {
+    "log.cleaner.backoff.ms": LONG,
+    "log.dirs": LIST,
+    "log.retention.check.interval.ms": LONG,
+}
+"""Types of the broker's own configurations that their values do not tell."""
 
 
 def handle(broker: BrokerCore, call: Call) -> DescribeConfigsResponse:
     request: DescribeConfigsRequest = call.message
+    once = {(each.resource_type, each.resource_name): each for each in request.resources}
+    defaults = {
+        key: _of_topic(broker, key, None, request.include_synonyms)
+        for key, known in CONFIGS.items()
+        if not known.internal
+    }
     return DescribeConfigsResponse(
-        results=tuple(_describe(broker, each, request.include_synonyms) for each in request.resources)
+        results=tuple(_describe(broker, each, defaults, request.include_synonyms) for each in once.values())
     )
 
 
-def _describe(broker: BrokerCore, asked: DescribeConfigsResource, synonyms: bool) -> DescribeConfigsResult:
+def _describe(
+    broker: BrokerCore,
+    asked: DescribeConfigsResource,
+    defaults: Mapping[str, DescribeConfigsResourceResult],
+    synonyms: bool,
+) -> DescribeConfigsResult:
     error_code, message = 0, None
-    configs: tuple[DescribeConfigsResourceResult, ...] = ()
+    configs: Mapping[str, DescribeConfigsResourceResult] = {}
+    name = asked.resource_name
     try:
-        match asked.resource_type:
-            case 2:  # a topic
-                configs = _of_topic(broker, asked.resource_name, synonyms)
-            case 4:  # a broker
-                configs = _of_broker(broker, asked.resource_name)
-            case other:
-                raise InvalidRequest(f"resources of type {other} are not known here")
+        if asked.resource_type == TOPIC:
+            check_name(name)
+            if (topic := broker.topics.by_name.get(name)) is None:
+                raise broker.topics.missing(name)
+            own = {key: _of_topic(broker, key, value, synonyms) for key, value in topic.configs.items()}
+            configs = {**defaults, **own}
+        elif asked.resource_type == BROKER:
+            configs = _of_broker(broker, name)
+        else:
+            raise InvalidRequest(f"resources of type {asked.resource_type} are not known here")
     except BrokerError as error:
         error_code, message = error.code, error.detail or None
-    wanted = asked.configuration_keys
+    wanted = set(asked.configuration_keys or configs)
     return DescribeConfigsResult(
         error_code=error_code,
         error_message=message,
         resource_type=asked.resource_type,
         resource_name=asked.resource_name,
-        configs=tuple(each for each in configs if wanted is None or each.name in wanted),
+        configs=tuple(each for each in configs.values() if each.name in wanted),
     )
 
 
-def _of_topic(broker: BrokerCore, name: str, synonyms: bool) -> tuple[DescribeConfigsResourceResult, ...]:
-    if (topic := broker.topics.by_name.get(name)) is None:
-        raise broker.topics.missing(name)
-    results = []
-    for key, known in CONFIGS.items():
-        value = topic.configs.get(key, broker.topics.default(key))
-        source = config_source(broker, topic.configs, key)
-        own = (DescribeConfigsSynonym(name=key, value=value, source=source),)
-        results.append(
-            DescribeConfigsResourceResult(
-                name=key,
-                value=value,
-                read_only=False,
-                config_source=source,
-                is_sensitive=False,
-                synonyms=own if synonyms else (),
-                config_type=known.type,
-                documentation=None,
-            )
-        )
-    return tuple(results)
+def _of_topic(broker: BrokerCore, key: str, own: str | None, synonyms: bool) -> DescribeConfigsResourceResult:
+    """A configuration of a topic.
+
+    Args:
+        own: what the topic itself has.
+    """
+    places: list[tuple[str, str, int]] = [] if own is None else [(key, own, _OWN)]
+    if key in OF_BROKER:
+        if key in broker.topics.defaults:
+            places.append((OF_BROKER[key], broker.topics.default(key), _STATIC_BROKER_CONFIG))
+        places.append((OF_BROKER[key], CONFIGS[key].default, _DEFAULT_CONFIG))
+    return DescribeConfigsResourceResult(
+        name=key,
+        value=broker.topics.default(key) if own is None else own,
+        read_only=False,
+        config_source=_OWN if own is not None else config_source(broker, {}, key),
+        is_sensitive=False,
+        synonyms=tuple(DescribeConfigsSynonym(name=name, value=value, source=source) for name, value, source in places)
+        if synonyms
+        else (),
+        config_type=CONFIGS[key].type,
+        documentation=None,
+    )
 
 
-def _of_broker(broker: BrokerCore, name: str) -> tuple[DescribeConfigsResourceResult, ...]:
+def _of_broker(broker: BrokerCore, name: str) -> dict[str, DescribeConfigsResourceResult]:
     if name not in ("", str(broker.settings.node_id)):
         raise InvalidRequest(f"this is broker {broker.settings.node_id}, not {name}")
-    return tuple(
-        DescribeConfigsResourceResult(
-            name=key,
-            value=value,
-            read_only=True,
-            config_source=_STATIC_BROKER_CONFIG,
-            is_sensitive=False,
-            config_type=STRING,
-            documentation=None,
-        )
-        for key, value in broker.settings.described.items()
+    configs = {"log.retention.ms": _of_this(broker, "log.retention.ms", None, LONG)}
+    for key, of_broker in OF_BROKER.items():
+        configs[of_broker] = _of_this(broker, of_broker, broker.topics.default(key), CONFIGS[key].type)
+    for key, value in broker.settings.described.items():
+        of_value = BOOLEAN if value in ("true", "false") else INT if value.lstrip("-").isdecimal() else STRING
+        configs[key] = _of_this(broker, key, value, _TYPES.get(key, of_value))
+    return configs
+
+
+def _of_this(broker: BrokerCore, key: str, value: str | None, type_: int) -> DescribeConfigsResourceResult:
+    return DescribeConfigsResourceResult(
+        name=key,
+        value=value,
+        read_only=True,
+        config_source=_STATIC_BROKER_CONFIG if key in broker.settings.described else _DEFAULT_CONFIG,
+        is_sensitive=False,
+        config_type=type_,
+        documentation=None,
     )

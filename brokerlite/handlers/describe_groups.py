@@ -14,9 +14,13 @@ from ottla.codec.apis.describe_groups import (
     DescribeGroupsRequest,
     DescribeGroupsResponse,
 )
-from ottla.errors import GroupIdNotFound
+from ottla.errors import CoordinatorLoadInProgress, GroupIdNotFound
 
 NOT_FOUND_SINCE = 6
+MOST_BYTES = 16 * 2**20
+"""Bytes of members in an answer, beyond which the groups that are left are to be asked for again."""
+_MEMBER = 100
+"""Bytes that are counted for a member beside what its client sent."""
 NOT_ASKED = -(2**31)
 _GROUP_OPERATIONS = sum(1 << bit for bit in (3, 6, 8, 10, 11))
 """READ, DELETE, DESCRIBE, DESCRIBE_CONFIGS, ALTER_CONFIGS of AclOperation.java."""
@@ -25,23 +29,22 @@ _GROUP_OPERATIONS = sum(1 << bit for bit in (3, 6, 8, 10, 11))
 def handle(broker: BrokerCore, call: Call) -> DescribeGroupsResponse:
     request: DescribeGroupsRequest = call.message
     operations = _GROUP_OPERATIONS if request.include_authorized_operations else NOT_ASKED
-    return DescribeGroupsResponse(
-        groups=tuple(_described(broker, call.header.api_version, group_id, operations) for group_id in request.groups)
-    )
+    groups, size = [], 0
+    for group_id in dict.fromkeys(request.groups):
+        if size > MOST_BYTES:
+            described = _undescribed(group_id, CoordinatorLoadInProgress.code, "too many groups at once")
+        else:
+            described = _described(broker, call.header.api_version, group_id, operations)
+        groups.append(described)
+        size += sum(_MEMBER + len(each.member_metadata) + len(each.member_assignment) for each in described.members)
+    return DescribeGroupsResponse(groups=tuple(groups))
 
 
 def _described(broker: BrokerCore, version: int, group_id: str, operations: int) -> DescribedGroup:
     if (group := broker.groups.by_id.get(group_id)) is None:
-        known = version < NOT_FOUND_SINCE
-        return DescribedGroup(
-            error_code=0 if known else GroupIdNotFound.code,
-            error_message=None if known else f"Group {group_id} not found.",
-            group_id=group_id,
-            group_state=DEAD,
-            protocol_type="",
-            protocol_data="",
-            members=(),
-        )
+        if version < NOT_FOUND_SINCE:
+            return _undescribed(group_id, 0, None)
+        return _undescribed(group_id, GroupIdNotFound.code, f"Group {group_id} not found.")
     protocol = group.protocol if group.state is State.STABLE else None
     return DescribedGroup(
         error_code=0,
@@ -61,4 +64,16 @@ def _described(broker: BrokerCore, version: int, group_id: str, operations: int)
             for member in group.members.values()
         ),
         authorized_operations=operations,
+    )
+
+
+def _undescribed(group_id: str, error_code: int, error_message: str | None) -> DescribedGroup:
+    return DescribedGroup(
+        error_code=error_code,
+        error_message=error_message,
+        group_id=group_id,
+        group_state=DEAD,
+        protocol_type="",
+        protocol_data="",
+        members=(),
     )

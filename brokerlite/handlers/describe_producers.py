@@ -3,6 +3,7 @@
 Source: KafkaApis.scala (handleDescribeProducersRequest), UnifiedLog.java (activeProducers).
 """
 
+from ottla.brokerlite.handlers.once import by_name
 from ottla.brokerlite.machines.core import BrokerCore, Call
 from ottla.brokerlite.machines.topics import check_name
 from ottla.codec.apis.describe_producers import (
@@ -17,13 +18,11 @@ from ottla.errors import BrokerError, UnknownTopicOrPartition
 
 def handle(broker: BrokerCore, call: Call) -> DescribeProducersResponse:
     request: DescribeProducersRequest = call.message
+    asked = by_name((topic.name, topic.partition_indexes) for topic in request.topics)
     return DescribeProducersResponse(
         topics=tuple(
-            TopicResponse(
-                name=topic.name,
-                partitions=tuple(_described(broker, topic.name, index) for index in topic.partition_indexes),
-            )
-            for topic in request.topics
+            TopicResponse(name=name, partitions=tuple(_described(broker, name, index) for index in indexes))
+            for name, indexes in asked.items()
         )
     )
 

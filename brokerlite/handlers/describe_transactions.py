@@ -16,7 +16,7 @@ from ottla.errors import InvalidRequest, TransactionalIdNotFound
 def handle(broker: BrokerCore, call: Call) -> DescribeTransactionsResponse:
     request: DescribeTransactionsRequest = call.message
     return DescribeTransactionsResponse(
-        transaction_states=tuple(_described(broker, each) for each in request.transactional_ids)
+        transaction_states=tuple(_described(broker, each) for each in dict.fromkeys(request.transactional_ids))
     )
 
 

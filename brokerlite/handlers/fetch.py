@@ -74,8 +74,10 @@ def _read(broker: BrokerCore, call: Call, fetch: Fetch) -> _Read:
         topic = broker.topics.by_id.get(each.topic_id) if by_id else broker.topics.by_name.get(each.topic)
         log = topic.partition(asked.partition) if topic else None
         try:
+            if topic is None and by_id:
+                raise UnknownTopicId
             if log is None:
-                raise UnknownTopicId if by_id else UnknownTopicOrPartition
+                raise UnknownTopicOrPartition
             logs.append(log)
             log.epochs.check(asked.current_leader_epoch)
             records: Part = b""

@@ -8,7 +8,7 @@ v1+: key types and messages. v4+: many keys at once.
 from ottla.brokerlite.machines.core import BrokerCore, Call
 from ottla.brokerlite.machines.topics import CONSUMER_OFFSETS, TRANSACTION_STATE
 from ottla.codec.apis.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
-from ottla.errors import BrokerError, CoordinatorNotAvailable, InvalidGroupId, InvalidRequest
+from ottla.errors import BrokerError, CoordinatorNotAvailable, InvalidRequest
 
 MANY_KEYS_SINCE = 4
 _GROUP, _TRANSACTION = 0, 1
@@ -18,7 +18,9 @@ def handle(broker: BrokerCore, call: Call) -> FindCoordinatorResponse:
     request: FindCoordinatorRequest = call.message
     if call.header.api_version >= MANY_KEYS_SINCE:
         return FindCoordinatorResponse(
-            coordinators=tuple(_find(broker, call, key, request.key_type) for key in request.coordinator_keys)
+            coordinators=tuple(
+                _find(broker, call, key, request.key_type) for key in dict.fromkeys(request.coordinator_keys)
+            )
         )
     found = _find(broker, call, request.key, request.key_type)
     return FindCoordinatorResponse(
@@ -35,8 +37,6 @@ def _find(broker: BrokerCore, call: Call, key: str, key_type: int) -> Coordinato
     try:
         if key_type not in (_GROUP, _TRANSACTION):
             raise InvalidRequest(f"this broker has no coordinators of type {key_type}")
-        if not key:
-            raise (InvalidGroupId if key_type == _GROUP else InvalidRequest)("an id is not empty")
         if (own := CONSUMER_OFFSETS if key_type == _GROUP else TRANSACTION_STATE) in broker.topics.unserved:
             # A coordinator without its log would answer that no offset is committed.
             raise CoordinatorNotAvailable(broker.topics.missing(own).detail)

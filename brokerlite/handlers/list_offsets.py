@@ -3,7 +3,7 @@
 v2+: with read_committed nothing behind the last stable offset is found. v4+: leader epochs. v7+: the record of the
 largest timestamp (-3). v8+: the local log start (-4), which is the log start. v9+: the last tiered offset (-5), and
 v11+: the earliest pending upload (-6); nothing is tiered here, so -1. A special timestamp in a version before it is
-UNSUPPORTED_VERSION. A partition that is named twice is INVALID_REQUEST. Records are looked through in threads.
+UNSUPPORTED_VERSION. A partition that is named twice is INVALID_REQUEST, once. Records are looked through in threads.
 
 Source: KafkaApis.scala and ReplicaManager.scala (handleListOffsetsRequest, fetchOffset).
 """
@@ -58,14 +58,19 @@ def handle(broker: BrokerCore, call: Call) -> WorkFirst:
 def _answers(broker: BrokerCore, call: Call) -> Generator[Work, None, ListOffsetsResponse]:
     request: ListOffsetsRequest = call.message
     named = Counter((topic.name, each.partition_index) for topic in request.topics for each in topic.partitions)
-    topics = []
+    answers: dict[str, dict[int, ListOffsetsPartitionResponse]] = {}
     for topic in request.topics:
-        partitions = []
         for each in topic.partitions:
-            twice = named[topic.name, each.partition_index] > 1
-            partitions.append((yield from _answer(broker, call, topic.name, each, twice)))
-        topics.append(ListOffsetsTopicResponse(name=topic.name, partitions=tuple(partitions)))
-    return ListOffsetsResponse(topics=tuple(topics))
+            of_topic = answers.setdefault(topic.name, {})
+            if each.partition_index not in of_topic:
+                twice = named[topic.name, each.partition_index] > 1
+                of_topic[each.partition_index] = yield from _answer(broker, call, topic.name, each, twice)
+    return ListOffsetsResponse(
+        topics=tuple(
+            ListOffsetsTopicResponse(name=name, partitions=tuple(partitions.values()))
+            for name, partitions in answers.items()
+        )
+    )
 
 
 def _refused(request: ListOffsetsRequest) -> ListOffsetsResponse:

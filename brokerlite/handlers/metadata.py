@@ -1,11 +1,15 @@
 """Metadata v0-13: the broker itself, and topics.
 
 A topic that is not there is created when the client allows it (v4+; before it always does) and the broker does.
-v0: an empty list is every topic; v1+: null is. v10+: topic ids. v12+: topics asked for by id. v8+: authorized
-operations, all of them, because there is no authorizer; -2147483648 where they were not asked for.
+v0: an empty list is every topic; v1+: null is. v10+: topic ids. v12+: topics asked for by id; a request that has an id
+asks for ids only, whatever names it has, and before v12 it is INVALID_REQUEST. v8+: authorized operations, all of them,
+because there is no authorizer; -2147483648 where they were not asked for.
+
+Source: KafkaApis.scala (handleTopicMetadataRequest).
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from uuid import UUID
 
 from ottla.brokerlite.machines.core import BrokerCore, Call
 from ottla.brokerlite.machines.topics import CONSUMER_OFFSETS, INTERNAL, Topic, check_name
@@ -17,8 +21,17 @@ from ottla.codec.apis.metadata import (
     MetadataResponsePartition,
     MetadataResponseTopic,
 )
-from ottla.errors import BrokerError, KafkaStorageError, LeaderNotAvailable, UnknownTopicId
+from ottla.codec.wire import NO_UUID
+from ottla.errors import (
+    BrokerError,
+    InvalidRequest,
+    KafkaStorageError,
+    LeaderNotAvailable,
+    UnknownTopicId,
+)
 
+BY_ID = 12
+"""The version from which topics are asked for by id."""
 NOT_ASKED = -(2**31)
 _CREATED_AT_ONCE = 50
 """Topics; clients ask again for the others, as they do for those that Apache Kafka is about to create."""
@@ -29,6 +42,8 @@ _CLUSTER_OPERATIONS = sum(1 << bit for bit in (5, 7, 8, 9, 10, 11, 12))
 
 def handle(broker: BrokerCore, call: Call) -> MetadataResponse:
     request: MetadataRequest = call.message
+    if call.header.api_version < BY_ID and any(_has_id(each) for each in request.topics or ()):
+        return _refused(request)
     settings = broker.settings
     operations = _TOPIC_OPERATIONS if request.include_topic_authorized_operations else NOT_ASKED
     return MetadataResponse(
@@ -46,6 +61,29 @@ def handle(broker: BrokerCore, call: Call) -> MetadataResponse:
     )
 
 
+def _has_id(asked: MetadataRequestTopic) -> bool:
+    return asked.name is None or asked.topic_id != NO_UUID
+
+
+def _refused(request: MetadataRequest) -> MetadataResponse:
+    names = dict.fromkeys((each.name or "", each.topic_id) for each in request.topics or ())
+    return MetadataResponse(
+        brokers=(),
+        topics=tuple(
+            MetadataResponseTopic(error_code=InvalidRequest.code, name=name, topic_id=topic_id, partitions=())
+            for name, topic_id in names
+        ),
+    )
+
+
+def _asked(topics: Iterable[MetadataRequestTopic]) -> Iterable[tuple[str | None, UUID]]:
+    """The names and ids of a request, each once; where there are ids, only those."""
+    ids = dict.fromkeys(each.topic_id for each in topics if each.topic_id != NO_UUID)
+    if ids:
+        return [(None, each) for each in ids]
+    return [(name, NO_UUID) for name in dict.fromkeys(each.name for each in topics)]
+
+
 def _topics(
     broker: BrokerCore, request: MetadataRequest, version: int, operations: int
 ) -> Iterator[MetadataResponseTopic]:
@@ -59,7 +97,7 @@ def _topics(
         return
     create = broker.settings.auto_create and request.allow_auto_topic_creation
     created = 0
-    for name, topic_id in dict.fromkeys((each.name, each.topic_id) for each in request.topics):
+    for name, topic_id in _asked(request.topics):
         asked = MetadataRequestTopic(name=name, topic_id=topic_id)
         try:
             is_new = name is not None and name not in broker.topics.by_name
@@ -71,7 +109,7 @@ def _topics(
         except BrokerError as error:
             yield MetadataResponseTopic(
                 error_code=error.code,
-                name=asked.name if asked.name is not None or version >= 12 else "",
+                name=asked.name if asked.name is not None or version >= BY_ID else "",
                 topic_id=asked.topic_id,
                 partitions=(),
                 topic_authorized_operations=operations,

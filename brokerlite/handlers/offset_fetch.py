@@ -4,21 +4,22 @@ v1-7: one group. v2+: null asks for every topic of the group. v5+: leader epochs
 partition for which an open transaction commits is UNSTABLE_OFFSET_COMMIT. v8+: many groups. v9+: a member id and epoch,
 for groups of KIP-848, which there are none of. v10: topics by id.
 
-Neither a group that does not exist nor a partition without an offset is an error; the offset is -1.
+Neither a group that does not exist nor a partition without an offset is an error; the offset is -1. Where the first
+groups have a lot of offsets, the others are COORDINATOR_LOAD_IN_PROGRESS: clients ask for those again.
 
 Source: OffsetMetadataManager.java (fetchOffsets, fetchAllOffsets).
 """
 
-from collections.abc import Iterator, Mapping, Set
+from collections.abc import Iterable, Iterator, Mapping, Set
 from typing import NamedTuple
 from uuid import UUID
 
+from ottla.brokerlite.handlers.once import by_name
 from ottla.brokerlite.machines.core import BrokerCore, Call
 from ottla.brokerlite.machines.offsets import Committed
 from ottla.brokerlite.machines.topics import Place, Topic
 from ottla.codec.apis.offset_fetch import (
     OffsetFetchRequest,
-    OffsetFetchRequestGroup,
     OffsetFetchRequestTopics,
     OffsetFetchResponse,
     OffsetFetchResponseGroup,
@@ -28,9 +29,13 @@ from ottla.codec.apis.offset_fetch import (
     OffsetFetchResponseTopics,
 )
 from ottla.codec.wire import NO_UUID
-from ottla.errors import UnknownTopicId, UnstableOffsetCommit
+from ottla.errors import CoordinatorLoadInProgress, UnknownTopicId, UnstableOffsetCommit
 
 MANY_GROUPS_SINCE = 8
+MOST_BYTES = 16 * 2**20
+"""Bytes of offsets in an answer, beyond which the groups that are left are to be asked for again."""
+_OFFSET = 30
+"""Bytes of an offset beside its metadata."""
 BY_ID = 10
 """The version from which topics are named by id."""
 _NONE = Committed(-1, -1, "", -1)
@@ -56,27 +61,26 @@ class _Group(NamedTuple):
         return topic is not None and committed.topic_id not in (None, topic.topic_id)
 
     def places(self) -> Iterator[Place]:
-        """All of them."""
-        yield from (place for place, each in self.offsets.items() if not self._is_of_deleted_topic(place[0], each))
-        yield from sorted(self.unstable)
+        """All of them; not those of which only an open transaction has an offset."""
+        return (place for place, each in self.offsets.items() if not self._is_of_deleted_topic(place[0], each))
 
 
 def handle(broker: BrokerCore, call: Call) -> OffsetFetchResponse:
     request: OffsetFetchRequest = call.message
     if call.header.api_version >= MANY_GROUPS_SINCE:
-        by_id = call.header.api_version >= BY_ID
-        return OffsetFetchResponse(
-            groups=tuple(_group(broker, each, by_id, request.require_stable) for each in request.groups)
-        )
+        return OffsetFetchResponse(groups=tuple(_groups(broker, call)))
     group = _known(broker, request.group_id, request.require_stable)
-    asked = _all(group) if request.topics is None else ((each.name, each.partition_indexes) for each in request.topics)
+    if request.topics is None:
+        asked = _all(group)
+    else:
+        asked = by_name((each.name, each.partition_indexes) for each in request.topics)
     return OffsetFetchResponse(
         topics=tuple(
             OffsetFetchResponseTopic(
                 name=name,
                 partitions=tuple(_partition(index, *group.at((name, index))) for index in indexes),
             )
-            for name, indexes in asked
+            for name, indexes in asked.items()
         )
     )
 
@@ -86,13 +90,9 @@ def _known(broker: BrokerCore, group_id: str, require_stable: bool) -> _Group:
     return _Group(broker.topics.by_name, broker.offsets.of(group_id), unstable)
 
 
-def _all(group: _Group) -> Iterator[tuple[str, tuple[int, ...]]]:
+def _all(group: _Group) -> dict[str, dict[int, None]]:
     """Every topic and its partitions."""
-    topics: dict[str, list[int]] = {}
-    for name, index in dict.fromkeys(group.places()):
-        topics.setdefault(name, []).append(index)
-    for name, indexes in topics.items():
-        yield name, tuple(indexes)
+    return by_name((name, (index,)) for name, index in group.places())
 
 
 def _partition(index: int, committed: Committed, error: int) -> OffsetFetchResponsePartition:
@@ -105,31 +105,55 @@ def _partition(index: int, committed: Committed, error: int) -> OffsetFetchRespo
     )
 
 
+def _groups(broker: BrokerCore, call: Call) -> Iterator[OffsetFetchResponseGroup]:
+    """What is told of each group, which may be named several times with other topics."""
+    request: OffsetFetchRequest = call.message
+    by_id = call.header.api_version >= BY_ID
+    wanted: dict[str, list[OffsetFetchRequestTopics] | None] = {}
+    for asked in request.groups:
+        topics = wanted.setdefault(asked.group_id, [])
+        if asked.topics is None:
+            wanted[asked.group_id] = None
+        elif topics is not None:
+            topics.extend(asked.topics)
+    size = 0
+    for group_id, topics in wanted.items():
+        if size > MOST_BYTES:
+            yield OffsetFetchResponseGroup(group_id=group_id, topics=(), error_code=CoordinatorLoadInProgress.code)
+            continue
+        answer = _group(broker, group_id, topics, by_id, request.require_stable)
+        size += sum(_OFFSET + len(each.metadata or "") for topic in answer.topics for each in topic.partitions)
+        yield answer
+
+
 def _group(
-    broker: BrokerCore, asked: OffsetFetchRequestGroup, by_id: bool, require_stable: bool
+    broker: BrokerCore,
+    group_id: str,
+    wanted: Iterable[OffsetFetchRequestTopics] | None,
+    by_id: bool,
+    require_stable: bool,
 ) -> OffsetFetchResponseGroup:
-    group = _known(broker, asked.group_id, require_stable)
-    topics = asked.topics
-    if topics is None:
-        topics = tuple(
-            OffsetFetchRequestTopics(name=name, topic_id=_id_of(broker, name), partition_indexes=indexes)
-            for name, indexes in _all(group)
-        )
+    group = _known(broker, group_id, require_stable)
+    if wanted is None:
+        topics = {(name, _id_of(broker, name)): indexes for name, indexes in _all(group).items()}
+    else:
+        topics = by_name(((each.name, each.topic_id), each.partition_indexes) for each in wanted)
     return OffsetFetchResponseGroup(
-        group_id=asked.group_id, topics=tuple(_topic(broker, group, topic, by_id) for topic in topics)
+        group_id=group_id,
+        topics=tuple(_topic(broker, group, *topic, indexes, by_id) for topic, indexes in topics.items()),
     )
 
 
 def _topic(
-    broker: BrokerCore, group: _Group, asked: OffsetFetchRequestTopics, by_id: bool
+    broker: BrokerCore, group: _Group, name: str, topic_id: UUID, indexes: Iterable[int], by_id: bool
 ) -> OffsetFetchResponseTopics:
-    topic = broker.topics.by_id.get(asked.topic_id) if by_id else None
-    name = topic.name if topic else asked.name
+    topic = broker.topics.by_id.get(topic_id) if by_id else None
+    name = topic.name if topic else name
     unknown = UnknownTopicId.code if by_id and topic is None else 0
-    committed = ((index, *group.at((name, index))) for index in asked.partition_indexes)
+    committed = ((index, *group.at((name, index))) for index in indexes)
     return OffsetFetchResponseTopics(
         name=name,
-        topic_id=asked.topic_id,
+        topic_id=topic_id,
         partitions=tuple(_partitions(index, each, unknown or error) for index, each, error in committed),
     )
 

@@ -18,6 +18,7 @@ from collections.abc import Generator, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
+from uuid import UUID
 
 from ottla.brokerlite.handlers.known_errors import known
 from ottla.brokerlite.machines.configs import LogSettings
@@ -38,13 +39,12 @@ from ottla.codec.apis.produce import (
     TopicProduceData,
     TopicProduceResponse,
 )
-from ottla.codec.records import HEADER_SIZE, RecordBatch
+from ottla.codec.records import HEADER_SIZE, MAGIC, RecordBatch
 from ottla.errors import (
     BrokerError,
     InvalidRequiredAcks,
     InvalidTopic,
     KafkaStorageError,
-    NotEnoughReplicas,
     RequestTimedOut,
     TransactionalIdAuthorizationFailed,
     UnknownServerError,
@@ -56,7 +56,7 @@ log = logging.getLogger("ottla.brokerlite")
 
 BY_ID = 13
 """The version from which topics are named by id."""
-_ATTRIBUTES = 22
+_MAGIC, _ATTRIBUTES = 16, 22
 """Where a batch's header has them."""
 _TRANSACTIONAL = 0x10
 _TOO_MUCH = RequestTimedOut("too many large record sets wait to be validated")
@@ -84,7 +84,7 @@ class _RecordSet:
 
 def handle(broker: BrokerCore, call: Call) -> ProduceResponse | NoAnswer | WorkFirst:
     request: ProduceRequest = call.message
-    record_sets = [_RecordSet(topic, data) for topic in request.topic_data for data in topic.partition_data]
+    record_sets = _record_sets(request, call.header.api_version >= BY_ID)
     if request.transactional_id is None and any(map(_is_transactional, record_sets)):
         return _refuse_all(call, record_sets, _NAMELESS)
     for each in record_sets:
@@ -97,6 +97,16 @@ def handle(broker: BrokerCore, call: Call) -> ProduceResponse | NoAnswer | WorkF
     size = sum(len(each.data.records or b"") for each in record_sets)
     pieces = _piecewise(broker, call, record_sets, call.timestamp - broker.clock.timestamp)
     return WorkFirst(pieces, partial(_refuse_all, call, record_sets, _TOO_MUCH), size)
+
+
+def _record_sets(request: ProduceRequest, by_id: bool) -> list[_RecordSet]:
+    """The record sets of a request; of those for one partition the last counts, as with Apache Kafka."""
+    once: dict[tuple[UUID | str, int], _RecordSet] = {}
+    for topic in request.topic_data:
+        name = topic.topic_id if by_id else topic.name
+        for data in topic.partition_data:
+            once[name, data.index] = _RecordSet(topic, data)
+    return list(once.values())
 
 
 def _piecewise(
@@ -121,18 +131,19 @@ def _piecewise(
 
 
 def _response(call: Call, record_sets: Iterable[_RecordSet]) -> ProduceResponse | NoAnswer:
-    request: ProduceRequest = call.message
-    outcomes = [each.outcome for each in record_sets if each.outcome is not None]
-    if request.acks == 0:
-        failed = next((each for each in outcomes if each.error_code), None)
+    outcomes = [(each.topic, each.outcome) for each in record_sets if each.outcome is not None]
+    if call.message.acks == 0:
+        failed = next((each for _, each in outcomes if each.error_code), None)
         return NoAnswer(f"a record set sent with acks=0 was refused: {failed.error_message}" if failed else None)
-    responses, begin = [], 0
-    for asked in request.topic_data:
-        end = begin + len(asked.partition_data)
-        of_topic = tuple(outcomes[begin:end])
-        responses.append(TopicProduceResponse(name=asked.name, topic_id=asked.topic_id, partition_responses=of_topic))
-        begin = end
-    return ProduceResponse(responses=tuple(responses))
+    by_topic: dict[tuple[str, UUID], list[PartitionProduceResponse]] = {}
+    for topic, outcome in outcomes:
+        by_topic.setdefault((topic.name, topic.topic_id), []).append(outcome)
+    return ProduceResponse(
+        responses=tuple(
+            TopicProduceResponse(name=name, topic_id=topic_id, partition_responses=tuple(of_topic))
+            for (name, topic_id), of_topic in by_topic.items()
+        )
+    )
 
 
 def _refuse_all(call: Call, record_sets: Iterable[_RecordSet], error: BrokerError) -> ProduceResponse | NoAnswer:
@@ -149,18 +160,12 @@ def _find(broker: BrokerCore, call: Call, each: _RecordSet) -> None:
     each.partition = None
     if acks not in (-1, 0, 1):
         each.error = InvalidRequiredAcks(f"acks is {acks}")
+    elif (name := topic.name if topic else each.topic.name) in INTERNAL:
+        each.error = InvalidTopic(f"{name} is the broker's own")
     elif topic is None:
         each.error = UnknownTopicId() if by_id else UnknownTopicOrPartition()
     elif (partition := topic.partition(index)) is None:
         each.error = UnknownTopicOrPartition()
-    elif topic.name in INTERNAL:
-        each.error = InvalidTopic(f"{topic.name} is the broker's own")
-    elif acks == -1 and topic.min_insync_replicas > 1:
-        least = topic.min_insync_replicas
-        each.error = NotEnoughReplicas(f"min.insync.replicas is {least}, and this is the only broker")
-        if not topic.told:  # producers try again until they time out, and most do not say why
-            topic.told = True
-            log.warning("writes are refused: %s", each.error.detail, extra={"topic": topic.name})
     else:
         each.place, each.partition = (topic.name, index), partition
 
@@ -247,7 +252,9 @@ def _validate(call: Call, record_sets: Iterable[_RecordSet], limit: int) -> None
 def _is_transactional(record_set: _RecordSet) -> bool:
     """Whether a record set is transactional: it says so in its header."""
     records = record_set.data.records
-    return records is not None and len(records) >= HEADER_SIZE and bool(records[_ATTRIBUTES] & _TRANSACTIONAL)
+    if records is None or len(records) < HEADER_SIZE or records[_MAGIC] != MAGIC:
+        return False
+    return bool(records[_ATTRIBUTES] & _TRANSACTIONAL)
 
 
 def _join(broker: BrokerCore, call: Call, record_sets: Iterable[_RecordSet], transactional_id: str) -> None:

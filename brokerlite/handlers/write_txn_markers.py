@@ -5,6 +5,7 @@ v2+: the version of transactions (KIP-1228): in version 2 the epoch must be high
 Source: KafkaApis.scala (handleWriteTxnMarkersRequest).
 """
 
+from ottla.brokerlite.handlers.once import by_name
 from ottla.brokerlite.machines.core import BrokerCore, Call
 from ottla.brokerlite.machines.topics import Place
 from ottla.brokerlite.machines.transaction import EPOCH_RISES
@@ -29,15 +30,15 @@ def _write(broker: BrokerCore, marker: WritableTxnMarker) -> WritableTxnMarkerRe
         producer_id=marker.producer_id,
         topics=tuple(
             WritableTxnMarkerTopicResult(
-                name=topic.name,
+                name=name,
                 partitions=tuple(
                     WritableTxnMarkerPartitionResult(
-                        partition_index=index, error_code=_code(broker, marker, (topic.name, index))
+                        partition_index=index, error_code=_code(broker, marker, (name, index))
                     )
-                    for index in topic.partition_indexes
+                    for index in indexes
                 ),
             )
-            for topic in marker.topics
+            for name, indexes in by_name((topic.name, topic.partition_indexes) for topic in marker.topics).items()
         ),
     )
 

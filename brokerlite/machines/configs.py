@@ -8,6 +8,7 @@ Rules:
 Source: TopicConfig.java, LogConfig.java, CompressionType.java (levels), Lz4BlockOutputStream.java.
 """
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -20,6 +21,7 @@ BOOLEAN, STRING, INT, LONG, DOUBLE, LIST = 1, 2, 3, 5, 6, 7
 LONGEST = 2**63 - 1
 WEEK_MS = 7 * 24 * 3600 * 1000
 DAY_MS = 24 * 3600 * 1000
+_REPLICA = re.compile("[0-9]+:[0-9]+")
 _HIGHEST = {INT: 2**31 - 1, LONG: LONGEST}
 _LZ4_DEFAULT = 9
 """Kafka's `compression.lz4.level`, by which it means the fast compressor; other levels are those of the slow one."""
@@ -37,6 +39,10 @@ class ConfigKey(NamedTuple):
     """Only the default is taken: anything else is not implemented here."""
     unheeded: bool = False
     """It is kept, and changes nothing."""
+    internal: bool = False
+    """It is described only where it is set."""
+    replicas: bool = False
+    """Each entry is a partition and a broker, ``0:1``, or the only one is ``*``."""
 
 
 _COMPRESSIONS = ("producer", "uncompressed", "gzip", "snappy", "lz4", "zstd")
@@ -51,9 +57,12 @@ CONFIGS: dict[str, ConfigKey] = {
     "file.delete.delay.ms": ConfigKey(LONG, "60000", 0, unheeded=True),
     "flush.messages": ConfigKey(LONG, str(LONGEST), 1),
     "flush.ms": ConfigKey(LONG, str(LONGEST), 0),
-    "follower.replication.throttled.replicas": ConfigKey(LIST, "", unheeded=True),
+    "follower.replication.throttled.replicas": ConfigKey(LIST, "", unheeded=True, replicas=True),
     "index.interval.bytes": ConfigKey(INT, "4096", 0),
-    "leader.replication.throttled.replicas": ConfigKey(LIST, "", unheeded=True),
+    "internal.segment.bytes": ConfigKey(INT, "", 1, internal=True),
+    "leader.replication.throttled.replicas": ConfigKey(LIST, "", unheeded=True, replicas=True),
+    "local.retention.bytes": ConfigKey(LONG, "-2", -2, unheeded=True),
+    "local.retention.ms": ConfigKey(LONG, "-2", -2, unheeded=True),
     "max.compaction.lag.ms": ConfigKey(LONG, str(LONGEST), 1),
     "max.message.bytes": ConfigKey(INT, str(2**20 + 12), 0),
     "message.timestamp.after.max.ms": ConfigKey(LONG, "3600000", 0),
@@ -61,8 +70,10 @@ CONFIGS: dict[str, ConfigKey] = {
     "message.timestamp.type": ConfigKey(STRING, "CreateTime", choices=("CreateTime", "LogAppendTime")),
     "min.cleanable.dirty.ratio": ConfigKey(DOUBLE, "0.5", 0, 1),
     "min.compaction.lag.ms": ConfigKey(LONG, "0", 0),
-    "min.insync.replicas": ConfigKey(INT, "1", 1),
-    "preallocate": ConfigKey(BOOLEAN, "false", fixed=True),
+    "min.insync.replicas": ConfigKey(INT, "1", 1, unheeded=True),
+    "preallocate": ConfigKey(BOOLEAN, "false", unheeded=True),
+    "remote.log.copy.disable": ConfigKey(BOOLEAN, "false", unheeded=True),
+    "remote.log.delete.on.disable": ConfigKey(BOOLEAN, "false", unheeded=True),
     "remote.storage.enable": ConfigKey(BOOLEAN, "false", fixed=True),
     "retention.bytes": ConfigKey(LONG, "-1"),
     "retention.ms": ConfigKey(LONG, str(WEEK_MS), -1),
@@ -72,6 +83,36 @@ CONFIGS: dict[str, ConfigKey] = {
     "segment.ms": ConfigKey(LONG, str(WEEK_MS), 1),
     "unclean.leader.election.enable": ConfigKey(BOOLEAN, "false", unheeded=True),
 }
+
+OF_BROKER: dict[str, str] = {
+    "cleanup.policy": "log.cleanup.policy",
+    "compression.gzip.level": "compression.gzip.level",
+    "compression.lz4.level": "compression.lz4.level",
+    "compression.type": "compression.type",
+    "compression.zstd.level": "compression.zstd.level",
+    "delete.retention.ms": "log.cleaner.delete.retention.ms",
+    "file.delete.delay.ms": "log.segment.delete.delay.ms",
+    "flush.messages": "log.flush.interval.messages",
+    "index.interval.bytes": "log.index.interval.bytes",
+    "local.retention.bytes": "log.local.retention.bytes",
+    "local.retention.ms": "log.local.retention.ms",
+    "max.compaction.lag.ms": "log.cleaner.max.compaction.lag.ms",
+    "max.message.bytes": "message.max.bytes",
+    "message.timestamp.after.max.ms": "log.message.timestamp.after.max.ms",
+    "message.timestamp.before.max.ms": "log.message.timestamp.before.max.ms",
+    "message.timestamp.type": "log.message.timestamp.type",
+    "min.cleanable.dirty.ratio": "log.cleaner.min.cleanable.ratio",
+    "min.compaction.lag.ms": "log.cleaner.min.compaction.lag.ms",
+    "min.insync.replicas": "min.insync.replicas",
+    "preallocate": "log.preallocate",
+    "retention.bytes": "log.retention.bytes",
+    "segment.bytes": "log.segment.bytes",
+    "segment.index.bytes": "log.index.size.max.bytes",
+    "unclean.leader.election.enable": "unclean.leader.election.enable",
+}
+"""What a broker calls the configuration of its own from which topics have their default. The others have none."""
+LEAST_SEGMENT = 2**20
+"""Bytes of a segment that clients may ask for (KIP-1030). `internal.segment.bytes`, which is for tests, may be less."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -119,7 +160,7 @@ def log_settings(value: Callable[[str], str]) -> LogSettings:
         timestamp_after_max_ms=int(value("message.timestamp.after.max.ms")),
         compression=compression,
         compression_level=level,
-        segment_bytes=int(value("segment.bytes")),
+        segment_bytes=int(value("internal.segment.bytes") or value("segment.bytes")),
         # Only a segment that is rolled can be compacted.
         segment_ms=min(segment_ms, max_compaction_lag_ms) if compacted else segment_ms,
         segment_jitter_ms=int(value("segment.jitter.ms")),
@@ -154,34 +195,68 @@ def _compression(value: Callable[[str], str]) -> tuple[Compression | None, int |
             return Compression.ZSTD, int(value("compression.zstd.level"))
 
 
-def check_configs(configs: Mapping[str, str]) -> None:
-    """Raises `InvalidConfig` if no topic may have these configurations."""
-    for key, value in configs.items():
-        _check(key, value)
+def check_configs(configs: Mapping[str, str]) -> dict[str, str]:
+    """The configurations as they are kept: without what their values may have around them.
+
+    Raises:
+        InvalidConfig: no topic may have them.
+    """
+    kept = {key: _checked(key, value) for key, value in configs.items()}
     lags = ("min.compaction.lag.ms", "max.compaction.lag.ms")
-    least, most = (int(configs.get(key, CONFIGS[key].default)) for key in lags)
+    least, most = (int(kept.get(key, CONFIGS[key].default)) for key in lags)
     if least > most:
         raise InvalidConfig(f"min.compaction.lag.ms is {least}; it must not be more than max.compaction.lag.ms, {most}")
+    return kept
 
 
-def _check(key: str, value: str) -> None:
+def check_asked(configs: Mapping[str, str]) -> None:
+    """Raises `InvalidConfig` if a client may not ask for these configurations, each of which a topic may have."""
+    size = int(configs.get("segment.bytes", LEAST_SEGMENT))
+    if size < LEAST_SEGMENT:
+        raise InvalidConfig(f"segment.bytes is {size}; it must be at least {LEAST_SEGMENT}")
+
+
+def _checked(key: str, value: str) -> str:
     if (known := CONFIGS.get(key)) is None:
         raise InvalidConfig(f"{key} is not a topic's configuration")
+    value = value.strip()
+    if known.type in (INT, LONG, DOUBLE):
+        value = _number(key, known, value)
+    elif known.type == LIST:
+        value = _list(key, known, value)
+    else:
+        choices = ("true", "false") if known.type == BOOLEAN else known.choices
+        value = value.lower() if known.type == BOOLEAN else value
+        if value not in choices:
+            raise InvalidConfig(f"{key} is {value!r}; it must be {' or '.join(choices)}")
     if known.fixed and value != known.default:
         raise InvalidConfig(f"{key} can only be {known.default} on this broker")
-    chosen = value.split(",") if known.type == LIST else [value]
-    if known.choices and not set(chosen) <= set(known.choices):
+    return value
+
+
+def _list(key: str, known: ConfigKey, value: str) -> str:
+    entries = [each.strip() for each in value.split(",")] if value else []
+    if known.choices and not set(entries) <= set(known.choices):
         raise InvalidConfig(f"{key} is {value!r}; it must be {' or '.join(known.choices)}")
-    if known.type == BOOLEAN and value not in ("true", "false"):
-        raise InvalidConfig(f"{key} is {value!r}; it must be true or false")
-    if known.type in (INT, LONG, DOUBLE):
-        try:
-            number = float(value) if known.type == DOUBLE else int(value)
-        except ValueError:
-            raise InvalidConfig(f"{key} is {value!r}, which is not a number") from None
-        highest = min(known.most, _HIGHEST.get(known.type, known.most))
-        if not known.least <= number <= highest:
-            raise InvalidConfig(f"{key} is {value}; it must be {known.least:g} to {highest}")
+    if known.replicas and entries != ["*"] and not all(_REPLICA.fullmatch(each) for each in entries):
+        raise InvalidConfig(f"{key} is {value!r}; it must be '*' or a list like 0:1,1:1 of partitions and brokers")
+    return ",".join(dict.fromkeys(entries))
+
+
+def _number(key: str, known: ConfigKey, value: str) -> str:
+    """A number as Java reads it: doubles may end in ``f`` or ``d``."""
+    try:
+        if "_" in value:
+            raise ValueError
+        number = float(value.rstrip("fdFD")) if known.type == DOUBLE else int(value)
+    except ValueError:
+        raise InvalidConfig(f"{key} is {value!r}, which is not a number") from None
+    if known.choices and str(number) not in known.choices:
+        raise InvalidConfig(f"{key} is {value}; it must be {' or '.join(known.choices)}")
+    highest = min(known.most, _HIGHEST.get(known.type, known.most))
+    if not known.least <= number <= highest:
+        raise InvalidConfig(f"{key} is {value}; it must be {known.least:g} to {highest}")
+    return str(number)
 
 
 def unheeded(configs: Mapping[str, str]) -> list[str]:

@@ -9,7 +9,10 @@
 Rules:
 - What an API does stands in `ottla.brokerlite.handlers`, one file each; here is only what they share.
 - An answer that waits for records (a long poll) is a `Wait`, one that waits for other members of a group a `Later`.
-  `WorkFirst` is one that takes much computing: a job does it, and the connection is held (`Hold`).
+  `WorkFirst` is one that takes much computing: a job does it.
+- A request begins when those before it on its connection are done, as with Apache Kafka: one whose answer comes later
+  holds its connection (`Hold`). An answer that waits for the disk only does not: its request is done, and the answers
+  of a connection leave in order anyway.
 - With `Settings.sync` nothing is told before the disk holds all that was written before it: answers wait in order, the
   driver has the disk hold everything (`unsynced`), and says so (`synced`).
 - Nothing here reads a clock, a socket or chance: times and ids are handed in.
@@ -170,7 +173,7 @@ class BrokerCore:
         self.timers = Timers()
         self.topics = Topics(storage, defaults or {}, new_id)
         self.fetch_sessions = FetchSessions(lambda: new_id().int % MAX_EPOCH + 1)
-        self.waits = Waits(self.timers, self._answer, lambda ticket: self._act(Close(ticket, "internal error")))
+        self.waits = Waits(self.timers, self._answer_later, lambda ticket: self._act(Close(ticket, "internal error")))
         self.offsets_log = KeyedLog(CONSUMER_OFFSETS, group_log.CONFIGS, self.topics, self.clock, self.grown)
         groups = group_log.GroupLog(self.offsets_log)
         self.groups = Groups(settings.groups, groups.store_group, new_id, self.clock, self.timers)
@@ -242,8 +245,10 @@ class BrokerCore:
             case WorkFirst():
                 self._work_first(ticket, call, result)
             case Wait():
+                self._actions.append(Hold(ticket, True))
                 self.waits.park(result, ticket, call.connection, version)
             case Later():
+                self._actions.append(Hold(ticket, True))
                 self.waits.promise(result, ticket, call.connection, version)
             case NoAnswer(close=why):
                 self._act(Answer(ticket, None, version) if why is None else Close(ticket, why))
@@ -505,8 +510,9 @@ class BrokerCore:
 
     # -- answers
 
-    def _answer(self, ticket: Any, message: Any, version: int) -> None:
+    def _answer_later(self, ticket: Any, message: Any, version: int) -> None:
         self._act(Answer(ticket, message, version))
+        self._actions.append(Hold(ticket, False))
 
     def _act(self, action: Action) -> None:
         if self.settings.sync:

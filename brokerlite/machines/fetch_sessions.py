@@ -126,6 +126,16 @@ class Fetch:
         return session.session_id, told
 
 
+def _once(request: FetchRequest, by_id: bool) -> list[Asked]:
+    """The partitions of a request; of one that is named twice the last counts."""
+    once: dict[Key, Asked] = {}
+    for topic in request.topics:
+        name = topic.topic_id if by_id else topic.topic
+        for each in topic.partitions:
+            once[name, each.partition] = Asked(topic.topic, topic.topic_id, each)
+    return list(once.values())
+
+
 class FetchSessions:
     """All sessions, those that were used last at the end.
 
@@ -147,7 +157,7 @@ class FetchSessions:
         Raises:
             FetchSessionIdNotFound, InvalidFetchSessionEpoch, FetchSessionTopicIdError: the client must begin again.
         """
-        asked = [Asked(topic.topic, topic.topic_id, each) for topic in request.topics for each in topic.partitions]
+        asked = _once(request, by_id)
         if request.session_epoch in (FULL, NONE):
             self._drop(request.session_id)
             wanted = Session(NO_SESSION, by_id, now) if request.session_epoch == FULL else None

@@ -40,6 +40,8 @@ Place = tuple[str, int]
 
 CONSUMER_OFFSETS = "__consumer_offsets"
 TRANSACTION_STATE = "__transaction_state"
+CLUSTER_METADATA = "__cluster_metadata"
+"""What Apache Kafka calls the log of its controllers. There is none here, and no topic of that name."""
 INTERNAL = frozenset((CONSUMER_OFFSETS, TRANSACTION_STATE))
 """Topics that the broker keeps for itself. Clients may read them."""
 
@@ -108,15 +110,12 @@ class Topic:
 
     Attributes:
         configs: what was set when it was created; the rest are defaults.
-        told: the log was told since the start that a write was refused for want of replicas.
     """
 
     name: str
     topic_id: "UUID"
     configs: dict[str, str]
     partitions: list[PartitionLog]
-    min_insync_replicas: int = 1
-    told: bool = False
 
     def partition(self, index: int) -> PartitionLog | None:
         return self.partitions[index] if 0 <= index < len(self.partitions) else None
@@ -148,11 +147,11 @@ class Topics:
         Raises:
             InvalidTopic, TopicAlreadyExists, InvalidPartitions, InvalidConfig, KafkaStorageError.
         """
-        self.check(name, partitions, configs)
-        return self._add(self._storage.create_topic(name, self._new_id(), partitions, configs))
+        kept = self.check(name, partitions, configs)
+        return self._add(self._storage.create_topic(name, self._new_id(), partitions, kept))
 
-    def check(self, name: str, partitions: int, configs: Mapping[str, str]) -> None:
-        """Whether a topic could be made; raises what `create` would."""
+    def check(self, name: str, partitions: int, configs: Mapping[str, str]) -> dict[str, str]:
+        """The configurations that a topic would be kept with; raises what `create` would."""
         check_name(name)
         if name in self.by_name:
             raise TopicAlreadyExists(f"{name} exists")
@@ -162,7 +161,7 @@ class Topics:
             raise InvalidTopic(f"{name} collides with {clash}: they differ only in '.' and '_'")
         if not 0 < partitions <= MAX_PARTITIONS:
             raise InvalidPartitions(f"{partitions} partitions; a topic has 1 to {MAX_PARTITIONS}")
-        check_configs(configs)
+        return check_configs(configs)
 
     def grow(self, topic: Topic, partitions: int) -> None:
         """Have so many partitions in all.
@@ -234,16 +233,12 @@ class Topics:
                 PartitionLog(f"{stored.name}-{i}", each.segments, each.producers, settings)
                 for i, each in enumerate(stored.partitions)
             ],
-            int(stored.configs.get("min.insync.replicas", self.default("min.insync.replicas"))),
         )
         self.by_name[topic.name] = topic
         self._folded[_folded(topic.name)] = topic.name
         self.by_id[topic.topic_id] = topic
         for key in unheeded(topic.configs):
             log.warning("a configuration is kept, and not acted upon: %s", key, extra={"topic": topic.name})
-        if (least := topic.min_insync_replicas) > 1:
-            said = "min.insync.replicas is %d, and there is one broker: writes with acks=all will be refused"
-            log.warning(said, least, extra={"topic": topic.name})
         return topic
 
     def _settings(self, configs: Mapping[str, str]) -> LogSettings:

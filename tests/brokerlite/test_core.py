@@ -1,14 +1,20 @@
 """The whole broker's machine: who waits for what, and until when."""
 
+from pathlib import Path
+from typing import Any
+
 import pytest
 
-from ottla.brokerlite.machines.core import Answer, Call, Close
+from ottla.brokerlite.machines.core import Answer, Call, Close, Hold
+from ottla.brokerlite.machines.groups import GroupSettings
 from ottla.codec.apis.api_versions import ApiVersionsRequest
+from ottla.codec.apis.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
 from ottla.codec.apis.delete_topics import DeleteTopicsRequest
 from ottla.codec.apis.init_producer_id import InitProducerIdRequest
+from ottla.codec.apis.join_group import JoinGroupRequest, JoinGroupRequestProtocol
 from ottla.codec.frames import RequestHeader
 from ottla.errors import OffsetOutOfRange, RemoteProtocolError, UnknownTopicOrPartition
-from tests.brokerlite.machine import Machine, a_batch, a_session, fetching, producing, values_of
+from tests.brokerlite.machine import Machine, a_batch, a_session, fetching, producing, values_of, work_off
 
 
 def test_a_fetch_with_something_to_read_is_answered_at_once(machine: Machine) -> None:
@@ -88,6 +94,54 @@ def test_a_fetch_without_patience_or_without_partitions_does_not_wait(machine: M
     request = fetching()
     request.topics = ()
     assert machine.ask(request).responses == ()
+
+
+def joining(group_id: str) -> JoinGroupRequest:
+    protocol = JoinGroupRequestProtocol(name="range", metadata=b"")
+    return JoinGroupRequest(
+        group_id=group_id,
+        session_timeout_ms=10_000,
+        rebalance_timeout_ms=10_000,
+        member_id="",
+        protocol_type="consumer",
+        protocols=(protocol,),
+    )
+
+
+def deleting_records(offset: int) -> DeleteRecordsRequest:
+    partition = DeleteRecordsPartition(partition_index=0, offset=offset)
+    return DeleteRecordsRequest(topics=(DeleteRecordsTopic(name="t", partitions=(partition,)),), timeout_ms=1000)
+
+
+@pytest.mark.parametrize(
+    ("request_", "version"),
+    [(fetching(1), 12), (joining("g"), 3), (deleting_records(1), 2)],
+    ids=["Fetch", "JoinGroup", "DeleteRecords"],
+)
+def test_a_request_whose_answer_comes_later_holds_its_connection_until_then(
+    tmp_path: Path, request_: Any, version: int
+) -> None:
+    machine = Machine(tmp_path / "data", groups=GroupSettings(initial_rebalance_delay=1))
+    machine.core.create_topic("t", 1, {})
+    machine.produce(a_batch(b"a"))
+    ticket = machine.send(request_, version)
+    held, *early = machine.core.poll(machine.now)
+    assert (held, early) == (Hold(ticket, True), [])
+    for job in machine.core.jobs():
+        work_off(job)
+    machine.now += 10
+    answer, goes_on = machine.core.poll(machine.now)
+    assert isinstance(answer, Answer) and answer.ticket == ticket and goes_on == Hold(ticket, False)
+    machine.folder.abandon()
+
+
+def test_an_answer_that_waits_for_the_disk_holds_nothing(tmp_path: Path) -> None:
+    machine = Machine(tmp_path / "data", sync=True)
+    machine.core.create_topic("t", 1, {})
+    for _ in range(2):
+        machine.send(producing(a_batch(b"a")))
+    assert machine.core.poll(machine.now) == [] and machine.log().end_offset == 2
+    machine.folder.abandon()
 
 
 def test_the_oldest_deadline_comes_first(machine: Machine) -> None:

@@ -22,11 +22,24 @@ from ottla.brokerlite.machines.clock import Clock
 from ottla.brokerlite.machines.jobs import Job, Work
 from ottla.brokerlite.serve import Running, _asleep, _Front, _work_off, run_broker
 from ottla.codec.apis.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from ottla.codec.apis.delete_records import (
+    DeleteRecordsPartition,
+    DeleteRecordsRequest,
+    DeleteRecordsResponse,
+    DeleteRecordsTopic,
+)
+from ottla.codec.apis.fetch import FetchResponse
+from ottla.codec.apis.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopic,
+)
 from ottla.codec.apis.metadata import MetadataRequest, MetadataRequestTopic
 from ottla.codec.frames import framed, parse_response
 from ottla.errors import ConfigurationError, MessageTooLarge, UnknownTopicOrPartition, UnsupportedVersion
 from ottla.testing import Broker
-from tests.brokerlite.machine import Machine, a_batch, fetching, idempotent, producing, values_of
+from tests.brokerlite.machine import NEWEST, Machine, a_batch, fetching, idempotent, producing, values_of
 from tests.brokerlite.model_disk import ModelDisk
 from tests.brokerlite.peer import Peer
 
@@ -158,11 +171,27 @@ def test_a_request_may_come_byte_by_byte_or_many_at_once(ottla_broker: Broker) -
 def test_answers_leave_in_the_order_of_the_requests_also_behind_one_that_waits(ottla_broker: Broker) -> None:
     ottla_broker.create_topic("t")
     with Peer(ottla_broker.port) as peer:
-        fetch = peer.send(fetching(wait=5))
+        fetch = peer.send(fetching(wait=0.2))
         hello = peer.send(HELLO)
         produce = peer.send(producing(a_batch(b"a")))
-        order = [int.from_bytes(peer.frame()[:4], "big") for _ in range(3)]
-        assert order == [fetch, hello, produce]
+        frames = [peer.frame() for _ in range(3)]
+        assert [int.from_bytes(frame[:4], "big") for frame in frames] == [fetch, hello, produce]
+        _, fetched = parse_response(FetchResponse, 12, frames[0])
+        assert fetched.responses[0].partitions[0].records == b"", "the batch behind it was stored after its answer"
+
+
+def test_a_request_sees_what_the_one_before_it_on_its_connection_has_done(ottla_broker: Broker) -> None:
+    """confluent-kafka asks for the first offset right behind DeleteRecords, which waits for the disk."""
+    ottla_broker.create_topic("t")
+    with Peer(ottla_broker.port) as peer:
+        peer.ask(producing(a_batch(b"a", b"b", b"c")))
+        deletion = DeleteRecordsPartition(partition_index=0, offset=2)
+        first = ListOffsetsPartition(partition_index=0, timestamp=-2)
+        peer.send(DeleteRecordsRequest(topics=(DeleteRecordsTopic(name="t", partitions=(deletion,)),), timeout_ms=1000))
+        peer.send(ListOffsetsRequest(replica_id=-1, topics=(ListOffsetsTopic(name="t", partitions=(first,)),)))
+        _, deleted = parse_response(DeleteRecordsResponse, NEWEST[21], peer.frame())
+        _, listed = parse_response(ListOffsetsResponse, NEWEST[2], peer.frame())
+        assert (deleted.topics[0].partitions[0].low_watermark, listed.topics[0].partitions[0].offset) == (2, 2)
 
 
 def test_a_fetch_that_nothing_comes_for_is_answered_after_its_time(ottla_broker: Broker) -> None:

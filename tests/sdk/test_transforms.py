@@ -10,12 +10,15 @@ import trio
 
 import ottla
 import ottla.sync
+from ottla.brokerlite.machines.log import Appended, PartitionLog
+from ottla.codec.records import RecordBatch
 from ottla.errors import (
     BufferFull,
     ConfigurationError,
     DeliveryTimeout,
     LocalProtocolError,
     MessageTooLarge,
+    NotEnoughReplicas,
     OttlaError,
     ProducerFenced,
     TransactionAborted,
@@ -278,10 +281,25 @@ async def test_an_error_that_does_not_pass_is_raised_at_once_and_one_of_the_user
         assert await committed(client, "out") == [b"small"]
 
 
-async def test_an_error_that_may_pass_is_tried_again_and_raised_in_the_end(ottla_broker: Broker) -> None:
+def take_replicas_away(monkeypatch: pytest.MonkeyPatch, partition: str) -> None:
+    """Have the broker refuse what is written to a partition as if too few replicas were in sync."""
+    original = PartitionLog.append
+
+    def append(log: PartitionLog, batch: RecordBatch, timestamp: int, now: float) -> Appended:
+        if log.name == partition:
+            raise NotEnoughReplicas
+        return original(log, batch, timestamp, now)
+
+    monkeypatch.setattr(PartitionLog, "append", append)
+
+
+async def test_an_error_that_may_pass_is_tried_again_and_raised_in_the_end(
+    ottla_broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    take_replicas_away(monkeypatch, "out-0")
     async with ottla.connect(ottla_broker.bootstrap) as client:
         await fill(client, "in", VALUES[:1], partitions=1)
-        await client.create_topic("out", partitions=1, configs={"min.insync.replicas": "2"})  # as if replicas were away
+        await client.create_topic("out", partitions=1)
         tries = 0
         with pytest.raises(TransactionAborted, match="first cause: DeliveryTimeout") as raised:
             async with client.transform(
@@ -375,10 +393,13 @@ async def test_a_transaction_never_takes_its_group_back(ottla_broker: Broker) ->
         assert await group_stands_at(client, "g", "in", 1) == [2]
 
 
-async def test_an_error_that_a_nursery_wraps_is_what_it_is(ottla_broker: Broker) -> None:
+async def test_an_error_that_a_nursery_wraps_is_what_it_is(
+    ottla_broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    take_replicas_away(monkeypatch, "out-0")
     async with ottla.connect(ottla_broker.bootstrap) as client:
         await fill(client, "in", VALUES[:1], partitions=1)
-        await client.create_topic("out", partitions=1, configs={"min.insync.replicas": "2"})
+        await client.create_topic("out", partitions=1)
         tries = 0
         with pytest.raises(DeliveryTimeout):
             async with client.transform(
