@@ -140,7 +140,7 @@ class ProxyCore:
     @property
     def idle(self) -> bool:
         """No records are on their way."""
-        return self.delivery.idle and self.threads.idle and self.rewriter.line.idle
+        return self.delivery.idle and self.threads.idle and self.rewriter.line.idle and self.links.idle
 
     def unreachable(self) -> BrokerUnreachable:
         """Why upstream could not be reached."""
@@ -155,7 +155,7 @@ class ProxyCore:
             case Left(client):
                 if session := self._sessions.pop(client, None):
                     with contained("a client has left"):
-                        session.left()
+                        session.left(now)
                         self.rewriter.left(client, now)
             case Connected(number):
                 self._on_link(number, lambda link: link.connected(now), now)

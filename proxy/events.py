@@ -120,7 +120,16 @@ class Send:
 
 
 @dataclass(frozen=True, slots=True)
+class Finish:
+    """Shut down the writing half once upstream has taken what was sent; `Lost` is expected when upstream closes."""
+
+    link: int
+
+
+@dataclass(frozen=True, slots=True)
 class Disconnect:
+    """Close an upstream connection at once, whatever upstream has not taken yet."""
+
     link: int
 
 
@@ -161,4 +170,4 @@ class Work:
     call: Callable[[], Any]
 
 
-Action = Answer | CloseClient | HoldClients | Store | Connect | Send | Disconnect | Listen | Work | RunInThread
+Action = Answer | CloseClient | HoldClients | Store | Connect | Send | Finish | Disconnect | Listen | Work | RunInThread

@@ -37,6 +37,7 @@ from ottla.proxy.events import (
     Connected,
     Disconnect,
     Event,
+    Finish,
     HoldClients,
     Left,
     Listen,
@@ -66,8 +67,8 @@ _WRITE_TIMEOUT = 30.0
 """Seconds that an upstream connection may take nothing of what it is sent."""
 _THREADS = 2
 """That open and build large batches at the same time."""
-_DRAIN = 0.4
-"""Seconds that records of clients that wait for no answer have to reach upstream at the end."""
+_DRAIN = 3.0
+"""Seconds that upstream has at the end to take the records of clients that wait for no answer."""
 
 
 @dataclass
@@ -172,6 +173,8 @@ class _Driver:
         """The node that has the port of `ProxyConfig.listen`."""
         self._ports: dict[int, int] = {}
         self._pipes: dict[int, _Pipe] = {}
+        self._finishing: dict[_Pipe, None] = {}
+        """Those on which nothing more is sent, the oldest first."""
         self._tickets: dict[int, dict[int, Ticket]] = {}
         self._ticket_numbers = itertools.count()
         self._holds: dict[int, set[str]] = {}
@@ -268,8 +271,11 @@ class _Driver:
             case Connect(link, address, client):
                 self._pipes[link] = _Pipe(self, link, address, self.clients.get(client or 0))
                 self._nursery.start_soon(self._pipes[link].run)
+            case Finish(link):
+                self._finish(self._pipes[link])
             case Disconnect(link):
-                self._pipes.pop(link).close()
+                self._finishing.pop(pipe := self._pipes.pop(link), None)
+                pipe.close()
             case CloseClient(client, why):
                 if connection := self.clients.get(client):
                     connection.turn_out(why)
@@ -287,6 +293,19 @@ class _Driver:
                 if self._first is None:
                     self._first = node  # the lowest comes first
                 self._nursery.start_soon(self._open_port, node, node - self._first)
+
+    def _finish(self, pipe: "_Pipe") -> None:
+        """Have upstream take what was sent; beyond the bound of what is buffered the oldest gives up."""
+        self._finishing[pipe] = None
+        pipe.finish()
+        while sum(each.queued for each in self._finishing) > self.config.max_buffered:
+            oldest = next(iter(self._finishing))
+            del self._finishing[oldest]
+            log.warning(
+                "requests of a client that has left are dropped: upstream takes requests slower than clients send them",
+                extra={"bytes": oldest.queued},
+            )
+            oldest.close()
 
     async def _work(self, number: int, call: Callable[[], Any]) -> None:
         try:
@@ -383,7 +402,9 @@ class _Pipe:
         self._driver, self._link, self._address, self._client = driver, link, address, client
         self._scope = trio.CancelScope()
         self._outbox = Outbox()
-        self._queued = 0
+        self.queued = 0
+        """Bytes that upstream has not taken yet."""
+        self._finishes = False
         self._holds = False
         """The client is not read."""
         self._more = trio.Event()
@@ -391,10 +412,15 @@ class _Pipe:
 
     def send(self, *parts: Buffer) -> None:
         self._outbox.append(*parts)
-        self._queued += sum(map(len, parts))
-        if self._queued > _ROOM and self._client is not None and not self._holds:
+        self.queued += sum(map(len, parts))
+        if self.queued > _ROOM and self._client is not None and not self._holds:
             self._holds = True
             self._driver.hold(self._client.id, "upstream", True)
+        self._more.set()
+
+    def finish(self) -> None:
+        """Shut down the writing half once everything is written; upstream then closes the connection."""
+        self._finishes = True
         self._more.set()
 
     def close(self) -> None:
@@ -460,7 +486,7 @@ class _Pipe:
 
     async def _write(self, sock: socket.socket) -> str:
         def write() -> None:
-            self._queued -= self._outbox.write(sock)
+            self.queued -= self._outbox.write(sock)
 
         while True:
             await self._more.wait()
@@ -470,3 +496,6 @@ class _Pipe:
             if self._client is not None and self._holds:
                 self._holds = False
                 self._driver.hold(self._client.id, "upstream", False)
+            if self._finishes:
+                sock.shutdown(socket.SHUT_WR)
+                await trio.sleep_forever()  # the reader sees the end

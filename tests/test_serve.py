@@ -10,6 +10,7 @@ import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import ExitStack, asynccontextmanager, suppress
 from dataclasses import replace
+from functools import partial
 
 import pytest
 import trio
@@ -179,18 +180,68 @@ async def test_a_peer_that_resets_is_noticed_while_its_requests_wait(clock: Mock
         await until(lambda: desk.left)
 
 
-async def test_a_peer_that_resets_is_noticed_while_it_is_held(clock: MockClock) -> None:
+@pytest.mark.parametrize("how", ["closes", "resets"])
+async def test_requests_of_a_peer_that_goes_while_it_is_held_are_carried_out_later(clock: MockClock, how: str) -> None:
     desk = Desk()
     async with listening(desk) as (_, port):
         async with peer(port) as stream:
             await until(lambda: desk.connections)
             desk.connections[0].hold(True)
-            await stream.send_all(framed(b"a"))
+            await stream.send_all(framed(b"a") + framed(b"b"))
             await trio.sleep(1)
-            reset(stream)
-        await trio.sleep(1)
+            if how == "resets":
+                reset(stream)
+        await trio.sleep(3)
+        assert desk.asked == [] and not desk.left
+        desk.connections[0].hold(False)
         await until(lambda: desk.left)
-        assert desk.asked == []
+        assert desk.asked == [b"a", b"b"]
+
+
+@pytest.mark.parametrize("how", ["closes", "resets"])
+async def test_all_requests_of_a_peer_that_goes_without_its_answers_are_carried_out(clock: MockClock, how: str) -> None:
+    desk = Desk()
+    frames = [bytes((n,)) for n in range(5 * LIMITS.pipeline)]
+    async with listening(desk) as (_, port):
+        async with peer(port) as stream:
+            await stream.send_all(b"".join(map(framed, frames)))
+            await until(lambda: len(desk.asked) == LIMITS.pipeline)
+            desk.places[frames[1]].send(framed(b"an answer behind another"))
+            if how == "resets":
+                reset(stream)
+        for frame in frames:
+            await until(partial(desk.places.get, frame))
+            desk.places[frame].nothing()
+        await until(lambda: desk.left)
+        assert desk.asked == frames
+
+
+async def test_requests_behind_an_answer_that_its_peer_never_takes_are_carried_out(clock: MockClock) -> None:
+    much = bytes(1_000_000)
+    desk = Desk(lambda frame, answer: answer.send(much))
+    frames = [bytes((n,)) for n in range(5 * LIMITS.pipeline)]
+    async with listening(desk, replace(LIMITS, unsent=1)) as (_, port):
+        async with peer(port) as stream:
+            await stream.send_all(b"".join(map(framed, frames)))
+            await until(lambda: desk.asked)
+        await until(lambda: desk.left)
+        assert desk.asked == frames
+        assert desk.connections[0].unsent == 0
+
+
+async def test_a_drain_hands_out_what_has_come(clock: MockClock) -> None:
+    desk = Desk()
+    async with listening(desk) as (listener, port), peer(port) as stream, trio.open_nursery() as nursery:
+        frames = [bytes((n,)) for n in range(3 * LIMITS.pipeline)]
+        await stream.send_all(b"".join(map(framed, frames)))
+        await until(lambda: len(desk.asked) == LIMITS.pipeline)
+        nursery.start_soon(listener.drain)
+        for frame in frames:
+            await until(partial(desk.places.get, frame))
+            desk.places[frame].send(framed(frame))
+        assert await received(stream, 5 * len(frames)) == b"".join(map(framed, frames))
+        await closed(stream, 1)
+    assert desk.asked == frames
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the names of its options")

@@ -4,6 +4,8 @@ Rules:
 - A client's connection has an upstream connection of its own, to the node whose port it came to; it is made when it is
   first needed. If it breaks while an answer is due, the client's connection is closed, as the node itself would have;
   also if it has carried records with ``acks=0``, for a hang-up is all that a node says when it refuses them.
+- The end of input is no cancellation. Requests that a client sent before it left are carried out, as by Apache Kafka's
+  broker; their answers are dropped. The upstream connection lives until then, and upstream takes all that was sent.
 - Answers may be ready in any order; the listener sends them in the order of the requests.
 - What is not in the table `CARRIED` closes the connection, as an API that a broker does not know.
 - A Produce request that names a partition twice is refused as a whole. Kafka's broker keeps only the last batch of such
@@ -136,14 +138,24 @@ class Session:
         self._carries_unanswered = False
         """Requests that have no answer went over the link."""
         self.closed = False
-        """It is over: nothing is answered, or taken, any more."""
+        """It was closed from this side: nothing more of it is carried out or answered."""
+        self._gone = False
+        """The client's connection has ended: nothing more is answered."""
+        self._open = 0
+        """Requests that came and have no answer yet."""
 
-    def left(self) -> None:
+    def left(self, now: float) -> None:
         """The client's connection has ended."""
-        self.closed = True
-        self._take_waiting()
+        self._gone = True
+        self._finish_if_done(now)
         if self._link is not None:
-            self._link.close()
+            self._link.linger(now)
+
+    def _finish_if_done(self, now: float) -> None:
+        """End the upstream connection once everything is carried out that came before the client left."""
+        done = not self._waiting and (self.closed or not self._open)
+        if self._gone and done and self._link is not None:
+            self._link.finish(now)
 
     def request(self, ticket: int, frame: Buffer, now: float) -> None:
         """A frame came in.
@@ -154,6 +166,7 @@ class Session:
         if len(frame) < _HEAD.size:
             raise RemoteProtocolError(f"a frame of {len(frame)} bytes: this is not Kafka's protocol")
         key, version, correlation_id = _HEAD.unpack_from(frame)
+        self._open += 1
         if key == API_VERSIONS and not 0 <= version <= CARRIED[API_VERSIONS].newest:
             refusal = ApiVersionsResponse(error_code=UnsupportedVersion.code, api_keys=_ranges(offered({})))
             self._answer(ticket, build_response(refusal, 0, correlation_id))
@@ -199,6 +212,7 @@ class Session:
         self._versions, self._features = self._link.versions, self._link.features
         for then in self._take_waiting():
             then(self._link)
+        self._finish_if_done(now)
 
     def _take_waiting(self) -> list[Callable[[Link], None]]:
         waiting, self._waiting = self._waiting, []
@@ -207,7 +221,8 @@ class Session:
 
     def _lost(self, error: OttlaError, now: float) -> None:
         self._link = None
-        if self._waiting or self._carries_unanswered:
+        if self._waiting or self._carries_unanswered or self._gone:
+            self._take_waiting()
             self.close(str(error))
 
     def _forward(self, frame: Buffer, arrived: Callable[[bytes, float], None], now: float) -> None:
@@ -232,6 +247,8 @@ class Session:
         """Close the client's connection without another answer."""
         if not self.closed:
             self.closed = True
+            if self._gone:
+                return
             self._shared.actions.append(CloseClient(self.client, why))
 
     def failed(self, what: str) -> None:
@@ -253,7 +270,10 @@ class Session:
     # -- answers
 
     def _answer(self, ticket: int, *parts: Buffer) -> None:
-        if not self.closed:
+        self._open -= 1
+        if self._gone:
+            self._finish_if_done(self._shared.links.now)
+        elif not self.closed:
             self._shared.actions.append(Answer(self.client, ticket, parts))
 
     def _pass_back(self, ticket: int, frame: Parts, now: float) -> None:
@@ -317,7 +337,9 @@ class Session:
         known = self._shared.transactions.newest
 
         def again(now: float) -> None:
-            if not self.closed:
+            if self._gone:  # upstream has answered, and clients ask again themselves
+                self._answer(ticket)
+            elif not self.closed:
                 self._ask_for_producer_id(ticket, version, frame, give_up_at, now)
 
         def arrived(answer: bytes, now: float) -> None:

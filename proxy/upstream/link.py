@@ -3,11 +3,13 @@
 Rules:
 - TLS and the stages of the handshake are those of our client (`ottla.sdk.connection`); nothing else goes out before.
 - Then the broker says of which cluster it is: another one may have the address by now, and gets nothing.
-- A session that ends (KIP-368) is renewed when something is to be sent: behind what is under way, and what comes
-  meanwhile waits for it.
+- A session that ends (KIP-368) is renewed when something is to be sent: behind what is under way. Until then the link
+  is not ready, as before its first handshake, and its user keeps back what comes meanwhile.
 - Correlation ids upstream are the link's own: a client's id is replaced on the way there and put back on the way back.
 - A broker answers one connection's requests in order. An answer out of order, or to nothing, ends the connection.
 - A link that ends tells everyone who waits: the outcome of what they asked for is unknown.
+- The end of input is no cancellation. A link whose client has left lingers until its requests are answered. Then it
+  finishes: upstream takes what was sent, and closes. Closed at once, the system could drop requests without an answer.
 """
 
 import logging
@@ -34,7 +36,7 @@ from ottla.errors import (
 )
 from ottla.proxy.clients.carried import Versions
 from ottla.proxy.contained import as_ottla_error, contained
-from ottla.proxy.events import Action, Address, Connect, Disconnect, Send
+from ottla.proxy.events import Action, Address, Connect, Disconnect, Finish, Send
 from ottla.sdk.connection.connection import SHORTEST_SESSION
 from ottla.sdk.connection.credentials import Credentials
 from ottla.sdk.connection.handshake import HINT_AFTER, HINT_BEFORE, Features, Handshake, Step
@@ -51,6 +53,10 @@ _METADATA_VERSION = 12
 _SAYS_CLUSTER_ID = 2
 _RENEWAL = 0.85
 """The part of a session after which to renew it."""
+LINGER = 120.0
+"""Seconds until a link ends whose client has left, whatever upstream has not answered or taken by then."""
+MOST_ENDING = 500
+"""Links that linger or finish, beyond which the oldest is given up."""
 _CORRELATION_ID = slice(4, 8)
 """Where it stands in a request frame; an answer begins with it."""
 
@@ -89,6 +95,8 @@ class Links:
         """Of the cluster that upstream has to be; ``None``: of any."""
         self._tls, self._stale = tls, ""
         self._live: dict[int, Link] = {}
+        self._ending: dict[Link, None] = {}
+        """Those that linger or finish, the oldest first."""
         self._waiting: dict[Link, Connect] = {}
         """Until there is a token to begin with."""
         self._numbers = count(1)
@@ -125,8 +133,21 @@ class Links:
     def hang_up(self, link: "Link") -> None:
         """End the connection of a link that is of no more use."""
         del self._live[link.number]
+        self._ending.pop(link, None)
         if self._waiting.pop(link, None) is None:
             self.actions.append(Disconnect(link.number))
+
+    def ends(self, link: "Link", now: float) -> None:
+        """A link lingers or finishes; there is a bound to their number."""
+        self._ending[link] = None
+        if len(self._ending) > MOST_ENDING:
+            oldest = next(iter(self._ending))
+            oldest.end(TimeoutExpired(f"{oldest}: too many clients have left without their answers"), now)
+
+    @property
+    def idle(self) -> bool:
+        """No link of a client that has left has anything to send; some may wait for answers."""
+        return not any(link.has_to_send for link in self._ending)
 
     def begin(self, now: float) -> None:
         """Connect those that have waited for a token, if there is one."""
@@ -177,7 +198,7 @@ class Link:
         self.number = number
         self.address = address
         self.ready = False
-        """Requests can be sent."""
+        """Requests can be sent; not before the handshake is over, and not while the session is renewed."""
         self.open = True
         self.versions: Versions = {}
         """What the broker serves; known once the link is ready."""
@@ -191,6 +212,12 @@ class Link:
         """Once TLS is agreed on, or not wanted."""
         self._greeted = False
         """The handshake is over."""
+        self._begun = False
+        """It was ready once."""
+        self._end_by = math.inf
+        """When it ends, whatever is still open."""
+        self._finishes = False
+        """Nothing more will be sent."""
         self._shook_at = math.nan
         """When its last request was sent."""
         self._session = self._renew_at = math.inf
@@ -198,15 +225,20 @@ class Link:
         self._served = False
         """A request after the handshake was answered: of interest for messages only."""
         self._held: list[tuple[_Expected | None, Parts]] | None = None
-        """What waits until the session is renewed; ``None``: it is not being renewed."""
+        """Requests of the step in which a renewal began; ``None``: the session is not being renewed."""
         self._correlation_ids = count(1)
         self._connect_by = now + links.connect_timeout
 
     @property
     def deadline(self) -> float:
-        if not self.ready:
-            return self._connect_by
-        return self._expected[0].deadline if self._expected else float("inf")
+        if not self._begun:
+            return min(self._connect_by, self._end_by)
+        return min(self._expected[0].deadline if self._expected else math.inf, self._end_by)
+
+    @property
+    def has_to_send(self) -> bool:
+        """Requests wait for the handshake, or for upstream to take them, as far as is known."""
+        return not self.ready or not self._expected
 
     def version(self, message: type[Any], newest: int) -> int:
         """The newest version, up to ``newest``, of a message's API that both sides know.
@@ -297,17 +329,18 @@ class Link:
         except BrokerError as error:
             raise ConnectionLost(f"the handshake failed: {error}") from None
         if step:
-            self._shake(step, self._connect_by if not self.ready else now + self._links.connect_timeout, now)
+            self._shake(step, self._connect_by if not self._begun else now + self._links.connect_timeout, now)
             return
         self._session = self._handshake.session_lifetime or math.inf
         self._renew_at = self._shook_at + max(self._session * _RENEWAL, SHORTEST_SESSION)
-        if not self.ready:
+        if not self._begun:
             self.versions, self.features = dict(self._handshake.versions), self._handshake.features
             self._identify(now)
         elif self._held is not None:
             held, self._held = self._held, None
             for expected, parts in held:
                 self._send(expected, *parts)
+            self._begin(now)
 
     def _identify(self, now: float) -> None:
         """Ask of which cluster the broker is, if that is known of upstream; then requests can be sent."""
@@ -330,12 +363,13 @@ class Link:
         self.ask(request, MetadataResponse, version, deadline=by, answered=identified, failed=_ignore)
 
     def _begin(self, now: float) -> None:
-        self.ready = True
+        self._begun = self.ready = True
+        self._finish_if_due()
         self._on_ready(now)
 
     def _renew(self, now: float) -> None:
         """Prove again who this proxy is, behind what is under way."""
-        self._held = []
+        self._held, self.ready = [], False
         self._handshake = Handshake(credentials=self._links.credentials, versions=self.versions)
         behind = self._expected[-1].deadline if self._expected else now
         self._shake(self._handshake.begin(), behind + self._links.connect_timeout, now)
@@ -368,7 +402,7 @@ class Link:
         if not self._expected or self._expected[0].correlation_id != correlation_id:
             raise RemoteProtocolError(f"{self} answered request {correlation_id} out of turn")
         expected = self._expected.popleft()
-        self._served = self.ready
+        self._served = self._begun
         try:
             expected.arrived(frame, now)
         except Exception as error:  # whatever it is, its waiter is notified first
@@ -377,7 +411,7 @@ class Link:
 
     def time_out(self, now: float) -> None:
         what = self._expected[0].what if self._expected else "a connection"
-        missing = "" if self.ready else self._links.credentials.missing
+        missing = "" if self._begun else self._links.credentials.missing
         self.end(TimeoutExpired(f"{self}: {missing or f'no answer to {what} in time'}"), now)
 
     def close(self) -> None:
@@ -385,6 +419,27 @@ class Link:
         if self.open:
             self.open = False
             self._links.hang_up(self)
+
+    def linger(self, now: float) -> None:
+        """Whom the link is for has left: it ends soon, whatever upstream does."""
+        if self.open:
+            self._end_by = min(self._end_by, now + LINGER)
+            self._links.ends(self, now)
+
+    def finish(self, now: float) -> None:
+        """Send nothing more, and have upstream close it; whoever waits for an answer still gets it."""
+        if not self.open or self._finishes:
+            return
+        if not self._begun:
+            self.close()
+            return
+        self._finishes, self._end_by = True, min(self._end_by, now + LINGER)
+        self._finish_if_due()
+        self._links.ends(self, now)
+
+    def _finish_if_due(self) -> None:
+        if self._finishes and self.ready:
+            self._links.actions.append(Finish(self.number))
 
     def end(self, error: OttlaError, now: float) -> None:
         """The connection ended, or must: tell everyone who waits."""

@@ -49,6 +49,7 @@ from ottla.proxy.events import (
     Connect,
     Connected,
     Disconnect,
+    Finish,
     HoldClients,
     Left,
     Listen,
@@ -345,6 +346,8 @@ class World:
             self.core.restore(noted(each.data[8:] for each in self.stored), self.now)
         self.work.clear()
         self._links: dict[int, int] = {}
+        self.finished: list[int] = []
+        """Links on which nothing more is sent."""
         self._replies: dict[int, Reply] = {}
         self.listens: list[int] = []
         self.settle()
@@ -379,6 +382,10 @@ class World:
                 self._connect(link, address)
             case Send(link, parts):
                 self._send(link, b"".join(parts)[4:])
+            case Finish(link):
+                self.finished.append(link)
+                if link not in dict(self._late):
+                    self.lose(link)
             case Disconnect(link):
                 self._links.pop(link, None)
             case Listen(node):
@@ -438,6 +445,9 @@ class World:
         for link, answer in late:
             if link in self._links:
                 self.core.handle(Received(link, framed(answer)), self.now)
+        for link in self.finished:
+            if link in self._links:
+                self.lose(link)
         self.settle()
 
     def lose(self, link: int) -> None:
@@ -458,10 +468,15 @@ class World:
 
     def send(self, client: int, frame: bytes, version: int, node: int = 0) -> Reply:
         """Send any bytes; ``version`` is that of the answer."""
+        reply = self.arrive(client, frame, version, node)
+        self.settle()
+        return reply
+
+    def arrive(self, client: int, frame: bytes, version: int, node: int = 0) -> Reply:
+        """Hand in any bytes; nothing else happens until `settle`."""
         ticket = len(self._replies)
         reply = self._replies[ticket] = Reply(ticket, version)
         self.core.handle(Requested(client, node, ticket, frame, f"10.0.0.{client}:9"), self.now)
-        self.settle()
         return reply
 
     def produce(

@@ -103,3 +103,17 @@ async def test_an_address_without_a_node_is_told_of(clock: MockClock) -> None:
         await _Pipe(cast(_Driver, driver), 2, ("no..host", 1), None).run()
     [refused, nameless] = cast(list[Any], driver.events)
     assert refused.why.startswith("cannot connect: ") and nameless.why == "cannot connect: 'no..host' is no host name"
+
+
+async def test_a_pipe_that_finishes_is_read_until_the_node_has_taken_everything(clock: MockClock) -> None:
+    async with a_pipe() as (pipe, driver, node):
+        pipe.send(bytes(4 * MIB))
+        pipe.finish()
+        await received(node, 4 * MIB - 1)
+        assert driver.lost is None
+        assert await received(node, 1) == b"\0"
+        assert await node.receive_some(1) == b"", "nothing more will come"
+        await node.send_all(b"answer")
+        await until(lambda: driver.events[1:] == [Received(1, b"answer")])
+        await node.aclose()
+        await until(lambda: driver.lost == "closed by upstream")

@@ -1,8 +1,8 @@
 """One accepted connection: frames to the service, its answers back, in order and within bounds."""
 
+import itertools
 import logging
 import math
-import os
 import socket
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterator
@@ -113,7 +113,11 @@ class Connection:
         self._turn = 0
         """Bytes that may yet be read before others have theirs; 0: there is no more to read, as far as is known."""
         self._draining = False
+        self._unhanded: Iterator[Buffer] | None = None
+        """Frames that have come and wait until they may be handed to the service."""
         self._held = False
+        self._lost = False
+        """The peer takes no more answers; what it sent before it went is still read."""
         self._ends = False
         """It is being closed: what is unsent stays so."""
         self._over = False
@@ -146,16 +150,18 @@ class Connection:
         self._scope.cancel()
 
     def drain(self) -> None:
-        """Read no more, answer what was asked, then close."""
+        """Read no more, hand out and answer what has come, then close."""
         self._draining = True
         self._reading.cancel()
         self._flush()
 
     def answered(self, answer: Answer, parts: tuple[Part, ...]) -> None:
         """Fill a place in the order."""
-        size = sum(map(len, parts))
         if self._over:
             return
+        if self._lost:
+            parts = ()
+        size = sum(map(len, parts))
         answer.parts = parts
         self.unsent += size
         self._shared.unsent += size
@@ -240,30 +246,37 @@ class Connection:
     # -- requests
 
     async def _read(self) -> None:
-        with self._reading:
-            try:
-                while (frames := await self._receive()) is not None:
-                    if self._tls is not None and not self._agreed and self._tls.agreed:
-                        self._agreed, self.session.certificate_subject = True, self._tls.subject
-                    await self._hand_out(frames)
-                    if (size := self._inbox.needs) > self._incoming.granted:
-                        await self._reserve(size)
+        try:
+            with self._reading:
+                await self._read_to_the_end()
                 return
-            except (RemoteProtocolError, AuthenticationFailed) as error:
-                self._uncork()  # what was asked before it is answered
-                self._shared.complain(f"connection refused: {error}", self.session)
-                self.close(str(error))
-            except ConnectionLost as error:  # it ended within TLS, or was not read then
-                self.close(str(error))
+            if self._unhanded is not None:
+                await self._hand_out(self._unhanded)
+        except (RemoteProtocolError, AuthenticationFailed) as error:
+            self._uncork()  # what was asked before it is answered
+            self._shared.complain(f"connection refused: {error}", self.session)
+            self.close(str(error))
+        except ConnectionLost as error:  # it ended within TLS, or while it waited for memory
+            self.close(str(error))
         await trio.sleep_forever()  # it drains: the writer ends it
+
+    async def _read_to_the_end(self) -> None:
+        while (frames := await self._receive()) is not None:
+            if self._tls is not None and not self._agreed and self._tls.agreed:
+                self._agreed, self.session.certificate_subject = True, self._tls.subject
+            await self._hand_out(frames)
+            if (size := self._inbox.needs) > self._incoming.granted:
+                await self._reserve(size)
 
     async def _hand_out(self, frames: Iterator[Buffer]) -> None:
         for frame in frames:
             if self._must_wait():
+                self._unhanded = itertools.chain((frame,), frames)
                 self._uncork()
                 await trio.lowlevel.checkpoint()  # others have their turn
                 while self._must_wait():
                     await self._unread()
+            self._unhanded = None
             if self._incoming.granted:
                 self._release()
             self._corked = True
@@ -283,28 +296,45 @@ class Connection:
         memory.take(self, size, self._waiting.unpark_all)
         while memory.has(self) < size:
             await self._unread()
+            if self._lost:  # the rest of the frame was never sent
+                raise ConnectionLost("the peer is gone")
         self._incoming.granted = size
 
     async def _unread(self) -> None:
         """Wait until `_waiting` is woken, which `look` does, too, while the peer is not read.
 
-        What it has sent hides the end of it, but a reset is told at once, and a peer that is gone resets what it is
-        sent.
-
-        Raises:
-            ConnectionLost: the system says that the peer is gone.
+        What the peer has sent hides a regular end of input. A reset is different: the system reports it at once, and a
+        peer that is gone resets the connection when it gets data.
         """
         await self._waiting.park()
-        if code := self._socket.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR):
-            raise ConnectionLost(os.strerror(code))
+        if self._socket.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR):
+            self._lose_peer()
+
+    def _lose_peer(self) -> None:
+        """Drop all answers, now and from now on; the reader goes on to the end of what the peer sent."""
+        self._lost = True
+        self._why = "the peer is gone"
+        for answer in self._answers:
+            if answer.parts is not None:
+                answer.parts = ()
+        self._outbox.clear()
+        self._shared.unsent -= self.unsent
+        self.unsent = 0
+        self._waiting.unpark_all()
+        if self._draining:  # nobody is left to answer
+            self._cancel()
 
     def _must_wait(self) -> bool:
         """No more requests are handed to the service for now."""
-        return (
-            self._held
-            or len(self._answers) >= self._limits.pipeline
-            or self.unsent > self._limits.unsent
-            or self._shared.is_greedy(self.unsent)
+        return self._held or (
+            # Apache Kafka, too, works on what a peer sent before it went (Selector.java, `closingChannels`). Its
+            # answers are dropped and take no memory, so that only the service may delay it.
+            not self._lost
+            and (
+                len(self._answers) >= self._limits.pipeline
+                or self.unsent > self._limits.unsent
+                or self._shared.is_greedy(self.unsent)
+            )
         )
 
     async def _receive(self) -> Iterator[Buffer] | None:
@@ -351,7 +381,7 @@ class Connection:
         try:
             done = self._outbox.write(self._socket)
         except OSError:
-            self._cancel()
+            self._lose_peer()
             return
         except Unreadable as error:
             self._shared.complain(text := f"an answer cannot be read: {error}", self.session)
@@ -363,7 +393,7 @@ class Connection:
             self._waiting.unpark_all()
         if self._outbox.full:
             self._full.set()
-        elif self._draining and not self._answers:
+        elif self._draining and not self._answers and self._unhanded is None:
             self.close("the listener closes")
 
     async def _write(self) -> None:

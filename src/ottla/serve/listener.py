@@ -100,6 +100,8 @@ class Listener:
                 await self._departures.park()
         for connection in self._connections:
             connection.close("the listener closes")
+        while self._connections:  # they end at once, and services hear of it
+            await self._departures.park()
 
     def _close_sockets(self) -> None:
         for port in self._ports:

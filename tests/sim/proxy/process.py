@@ -241,6 +241,8 @@ class ProxyProcess(SimulatedProcess):
                 self.network.connect(self, sdk.Connect((link, "proxy"), host, port))
             case proxy.Send(link, parts):
                 self.network.send(self, sdk.Send((link, "proxy"), parts))
+            case proxy.Finish(link):
+                self.network.finish(self, sdk.Finish((link, "proxy")))
             case proxy.Disconnect(link):
                 self.network.close(self, sdk.Close((link, "proxy")))
             case proxy.Store(segment, data, obsolete):

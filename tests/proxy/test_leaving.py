@@ -1,0 +1,193 @@
+"""Clients that leave: what they sent is carried out, and upstream takes it all."""
+
+import os
+import signal
+import struct
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from ottla.codec.apis.api_versions import ApiVersionsRequest
+from ottla.codec.apis.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from ottla.codec.apis.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from ottla.codec.frames import build_request
+from ottla.proxy.events import Finish, Left
+from ottla.proxy.upstream import link
+from tests.brokerlite.peer import Peer
+from tests.brokerlite.running import BrokerProcess
+from tests.proxy.running import RunningProxy
+from tests.proxy.simulated import Upstream, World, batch
+from tests.proxy.test_transactions import code, end, ends, opened, produce, world_of
+
+MB = 2**20
+PRODUCE, VERSIONS, LIST_OFFSETS = 9, 3, 7
+
+
+def unanswered(topic: str, *values: bytes) -> ProduceRequest:
+    """A request with ``acks=0``."""
+    data = PartitionProduceData(index=0, records=batch([(b"k", value) for value in values]))
+    return ProduceRequest(acks=0, timeout_ms=1000, topic_data=(TopicProduceData(name=topic, partition_data=(data,)),))
+
+
+# -- the machine
+
+
+def test_requests_that_wait_for_their_connection_are_passed_on_when_their_client_has_left() -> None:
+    world = World(Upstream({"plain": 1}))
+    for ticket in range(3):
+        frame = build_request(unanswered("plain", b"%d" % ticket), PRODUCE, ticket, "client")[4:]
+        world.arrive(1, frame, PRODUCE)
+    world.core.handle(Left(1), world.now)
+    world.settle(1)
+    assert world.upstream.values("plain") == [b"0", b"1", b"2"]
+    assert len(world.finished) == 1 and not world.core.buffered.total
+
+
+def test_the_connection_of_a_client_that_has_left_is_finished_and_not_cut() -> None:
+    world = World(Upstream({"plain": 1}))
+    world.request(1, unanswered("plain", b"0"), PRODUCE)
+    world.core.handle(Left(1), world.now)
+    actions = world.core.poll(world.now)
+    assert [type(each) for each in actions] == [Finish]
+
+
+def test_an_answer_that_is_due_keeps_the_connection_of_a_client_that_has_left() -> None:
+    world = World(Upstream({"plain": 1}))
+    world.slow = True
+    world.produce(1, {("plain", 0): batch([(b"k", b"1")])})
+    world.leave(1)
+    assert not world.finished
+    world.release()
+    assert len(world.finished) == 1
+
+
+@pytest.mark.parametrize("commit", [True, False])
+def test_a_transaction_is_ended_though_its_client_has_left(commit: bool) -> None:
+    world = world_of()
+    producer = opened(world)
+    world.slow = True
+    produce(world, producer, 0, 3, 4)
+    end(world, producer, commit=commit)
+    world.leave(1)
+    assert not ends(world), "it waits for records"
+    world.release()
+    assert [each.committed for each in ends(world)] == [commit]
+    assert code(end(world, opened(world), commit=False)) == 0
+
+
+def test_what_came_before_a_client_was_turned_away_is_passed_on() -> None:
+    world = World(Upstream({"plain": 1}))
+    frame = build_request(unanswered("plain", b"0"), PRODUCE, 0, "client")[4:]
+    world.arrive(1, frame, PRODUCE)
+    world.arrive(1, struct.pack(">hhih", 12345, 0, 5, -1), 0)
+    world.settle(1)
+    assert list(world.closed) == [1] and world.upstream.values("plain") == [b"0"]
+
+
+def test_a_connection_whose_answer_never_comes_ends_some_time_after_its_client_has_left() -> None:
+    world = World(Upstream({"plain": 1}))
+    world.slow = True
+    world.produce(1, {("plain", 0): batch([(b"k", b"1")])})
+    before = set(world._links)
+    world.leave(1)
+    world.settle(link.LINGER - 1)
+    assert before <= set(world._links)
+    world.settle(3)
+    assert not before <= set(world._links)
+
+
+def test_connections_of_clients_that_have_left_are_bounded_in_number(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(link, "MOST_ENDING", 3)
+    world = World(Upstream({"plain": 1}))
+    world.slow = True
+    others = len(world._links)
+    for client in range(10):
+        world.produce(client, {("plain", 0): batch([(b"k", b"1")])})
+        world.leave(client)
+    assert len(world._links) == others + 3
+    assert world.core.idle, "they only wait for answers"
+
+
+def test_a_proxy_is_not_idle_while_requests_of_a_client_that_has_left_are_on_their_way() -> None:
+    world = World(Upstream({"plain": 1}))
+    frame = build_request(unanswered("plain", b"0"), PRODUCE, 0, "client")[4:]
+    world.arrive(1, frame, PRODUCE)
+    world.core.handle(Left(1), world.now)
+    assert not world.core.idle
+    world.settle(1)
+    assert world.core.idle
+
+
+# -- between processes
+
+
+@pytest.fixture
+def broker(tmp_path: Path) -> Iterator[BrokerProcess]:
+    broker = BrokerProcess(tmp_path / "data")
+    try:
+        yield broker
+    finally:
+        broker.kill()
+
+
+def frozen(broker: BrokerProcess, work: Callable[[], None]) -> None:
+    """Do it while the broker's process is stopped."""
+    os.kill(broker._process.pid, signal.SIGSTOP)
+    try:
+        work()
+    finally:
+        os.kill(broker._process.pid, signal.SIGCONT)
+
+
+def at(bootstrap: str) -> Peer:
+    return Peer(int(bootstrap.rpartition(":")[2]), timeout=30)
+
+
+def stored(broker: BrokerProcess, topic: str, enough: int) -> int:
+    """How many records a topic has, once there are enough or there come no more for a while."""
+    partition = ListOffsetsPartition(partition_index=0, timestamp=-1)
+    asks = ListOffsetsRequest(replica_id=-1, topics=(ListOffsetsTopic(name=topic, partitions=(partition,)),))
+    with at(broker.bootstrap) as peer:
+        until = time.monotonic() + 20
+        while time.monotonic() < until:
+            [answer] = peer.ask(asks, LIST_OFFSETS).topics[0].partitions
+            if answer.offset >= enough:
+                break
+            time.sleep(0.05)
+        return int(answer.offset)
+
+
+@pytest.mark.parametrize("end", ["the client leaves", "the client leaves, then the proxy stops", "the proxy stops"])
+def test_records_without_answers_reach_upstream_however_it_ends(broker: BrokerProcess, end: str) -> None:
+    from tests.interop.peers import create_topic
+
+    count = 5
+    proxy = RunningProxy(broker.bootstrap, "see=observe", "rw=rewrite")
+    proxy.start()
+    peer = at(proxy.bootstrap)
+    try:
+        for topic in ("plain", "see", "rw"):
+            create_topic(broker.bootstrap, topic, 1)
+        peer.ask(ApiVersionsRequest(client_software_name="test", client_software_version="1"), VERSIONS)
+        for topic in ("plain", "see", "rw"):
+            peer.send(unanswered(topic, b"0"), PRODUCE)
+            assert stored(broker, topic, 1) == 1
+
+        def send() -> None:
+            for _ in range(count):
+                for topic in ("plain", "see", "rw"):
+                    peer.send(unanswered(topic, os.urandom(MB // 4)), PRODUCE)
+            if end != "the proxy stops":
+                peer.close()
+            time.sleep(1)  # the proxy has read what its bounds allow, and upstream has taken nothing
+
+        frozen(broker, send)
+        if end != "the client leaves":
+            proxy.stop()
+        peer.close()
+        assert [stored(broker, topic, 1 + count) for topic in ("plain", "see", "rw")] == [1 + count] * 3
+    finally:
+        peer.close()
+        proxy.stop()
