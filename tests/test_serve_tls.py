@@ -12,16 +12,14 @@ import trio
 import trustme
 from trio.testing import MockClock
 
-import ottla
-from ottla.brokerlite.config import BrokerConfig, Sync
-from ottla.brokerlite.serve import run_broker
 from ottla.brokerlite.storage.disk import FileSystem
 from ottla.codec.frames import framed
-from ottla.errors import AuthenticationFailed, BrokerUnreachable, ConfigurationError
-from ottla.serve import Answer, Listener
-from ottla.tls import TLS, ClientCertificates, ServerTLS
+from ottla.errors import ConfigurationError
+from ottla.serve import Answer
+from ottla.tls import ClientCertificates, ServerTLS
 from tests import tls
-from tests.serving import LIMITS, LOCAL, Desk, closed, echo, peer, received, unhurried, until
+from tests.pairs import Place, listening, peer
+from tests.serving import LIMITS, LOCAL, Desk, closed, echo, received, until
 from tests.steps import no_step_holds_the_loop  # noqa: F401 # it watches each test here
 
 MIB = 2**20
@@ -30,7 +28,7 @@ ROOMY = replace(LIMITS, max_frame=100 * MIB)
 
 @pytest.fixture
 def clock() -> MockClock:
-    return MockClock(autojump_threshold=0.02)
+    return MockClock(autojump_threshold=0)
 
 
 @pytest.fixture(scope="module")
@@ -39,34 +37,20 @@ def ca() -> trustme.CA:
 
 
 @asynccontextmanager
-async def secured(desk: Desk, its: ServerTLS) -> AsyncIterator[int]:
-    listener = Listener(ROOMY)
-    port = await listener.open(LOCAL, 0, desk, its)
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(listener.run)
-        yield port
-        nursery.cancel_scope.cancel()
+async def secured(desk: Desk, its: ServerTLS) -> AsyncIterator[Place]:
+    async with listening(desk, ROOMY, its) as (_, place):
+        yield place
 
 
 @asynccontextmanager
 async def secure_peer(
-    port: int, ca: trustme.CA, change: Callable[[ssl.SSLContext], object] = id
+    place: Place, ca: trustme.CA, change: Callable[[ssl.SSLContext], object] = id
 ) -> AsyncIterator[trio.SSLStream[trio.SocketStream]]:
     context = ssl.create_default_context()
     ca.configure_trust(context)
     change(context)
-    async with peer(port) as stream:
+    async with peer(place) as stream:
         yield trio.SSLStream(stream, context, server_hostname=LOCAL, https_compatible=True)
-
-
-async def exactly(stream: trio.SSLStream[trio.SocketStream], size: int) -> bytes:
-    got = bytearray()
-    with trio.fail_after(10), unhurried():
-        while len(got) < size:
-            data = await stream.receive_some(size - len(got))
-            assert data, f"closed after {len(got)} bytes"
-            got += data
-    return bytes(got)
 
 
 # -- clients that speak it
@@ -78,11 +62,11 @@ async def test_requests_and_answers_of_any_size_come_and_go_in_order(
 ) -> None:
     desk = Desk(echo)
     change = lambda context: setattr(context, "maximum_version", version)  # noqa: E731
-    async with secured(desk, tls.serving(ca, LOCAL)) as port, secure_peer(port, ca, change) as stream:
+    async with secured(desk, tls.serving(ca, LOCAL)) as place, secure_peer(place, ca, change) as stream:
         sent = b"".join(framed(bytes([size % 251]) * size) for size in (1, 0, 100_000, 3 * MIB, 17, 65_536, 70_000))
         async with trio.open_nursery() as nursery:
             nursery.start_soon(stream.send_all, sent)
-            assert await exactly(stream, len(sent)) == sent
+            assert await received(stream, len(sent)) == sent
         session = desk.connections[0].session
         assert (session.listener, session.principal, session.certificate_subject) == ("SSL", "User:ANONYMOUS", None)
 
@@ -94,9 +78,9 @@ async def test_what_lies_in_a_file_is_read_for_tls_in_pieces(clock: MockClock, c
     def answer(frame: bytes, answer: Answer) -> None:
         answer.send(len(content).to_bytes(4, "big"), disk.range(tmp_path / "file", len(content), 0))
 
-    async with secured(Desk(answer), tls.serving(ca, LOCAL)) as port, secure_peer(port, ca) as stream:
+    async with secured(Desk(answer), tls.serving(ca, LOCAL)) as place, secure_peer(place, ca) as stream:
         await stream.send_all(framed(b"much"))
-        assert await exactly(stream, 4 + len(content)) == framed(content)
+        assert await received(stream, 4 + len(content)) == framed(content)
 
 
 async def test_the_subject_of_a_clients_certificate_is_known_with_its_first_request(
@@ -106,7 +90,7 @@ async def test_the_subject_of_a_clients_certificate_is_known_with_its_first_requ
     desk = Desk(lambda frame, answer: subjects.append(desk.connections[0].session.certificate_subject))
     own = ca.issue_cert("app.example.com", common_name="app, one", organization_name="ottla")
     its = tls.serving(ca, LOCAL, "required")
-    async with secured(desk, its) as port, secure_peer(port, ca, own.configure_cert) as stream:
+    async with secured(desk, its) as place, secure_peer(place, ca, own.configure_cert) as stream:
         await stream.send_all(framed(b"a"))
         await until(lambda: subjects)
     [subject] = subjects
@@ -119,10 +103,10 @@ async def test_a_client_without_a_certificate_is_refused_where_one_is_required(
 ) -> None:
     desk = Desk(echo)
     its = tls.serving(ca, LOCAL, wanted)
-    async with secured(desk, its) as port, secure_peer(port, ca) as stream:
+    async with secured(desk, its) as place, secure_peer(place, ca) as stream:
         if wanted == "requested":
             await stream.send_all(framed(b"a"))
-            assert await exactly(stream, 5) == framed(b"a")
+            assert await received(stream, 5) == framed(b"a")
             return
         with pytest.raises(trio.BrokenResourceError) as raised:
             await stream.send_all(framed(b"a"))
@@ -137,7 +121,7 @@ async def test_a_certificate_of_another_ca_is_refused_with_what_to_do(
 ) -> None:
     own = trustme.CA().issue_cert("app.example.com")
     its = tls.serving(ca, LOCAL, "required")
-    async with secured(Desk(echo), its) as port, secure_peer(port, ca, own.configure_cert) as stream:
+    async with secured(Desk(echo), its) as place, secure_peer(place, ca, own.configure_cert) as stream:
         with pytest.raises(trio.BrokenResourceError):
             await stream.send_all(framed(b"a"))
             await stream.receive_some(10)
@@ -153,13 +137,13 @@ async def test_a_renewed_certificate_is_shown_to_the_next_client_and_a_bad_one_t
         ca.issue_cert(LOCAL).private_key_and_cert_chain_pem.write_to_path(str(path))
 
     async def shown() -> object:
-        async with secure_peer(port, ca) as stream:
+        async with secure_peer(place, ca) as stream:
             await stream.do_handshake()
             return stream.getpeercert()["serialNumber"]
 
     path = tmp_path / "server.pem"
     renew()
-    async with secured(Desk(echo), ServerTLS(certificate=path)) as port:
+    async with secured(Desk(echo), ServerTLS(certificate=path)) as place:
         first = await shown()
         assert await shown() == first
         renew()
@@ -187,7 +171,7 @@ async def test_a_renewed_certificate_is_shown_to_the_next_client_and_a_bad_one_t
 async def test_who_speaks_no_tls_where_it_is_wanted_gets_an_alert_and_a_line_in_the_log(
     clock: MockClock, ca: trustme.CA, caplog: pytest.LogCaptureFixture, data: bytes, seems: str
 ) -> None:
-    async with secured(Desk(echo), tls.serving(ca, LOCAL)) as port, peer(port) as stream:
+    async with secured(Desk(echo), tls.serving(ca, LOCAL)) as place, peer(place) as stream:
         await stream.send_all(data)
         assert await received(stream, 7) == b"\x15\x03\x03\x00\x02\x02\x0a"
         await closed(stream)
@@ -198,7 +182,7 @@ async def test_who_speaks_no_tls_where_it_is_wanted_gets_an_alert_and_a_line_in_
 async def test_who_does_not_come_to_an_agreement_is_dropped(
     clock: MockClock, ca: trustme.CA, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async with secured(Desk(echo), tls.serving(ca, LOCAL)) as port, peer(port) as silent, peer(port) as slow:
+    async with secured(Desk(echo), tls.serving(ca, LOCAL)) as place, peer(place) as silent, peer(place) as slow:
         began = trio.current_time()
         for byte in b"\x16\x03\x01\x02\x00\x01":
             await slow.send_all(bytes((byte,)))
@@ -219,79 +203,28 @@ async def test_an_answer_that_is_none_costs_its_connection_only_within_tls_too(
             echo(frame, answer)
 
     its = tls.serving(ca, LOCAL)
-    async with secured(Desk(answering), its) as port, secure_peer(port, ca) as good, secure_peer(port, ca) as bad:
+    async with secured(Desk(answering), its) as place, secure_peer(place, ca) as good, secure_peer(place, ca) as bad:
         await good.do_handshake()
         await bad.send_all(framed(b"bad"))
         assert await bad.receive_some(10) == b""
         await good.send_all(framed(b"a"))
-        assert await exactly(good, 5) == framed(b"a")
+        assert await received(good, 5) == framed(b"a")
     assert [record.exc_info is not None for record in caplog.records] == [True]
 
 
 async def test_a_handshake_that_breaks_off_harms_nobody(
     clock: MockClock, ca: trustme.CA, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async with secured(Desk(echo), tls.serving(ca, LOCAL)) as port:
-        async with peer(port) as stream:
+    async with secured(Desk(echo), tls.serving(ca, LOCAL)) as place:
+        async with peer(place) as stream:
             await stream.send_all(b"\x16\x03\x01\x02\x00\x01")
-        async with peer(port) as stream:
+        async with peer(place) as stream:
             await stream.send_all(b"\x16\x03\x01\x00\x10" + bytes(16))
             await received(stream, 7)
-        async with secure_peer(port, ca) as good:
+        async with secure_peer(place, ca) as good:
             await good.send_all(framed(b"a"))
-            assert await exactly(good, 5) == framed(b"a")
+            assert await received(good, 5) == framed(b"a")
     assert [record.levelname for record in caplog.records] == ["WARNING"]
-
-
-# -- the broker, and our own client
-
-
-@asynccontextmanager
-async def a_broker(its: ServerTLS | None) -> AsyncIterator[str]:
-    async with trio.open_nursery() as nursery:
-        config = BrokerConfig(port=0, sync=Sync.NEVER, group_initial_rebalance_delay=0)
-
-        async def run(*, task_status: trio.TaskStatus[object]) -> None:
-            await run_broker(config, tls=its, task_status=task_status)
-
-        running = await nursery.start(run)
-        running.create_topic("t", 1, {})
-        yield running.bootstrap
-        nursery.cancel_scope.cancel()
-
-
-async def test_our_client_produces_and_consumes_within_tls(ca: trustme.CA) -> None:
-    own = ca.issue_cert("app.example.com")
-    its = tls.serving(ca, LOCAL, "required")
-    values = [bytes([number]) * 200_000 for number in range(20)]
-    async with a_broker(its) as bootstrap, ottla.connect(bootstrap, tls=tls.of_client(ca, own)) as client:
-        async with client.producer() as producer:
-            for value in values:
-                await producer.send("t", value)
-        got: list[bytes | None] = []
-        async with client.consumer("t", start="beginning") as consumer:
-            async for batch in consumer:
-                got += [record.value for record in batch]
-                if len(got) == len(values):
-                    break
-        assert got == values
-
-
-async def test_our_client_says_what_is_wrong(ca: trustme.CA) -> None:
-    its = tls.serving(ca, LOCAL, "required")
-    async with a_broker(its) as bootstrap:
-        for options, said in (
-            (tls.of_client(ca), "wants a certificate"),
-            (TLS(ca=tls.text(trustme.CA().cert_pem)), "the broker's certificate is not trusted"),
-            (None, "a TLS alert"),
-        ):
-            with pytest.raises((AuthenticationFailed, BrokerUnreachable), match=said):
-                async with ottla.connect(bootstrap, tls=options, connect_timeout=2.0) as client:
-                    await client.list_topics()
-    async with a_broker(None) as bootstrap:
-        with pytest.raises((AuthenticationFailed, BrokerUnreachable)):
-            async with ottla.connect(bootstrap, tls=tls.of_client(ca), connect_timeout=2.0) as client:
-                await client.list_topics()
 
 
 # -- options

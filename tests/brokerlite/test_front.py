@@ -14,8 +14,8 @@ from ottla.brokerlite.machines.jobs import Job
 from ottla.brokerlite.serve import _Front
 from ottla.codec.apis.heartbeat import HeartbeatResponse
 from ottla.codec.frames import build_response
-from ottla.serve import Listener
-from tests.serving import LIMITS, LOCAL, closed, peer, received, until
+from tests.pairs import Place, listening, peer
+from tests.serving import LOCAL, closed, received, until
 
 HEARTBEAT = b"\0\x0c\0\4\0\0\0"
 """The beginning of a Heartbeat v4; then come the last byte of the correlation id, and the rest."""
@@ -60,19 +60,16 @@ class Core:
 
 @pytest.fixture
 def clock() -> MockClock:
-    return MockClock(autojump_threshold=0.02)
+    return MockClock(autojump_threshold=0)
 
 
 @asynccontextmanager
-async def a_front(core: Core) -> AsyncIterator[int]:
+async def a_front(core: Core) -> AsyncIterator[Place]:
     front = _Front()
     front.core = cast(BrokerCore, core)
-    listener = Listener(LIMITS)
-    port = await listener.open(LOCAL, 0, front)
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(listener.run)
+    async with listening(front) as (_, place), trio.open_nursery() as nursery:
         nursery.start_soon(front.pump)
-        yield port
+        yield place
         nursery.cancel_scope.cancel()
 
 
@@ -81,7 +78,7 @@ async def test_an_answer_that_cannot_be_built_closes_the_connection_that_waits_f
     clock: MockClock, caplog: pytest.LogCaptureFixture, message: object
 ) -> None:
     core = Core()
-    async with a_front(core) as port, peer(port) as waiting, peer(port) as asking:
+    async with a_front(core) as place, peer(place) as waiting, peer(place) as asking:
         await waiting.send_all(heartbeat(1))
         await until(lambda: core.tickets)
 
@@ -100,7 +97,7 @@ async def test_a_request_that_fails_half_way_keeps_no_answer_from_others(
     clock: MockClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     core = Core()
-    async with a_front(core) as port, peer(port) as waiting, peer(port) as asking:
+    async with a_front(core) as place, peer(place) as waiting, peer(place) as asking:
         await waiting.send_all(heartbeat(1))
         await until(lambda: core.tickets)
 
@@ -119,7 +116,7 @@ async def test_a_core_that_fails_to_poll_ends_nothing_and_is_asked_again(
     clock: MockClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     core = Core()
-    async with a_front(core) as port, peer(port) as asking:
+    async with a_front(core) as place, peer(place) as asking:
 
         def fail() -> None:
             if core.polls < 3:

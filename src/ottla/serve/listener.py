@@ -70,7 +70,7 @@ class Listener:
                 continue
             self._ports.append(opened := _Port(each.socket, service, tls))
             if self._nursery is not None:
-                self._nursery.start_soon(self._accept, self._nursery, opened)
+                self._nursery.start_soon(self._accept, opened)
         return bound
 
     async def run(self) -> None:
@@ -78,7 +78,7 @@ class Listener:
         try:
             async with trio.open_nursery() as self._nursery:
                 for port in self._ports:
-                    self._nursery.start_soon(self._accept, self._nursery, port)
+                    self._nursery.start_soon(self._accept, port)
                 async with trio.open_nursery() as telling:
                     telling.start_soon(self._tell)
                     telling.start_soon(self._look)
@@ -108,7 +108,7 @@ class Listener:
             hang_up(port.socket)
             port.socket.close()
 
-    async def _accept(self, nursery: trio.Nursery, port: "_Port") -> None:
+    async def _accept(self, port: "_Port") -> None:
         while True:
             try:
                 accepted, _ = await port.socket.accept()
@@ -120,10 +120,12 @@ class Listener:
                 await self._refused(error)
                 continue
             _keep_alive(sock := bare(accepted))
-            if connection := self._admitted(sock, port):
-                nursery.start_soon(self._serve, connection)
-            else:
+            try:
+                session = _session(sock, "PLAINTEXT" if port.tls is None else "SSL")
+            except OSError:  # gone before we looked
                 sock.close()
+            else:
+                self.serve(sock, session, port.service, port.tls)
 
     async def _refused(self, error: OSError) -> None:
         """The system gave an error instead of a connection: its own trouble, or that of a peer that is gone."""
@@ -133,19 +135,22 @@ class Listener:
             log.error("%s", text)
         await trio.sleep(_PAUSE)
 
-    def _admitted(self, sock: socket.socket, port: "_Port") -> Connection | None:
-        """The connection, known from now on to `drain`; ``None`` where the peer is gone or there are too many."""
-        try:
-            session = _session(sock, "PLAINTEXT" if port.tls is None else "SSL")
-        except OSError:  # gone before we looked
-            return None
-        if len(self._connections) >= self._limits.max_connections:
+    def serve(self, sock: socket.socket, session: Session, service: Service, tls: ServerTLS | None = None) -> None:
+        """Serve an accepted connection, known from now on to `drain`; close it if there are too many.
+
+        Args:
+            sock: non-blocking; the listener closes it.
+        """
+        if self._nursery is None:  # `run` has ended
+            sock.close()
+        elif len(self._connections) >= self._limits.max_connections:
             self._shared.complain(f"connection refused: {len(self._connections)} are open", session)
-            return None
-        tls = None if port.tls is None else self._secured(port.tls)
-        connection = Connection(next(self._numbers), sock, session, port.service, self._shared, tls)
-        self._connections.add(connection)
-        return connection
+            sock.close()
+        else:
+            secured = None if tls is None else self._secured(tls)
+            connection = Connection(next(self._numbers), sock, session, service, self._shared, secured)
+            self._connections.add(connection)
+            self._nursery.start_soon(self._serve, connection)
 
     def _secured(self, tls: ServerTLS) -> TlsConnection:
         connection = tls.connection()

@@ -1,0 +1,82 @@
+"""Connections to a `Listener` without the network, for tests with a mocked clock.
+
+A connection is a socket pair of this process (``AF_UNIX``). Its bytes are in the other end's buffer when the call that
+sends them returns. So nothing is under way when all tasks wait, and `MockClock` may jump at once. TCP moves bytes in
+its own time, even on the loopback interface: acknowledgements are delayed, a full window is probed after a pause, and
+a busy system hands packets to a kernel thread. A mocked clock beside it would jump in the meantime.
+"""
+
+import itertools
+import socket
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import trio
+import trio.testing
+
+from ottla.serve import Limits, Listener
+from ottla.serve.connection import Service
+from ottla.session import Session
+from ottla.tls import ServerTLS
+from tests.serving import LIMITS, LOCAL
+
+BUFFER = 100 * 2**10
+"""Bytes that a connection takes before they are read; the system doubles them."""
+
+
+def pair() -> tuple[socket.socket, socket.socket]:
+    """Both ends of a connection, non-blocking; what one sends the other has."""
+    ends = socket.socketpair(socket.AF_UNIX)
+    for end in ends:
+        end.setblocking(False)
+        end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, BUFFER)
+    return ends
+
+
+def stream_of(end: socket.socket) -> trio.SocketStream:
+    return trio.SocketStream(trio.socket.from_stdlib_socket(end))
+
+
+class Place:
+    """Where a service is reached, as an address with a port is."""
+
+    def __init__(self, listener: Listener, service: Service, tls: ServerTLS | None = None) -> None:
+        self._listener, self._service, self._tls = listener, service, tls
+        self._ports = itertools.count(40_000)
+        self._served: dict[trio.SocketStream, socket.socket] = {}
+
+    def connect(self) -> trio.SocketStream:
+        ours, theirs = pair()
+        session = Session(
+            local_host=LOCAL,
+            local_port=9092,
+            peer_host=LOCAL,
+            peer_port=next(self._ports),
+            listener="PLAINTEXT" if self._tls is None else "SSL",
+        )
+        self._listener.serve(theirs, session, self._service, self._tls)
+        self._served[stream := stream_of(ours)] = theirs
+        return stream
+
+    def reset(self, stream: trio.SocketStream) -> None:
+        """Have the close of ``stream`` reset the connection: the system does so where bytes are unread."""
+        self._served[stream].send(b"unread")
+
+
+@asynccontextmanager
+async def listening(
+    service: Service, limits: Limits = LIMITS, tls: ServerTLS | None = None
+) -> AsyncIterator[tuple[Listener, Place]]:
+    listener = Listener(limits)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(listener.run)
+        await trio.testing.wait_all_tasks_blocked()
+        yield listener, Place(listener, service, tls)
+        nursery.cancel_scope.cancel()
+
+
+@asynccontextmanager
+async def peer(place: Place) -> AsyncIterator[trio.SocketStream]:
+    async with place.connect() as stream:
+        await trio.testing.wait_all_tasks_blocked()  # the service knows it, before any that comes later
+        yield stream

@@ -1,0 +1,69 @@
+"""The broker within TLS, and our own client: on the network, by the real clock."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+import trio
+import trustme
+
+import ottla
+from ottla.brokerlite.config import BrokerConfig, Sync
+from ottla.brokerlite.serve import run_broker
+from ottla.errors import AuthenticationFailed, BrokerUnreachable
+from ottla.tls import TLS, ServerTLS
+from tests import tls
+from tests.serving import LOCAL
+
+
+@pytest.fixture(scope="module")
+def ca() -> trustme.CA:
+    return trustme.CA()
+
+
+@asynccontextmanager
+async def a_broker(its: ServerTLS | None) -> AsyncIterator[str]:
+    async with trio.open_nursery() as nursery:
+        config = BrokerConfig(port=0, sync=Sync.NEVER, group_initial_rebalance_delay=0)
+
+        async def run(*, task_status: trio.TaskStatus[object]) -> None:
+            await run_broker(config, tls=its, task_status=task_status)
+
+        running = await nursery.start(run)
+        running.create_topic("t", 1, {})
+        yield running.bootstrap
+        nursery.cancel_scope.cancel()
+
+
+async def test_our_client_produces_and_consumes_within_tls(ca: trustme.CA) -> None:
+    own = ca.issue_cert("app.example.com")
+    its = tls.serving(ca, LOCAL, "required")
+    values = [bytes([number]) * 200_000 for number in range(20)]
+    async with a_broker(its) as bootstrap, ottla.connect(bootstrap, tls=tls.of_client(ca, own)) as client:
+        async with client.producer() as producer:
+            for value in values:
+                await producer.send("t", value)
+        got: list[bytes | None] = []
+        async with client.consumer("t", start="beginning") as consumer:
+            async for batch in consumer:
+                got += [record.value for record in batch]
+                if len(got) == len(values):
+                    break
+        assert got == values
+
+
+async def test_our_client_says_what_is_wrong(ca: trustme.CA) -> None:
+    its = tls.serving(ca, LOCAL, "required")
+    async with a_broker(its) as bootstrap:
+        for options, said in (
+            (tls.of_client(ca), "wants a certificate"),
+            (TLS(ca=tls.text(trustme.CA().cert_pem)), "the broker's certificate is not trusted"),
+            (None, "a TLS alert"),
+        ):
+            with pytest.raises((AuthenticationFailed, BrokerUnreachable), match=said):
+                async with ottla.connect(bootstrap, tls=options, connect_timeout=2.0) as client:
+                    await client.list_topics()
+    async with a_broker(None) as bootstrap:
+        with pytest.raises((AuthenticationFailed, BrokerUnreachable)):
+            async with ottla.connect(bootstrap, tls=tls.of_client(ca), connect_timeout=2.0) as client:
+                await client.list_topics()
