@@ -28,9 +28,9 @@ def loop(request: pytest.FixtureRequest) -> Loop | Threads:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items[:] = [item for item in items if not _is_beyond(item)]
     for item in items:
-        if item.get_closest_marker("slow") and _loop_of(item) not in (None, "trio"):
-            item.add_marker(pytest.mark.deep)
         if isinstance(item, pytest.Function) and "loop" in item.fixturenames:
+            if item.get_closest_marker("slow") and _loop_of(item) != "trio":
+                item.add_marker(pytest.mark.deep)
             if _loop_of(item) == "threads":
                 item.obj = blocking(item.obj)
             elif inspect.iscoroutinefunction(item.obj):
