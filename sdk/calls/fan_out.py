@@ -26,6 +26,7 @@ from ottla.sdk.calls.call import UNSURE, Task
 from ottla.sdk.cluster.cluster import Topic, TopicPartition
 from ottla.sdk.cluster.coordinators import Coordinators
 from ottla.sdk.cluster.metadata import UNKNOWN_TOPIC_GRACE
+from ottla.sdk.connection import requests
 from ottla.sdk.events import Node
 from ottla.sdk.outcome import Outcome, all_of
 from ottla.sdk.steps import Steps
@@ -274,7 +275,8 @@ def _know_topics(task: Task[Any], places: Iterable[TopicPartition]) -> Steps[dic
 
 
 def _topics(task: Task[Any], places: Iterable[TopicPartition]) -> Steps[dict[str, Outcome[Topic]]]:
-    topics = {name: task.core.metadata.topic(name, task.now) for name in dict.fromkeys(topic for topic, _ in places)}
+    metadata, named = task.core.metadata, requests.by_topic(places)
+    topics = {name: metadata.topic(name, task.now, partitions=each) for name, each in named.items()}
     yield all_of(list(topics.values()))
     return topics
 

@@ -124,15 +124,20 @@ class Metadata:
         *,
         create: bool = False,
         fresh: bool = False,
+        partitions: Collection[int] = (),
         grace: float = UNKNOWN_TOPIC_GRACE,
     ) -> Outcome[Topic]:
         """The topic, once it is known; asks for it if need be, or if it is to be ``fresh``: as it is now.
+
+        It is to be fresh, too, if it lacks one of the ``partitions`` that the caller names: it may have grown since. If
+        the answer lacks them as well, the topic is given as it is.
 
         Fails with the broker's error (`UnknownTopicOrPartition`, `InvalidTopic`, `TopicAuthorizationFailed`), the
         first only after ``grace`` seconds in which the broker may be creating it; or with `BrokerUnreachable`.
         """
         outcome: Outcome[Topic] = Outcome()
         known = self.cluster.topics.get(name)
+        fresh = fresh or (known is not None and any(each not in known.partitions for each in partitions))
         if not known and (why := unnameable(name)):
             outcome.fail(InvalidTopic(why))
         elif known and not fresh and not self._topics.is_old(name):

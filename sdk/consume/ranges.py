@@ -215,13 +215,15 @@ class RangeReader:
     def _learn_topic(self, topic: Topic) -> None:
         for place in self._places_of(topic.name):
             wanted = self._ranges[place][0]
-            if NO_UUID not in (wanted.topic_id, topic.topic_id) and wanted.topic_id != topic.topic_id:
-                if topic.name not in self._asked_again:  # what is known may be older than the range
-                    self._asked_again.add(topic.name)
-                    self._look_up(topic.name, fresh=True)
-                    return
+            recreated = NO_UUID not in (wanted.topic_id, topic.topic_id) and wanted.topic_id != topic.topic_id
+            missing = place[1] not in topic.partitions
+            if (recreated or missing) and topic.name not in self._asked_again:
+                self._asked_again.add(topic.name)  # what is known may be older than the range
+                self._look_up(topic.name, fresh=True)
+                return
+            if recreated:
                 self._lose(place, DataLoss(f"topic {topic.name} was deleted and recreated"))
-            elif place[1] not in topic.partitions:
+            elif missing:
                 self._lose(place, UnknownTopicOrPartition(f"{topic.name} has {len(topic.partitions)} partitions"))
             elif place not in self._fetcher.places:
                 self._read(place)

@@ -14,6 +14,7 @@ from ottla.codec.apis.list_offsets import EARLIEST
 from ottla.errors import UnknownTopicOrPartition
 from ottla.sdk import calls
 from ottla.sdk.cluster.cluster import Topic, TopicPartition
+from ottla.sdk.connection import requests
 from ottla.sdk.consume.options import ConsumerOptions, TopicFilter
 from ottla.sdk.consume.positions import Start, Time
 from ottla.sdk.core import ClientCore
@@ -150,11 +151,17 @@ class Subscription:
 def know_topics(core: ClientCore, names: Sequence[str], places: Iterable[TopicPartition]) -> Steps[None]:
     """Wait until the named topics are known, and those of ``places``, which have to exist.
 
+    The named ones are asked for in any case: all of their partitions are read, also those that are new.
+
     Raises:
         UnknownTopicOrPartition, InvalidTopic, TopicAuthorizationFailed: one cannot be read.
     """
-    wanted = dict.fromkeys((*names, *sorted({topic for topic, _ in places})))
-    topics = {name: core.metadata.topic(name, core.now) for name in wanted}  # all at once: they may be thousands
+    named = requests.by_topic(places)
+    # All are asked for at once: they may be thousands.
+    topics = {name: core.metadata.topic(name, core.now, fresh=True) for name in names}
+    topics |= {
+        name: core.metadata.topic(name, core.now, partitions=each) for name, each in named.items() if name not in topics
+    }
     try:
         for each in topics.values():
             yield from settled(each)

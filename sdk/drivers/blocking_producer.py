@@ -109,7 +109,7 @@ class BlockingProducer(BlockingClient):
         Raises:
             DeliveryFailed: records that were accepted before have failed.
             DeliveryTimeout: there was no room within `delivery_timeout`.
-            RecordTooLarge, EncodeError, UnknownTopicOrPartition: one of these was refused; those before are accepted.
+            RecordTooLarge, EncodeError: one of these was refused; those before are accepted.
         """
         stop, core = len(records) if stop is None else stop, self._producer
         timestamp = time.time_ns() // 1_000_000

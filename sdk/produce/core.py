@@ -266,7 +266,6 @@ class ProducerCore:
             BufferFull: no room now, or others wait for it; `offer` waits.
             RecordTooLarge: it would never fit a request.
             EncodeError: key, value or a header is not bytes.
-            UnknownTopicOrPartition: the topic has no such partition.
         """
         self._check(record, now)
         if self._room.waiters or not self._room.fits(record):
@@ -321,7 +320,13 @@ class ProducerCore:
 
     def _accept(self, record: PendingRecord, now: float) -> None:
         known = self._core.cluster.topics.get(record.topic)
-        if known is None or record.topic in self._unplaced.topics or self.placing.asks_user(record):
+        partition = record.partition
+        if (
+            known is None
+            or (partition is not None and partition not in known.partitions)  # the topic may have grown since
+            or record.topic in self._unplaced.topics
+            or self.placing.asks_user(record)
+        ):
             self._unplaced.add(record, now)
         else:
             self._accumulator.append(record, known, now)

@@ -1,10 +1,12 @@
-"""Records that have no partition yet: their topic is not known, or the user's partitioner has to be asked.
+"""Records that have no partition yet: their topic, or the partition that they name, is not known, or the user's
+partitioner has to be asked.
 
     add ──► the topic is looked for ──► found ──► the user's partitioner, outside of the gate ──► appended, in order
                      │                                                    (`Placing.choose`)
                      └── refused, or the record's deadline ──► failed
 
 Rules:
+- A record for a partition that the topic lacks is refused only once brokers were asked again.
 - Each record has a number among the unsettled, and is settled with the batch that it went into: a flush waits for those
   that were accepted before it, however many come to the same topic, or to others, meanwhile.
 
@@ -60,7 +62,8 @@ class UnplacedRecords:
         if (waiting := self.topics.get(topic)) is not None:
             waiting.records.append(numbered)
             return
-        self.topics[topic] = UnplacedTopic(deque([numbered]), self._watch(record), self._find(topic, now))
+        records = deque([numbered])
+        self.topics[topic] = UnplacedTopic(records, self._watch(record), self._find(topic, records, now))
 
     def explain(self) -> Iterator[str]:
         for name, each in self.topics.items():
@@ -74,8 +77,9 @@ class UnplacedRecords:
         topic = record.topic  # the timer is not to keep the record
         return self._core.later(record.deadline, lambda now: self._expire(topic, now))
 
-    def _find(self, name: str, now: float) -> Outcome[Topic]:
-        found = self._core.metadata.topic(name, now, create=True)
+    def _find(self, name: str, records: Iterable[tuple[int, PendingRecord]], now: float) -> Outcome[Topic]:
+        named = {record.partition for _, record in records if record.partition is not None}
+        found = self._core.metadata.topic(name, now, create=True, partitions=named)
         found.when_done(lambda: self._core.soon(lambda now: self._found(name, found, now)))
         return found
 
@@ -86,7 +90,7 @@ class UnplacedRecords:
         if found.error is None:
             self._place(name, now)
         elif found.error.retriable and not isinstance(found.error, UnknownTopicOrPartition):
-            unplaced.found = self._find(name, now)
+            unplaced.found = self._find(name, unplaced.records, now)
         else:
             self._fail_all(name, found.error)
 
@@ -96,7 +100,7 @@ class UnplacedRecords:
             return
         topic = self._core.cluster.topics.get(name)
         if topic is None:
-            unplaced.found = self._find(name, now)
+            unplaced.found = self._find(name, unplaced.records, now)
             return
         awaited = False
         while unplaced.records:

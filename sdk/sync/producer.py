@@ -320,7 +320,7 @@ class Producer(Generic[K, V]):
         Raises:
             DeliveryFailed: records accepted earlier have failed.
             DeliveryTimeout: there was no room within `delivery_timeout`.
-            RecordTooLarge, EncodeError, UnknownTopicOrPartition: this one was refused.
+            RecordTooLarge, EncodeError: this one was refused.
             ConfigurationError: ``on_delivery`` cannot be called, or is ``async``.
         """
         core = self._core
@@ -346,7 +346,7 @@ class Producer(Generic[K, V]):
 
         Raises:
             ValueError: there are not as many keys as values; of iterators the records up to there are accepted.
-            DeliveryFailed, DeliveryTimeout, RecordTooLarge, EncodeError, UnknownTopicOrPartition: as `send_soon`.
+            DeliveryFailed, DeliveryTimeout, RecordTooLarge, EncodeError: as `send_soon`.
         """
         core, preparation = self._core, self._preparation
         if isinstance(values, Sized) and isinstance(keys, Sized) and len(values) != len(keys):
