@@ -5,6 +5,7 @@ Rules:
 - COORDINATOR_NOT_AVAILABLE and broken connections are asked again with backoff, of any node that works, until
   `api_timeout`; the error then has the last trouble.
 - The part that is answered NOT_COORDINATOR or COORDINATOR_NOT_AVAILABLE, or loses the connection, calls `forget`.
+- A coordinator that no part has asked for during `metadata_max_age` is forgotten, as topics are: groups come and go.
 
 Source: AbstractCoordinator.java, FindCoordinatorFuture.
 """
@@ -49,6 +50,8 @@ class Coordinators:
     def __init__(self, core: Client, kind: Kind = Kind.GROUP) -> None:
         self._core, self.kind = core, kind
         self._known: dict[str, Node] = {}
+        self._used: dict[str, float] = {}
+        """When each key was asked for last, in that order."""
         self._asked: dict[str, _Question] = {}
 
     def known(self, key: str) -> Node | None:
@@ -62,6 +65,7 @@ class Coordinators:
         `GroupAuthorizationFailed`.
         """
         if node := self._known.get(key):
+            self._use(key, now)
             known: Outcome[Node] = Outcome()
             known.succeed(node)
             return known
@@ -69,6 +73,7 @@ class Coordinators:
 
     def ask(self, key: str, now: float) -> Outcome[Node]:
         """As `find`, but what is known may be out of date: ask."""
+        self._use(key, now)
         question = self._asked.get(key)
         if question is None:
             question = self._asked[key] = _Question(self._core, self.kind, key, now)
@@ -76,9 +81,17 @@ class Coordinators:
             question.begin(now)
         return own(question.outcome)
 
+    def _use(self, key: str, now: float) -> None:
+        """Note that ``key`` is asked for, and forget those that were not for long."""
+        self._used.pop(key, None)
+        self._used[key] = now
+        while self._used[oldest := next(iter(self._used))] < now - self._core.options.metadata_max_age:
+            del self._used[oldest]
+            self.forget(oldest)
+
     def _end(self, key: str, outcome: Outcome[Node]) -> None:
         del self._asked[key]
-        if outcome.error is None:
+        if outcome.error is None and key in self._used:
             self._known[key] = outcome.result()
 
     def where(self, key: str) -> str:

@@ -79,7 +79,7 @@ class Connections:
         self._connections: dict[Key, Connection] = {}
         self._busy: dict[Key, None] = {}
         """Connections that may have something to do (an ordered set: replays must not depend on hashes)."""
-        self._watched: dict[Key, float] = {}
+        self._watched: dict[Key, Timer] = {}
         """Connections whose deadline is among the timers."""
         self._finishing: dict[str, Outcome[None]] = {}
         """By channel, what is settled when the brokers have ended its connections."""
@@ -297,7 +297,8 @@ class Connections:
 
     def _close(self, key: Key, now: float) -> None:
         connection = self._connections.pop(key)
-        self._watched.pop(key, None)
+        if (watched := self._watched.pop(key, None)) is not None:
+            watched.cancel()
         self._busy.pop(key, None)
         self._actions += connection.retire(now)
 
@@ -322,16 +323,16 @@ class Connections:
 
     def _watch(self, key: Key, connection: Connection) -> None:
         """Have the connection polled at its deadline; an earlier poll that is due anyway will look again."""
-        due = connection.deadline
-        if due is None or due >= self._watched.get(key, math.inf):
+        due, watched = connection.deadline, self._watched.get(key)
+        if due is None or (watched is not None and due >= watched.when):
             return
-        self._watched[key] = due
-        self._timers.add(due, lambda now: self._wake(key, due))
+        if watched is not None:
+            watched.cancel()
+        self._watched[key] = self._timers.add(due, lambda now: self._wake(key))
 
     def _wake_all(self) -> None:
         self._busy |= dict.fromkeys(self._connections)
 
-    def _wake(self, key: Key, due: float) -> None:
-        if self._watched.get(key) == due:
-            del self._watched[key]
+    def _wake(self, key: Key) -> None:
+        del self._watched[key]
         self._busy[key] = None

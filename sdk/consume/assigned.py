@@ -99,6 +99,8 @@ class Positions:
             if not held:
                 del self._holds[place[0]]
                 release()
+                if place[0] not in self._core.cluster.topics:
+                    self._metrics.forget_topic(place[0])
         self._metrics.forget(gone)
         self._changes.notify()
         self._changes.wake()

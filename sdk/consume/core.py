@@ -196,6 +196,8 @@ class ConsumerCore:
         if self.membership is not None:
             self._core.members.pop(self.membership.close, None)
             self.membership.close(CLOSED, self._core.now)
+        if self.commits is not None:
+            self.commits.close()
         self.fetcher.close()
         self._core.parts.pop(self, None)
         self._core.gate.offering.pop(self, None)

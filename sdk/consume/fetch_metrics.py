@@ -2,6 +2,8 @@
 
 Rules:
 - ``records-consumed`` and ``bytes-consumed`` count what the user has taken, ``fetch-size`` what answers held.
+- The metrics of a topic are shown while a consumer reads it and the topic exists; those without a topic are the
+  client's, and stay.
 - ``records-lag`` is asked of the position when somebody looks, and costs nothing until then; ``records-lag-max`` is the
   largest at that moment. Both have the consumer's number as a tag, for one client may read a partition twice.
 - ``preferred-read-replica`` is there where the client has a rack: the node that is read from in place of the leader, -1
@@ -78,6 +80,12 @@ class FetchMetrics:
         if gone := [handle for place in places for handle in self._gauges.pop(place, ())]:
             self._metrics.remove(*gone)
 
+    def forget_topic(self, topic: str) -> None:
+        """The topic is gone."""
+        self._metrics.remove(*self._topics.pop(topic, ()))
+
     def close(self) -> None:
         """Nothing is read any more."""
+        for topic in list(self._topics):
+            self.forget_topic(topic)
         self._metrics.remove(self._highest)

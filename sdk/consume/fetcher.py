@@ -64,8 +64,8 @@ class Fetcher:
 
     Args:
         reset: where to go on when a position lies outside the log; ``None`` makes that an error.
-        wall: the time of day, in seconds since 1970, when the machine's time was 0; needed for `Ago`, and to say how
-            long a transaction has been open.
+        wall: tells the time of day, in seconds since 1970; needed for `Ago`, and to say how long a transaction has been
+            open.
     """
 
     _numbers = itertools.count(1)
@@ -76,7 +76,7 @@ class Fetcher:
         *,
         isolation: int = READ_UNCOMMITTED,
         reset: Time | Ago | None = None,
-        wall: float = math.nan,
+        wall: Callable[[], float] | None = None,
     ) -> None:
         self._core, self._isolation = core, isolation
         self.number = next(self._numbers)

@@ -11,7 +11,6 @@ Rules:
 Source: OffsetFetcher.java, OffsetsForLeaderEpochUtils.java.
 """
 
-import math
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
@@ -34,11 +33,17 @@ class PositionLookups:
     """Of one fetcher, whose parts are given.
 
     Args:
-        wall: the time of day, in seconds since 1970, when the machine's time was 0; needed for `Ago` only.
+        wall: tells the time of day, in seconds since 1970; needed for `Ago` only. It is asked at each lookup: the
+            machine's time stands still while a computer sleeps, and clocks are set.
     """
 
     def __init__(
-        self, core: ClientCore, positions: Positions, changes: Changes, isolation: int, wall: float = math.nan
+        self,
+        core: ClientCore,
+        positions: Positions,
+        changes: Changes,
+        isolation: int,
+        wall: Callable[[], float] | None = None,
     ) -> None:
         self._core, self._positions, self._changes = core, positions, changes
         self._isolation, self._wall = isolation, wall
@@ -46,12 +51,12 @@ class PositionLookups:
     @property
     def knows_the_time(self) -> bool:
         """`Ago` can be looked up."""
-        return not math.isnan(self._wall)
+        return self._wall is not None
 
     def resolve(self, node: Node, positions: Sequence[Position], now: float) -> None:
         """Ask the node at which offsets to start."""
         epoch, timeout = self._positions.leader_epoch, self._core.options.request_timeout
-        wanted = {each.place: (self._timestamp(each, now), epoch(each)) for each in positions}
+        wanted = {each.place: (self._timestamp(each), epoch(each)) for each in positions}
         build = partial(requests.list_offsets, wanted, self._isolation, timeout)
         exchange = Exchange(ListOffsetsRequest, _unset, now + timeout, build=build)
 
@@ -146,13 +151,13 @@ class PositionLookups:
             position.vouched(position.led)
         self._changes.review(position)
 
-    def _timestamp(self, position: Position, now: float) -> int:
+    def _timestamp(self, position: Position) -> int:
         """What to ask for next."""
         start, end = position.start, position.end_before
         if _by_time(start) and (end is None or end[0] != position.led):
             return LATEST
-        if isinstance(start, Ago):
-            return max(0, int((self._wall + now - start.seconds) * 1000))
+        if isinstance(start, Ago) and self._wall is not None:
+            return max(0, int((self._wall() - start.seconds) * 1000))
         return start.timestamp if isinstance(start, Time) else LATEST
 
 

@@ -14,9 +14,8 @@ Rules:
 Source: UnifiedLog.java (lastStableOffset, activeProducers); KIP-664.
 """
 
-import math
 import shlex
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -109,10 +108,12 @@ class StableOffsets:
 
     Args:
         assigned: the partitions that are read.
-        wall: the time of day, in seconds since 1970, when the machine's time was 0; NaN: not known.
+        wall: tells the time of day, in seconds since 1970; ``None``: it is not known.
     """
 
-    def __init__(self, core: ClientCore, assigned: Mapping[TopicPartition, Position], wall: float) -> None:
+    def __init__(
+        self, core: ClientCore, assigned: Mapping[TopicPartition, Position], wall: Callable[[], float] | None
+    ) -> None:
         self._core, self._assigned, self._wall = core, assigned, wall
         self._still: dict[Position, _Still] = {}
         self._timer: Timer | None = None
@@ -141,9 +142,9 @@ class StableOffsets:
             places = ", ".join(f"{place_name(each.position.place)} at {each.offset}" for each in waiting[:_NAMED])
             more = f" and {len(waiting) - _NAMED} more" if len(waiting) > _NAMED else ""
             since = f"the last stable offset has stood still for {now - group.since:.1f} s"
-            yield f"{places}{more}: {since}, with {group.records} record(s) behind it: {self._why(group, now)}"
+            yield f"{places}{more}: {since}, with {group.records} record(s) behind it: {self._why(group)}"
 
-    def _why(self, group: _Group, now: float) -> str:
+    def _why(self, group: _Group) -> str:
         """What is open there, and what becomes of it."""
         holder, later = group.holder, "if it does not end, `ottla transactions find-hanging` says whether it can"
         if holder is None:
@@ -155,8 +156,9 @@ class StableOffsets:
         whose = f"the transaction of transactional id {owner.transactional_id!r} ({producer}) is open there"
         if reason := why_hanging(group.waiting[0].position.place, holder.epoch, owner):
             return f"{whose}, and hangs, because {reason}: end it by `ottla transactions abort`"
-        known = owner.start_timestamp is not None and not math.isnan(self._wall)
-        age = f", for {now + self._wall - (owner.start_timestamp or 0) / 1000:.0f} s" if known else ""
+        age = ""
+        if owner.start_timestamp is not None and self._wall is not None:
+            age = f", for {self._wall() - owner.start_timestamp / 1000:.0f} s"
         end = f"until that ends it or its timeout of {owner.timeout:g} s is over"
         return f"{whose}{age}, {end}; `ottla transactions fence {shlex.quote(owner.transactional_id)}` ends it now"
 

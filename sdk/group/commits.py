@@ -60,6 +60,7 @@ from ottla.sdk.connection.exchange import Exchange
 from ottla.sdk.connection.versions import COMMIT_BY_NAME
 from ottla.sdk.core import ClientCore
 from ottla.sdk.events import DATA, Node
+from ottla.sdk.group.group_metrics import CommitMetrics
 from ottla.sdk.logs import logger
 from ottla.sdk.outcome import Outcome
 from ottla.sdk.timers import Timer
@@ -149,7 +150,6 @@ class Commits:
         self._assignments: dict[TopicPartition, Assignment] = {}
         self._pending: PendingCommits = {}
         """What goes with the next OffsetCommit."""
-        self._sender = Sender(core, group, identity, self._answered)
         self._waiting = Waiters()
         self._number = 0
         self._failures = 0
@@ -159,8 +159,12 @@ class Commits:
         self._trouble = ""
         self._due: Timer | None = None
         self._failed: CommitFailed | None = None
-        self._done = core.metrics.meter("commit", group=group)
-        self._dropped = core.metrics.counter("commit-failed-total", group=group)
+        self._metrics = CommitMetrics(core.metrics, group)
+        self._sender = Sender(core, group, identity, self._metrics, self._answered)
+
+    def close(self) -> None:
+        """No commit will be asked for any more."""
+        self._metrics.close()
 
     # -- assignments -------------------------------------------------------------------------------------------------
 
@@ -404,7 +408,7 @@ class Commits:
         """The coordinator has these offsets."""
         if not commits:
             return
-        self._done.add(len(commits), now)
+        self._metrics.commits.add(len(commits), now)
         for each in commits.values():
             assignment = each.assignment
             if each.commit.offset > assignment.asked:
@@ -482,7 +486,7 @@ class Commits:
     def _fail(self, commits: PendingCommits, why: str, *, cause: OttlaError | None = None, quiet: bool = False) -> None:
         """Give commits up; those who wait for them get the error, else the next call of the user, unless ``quiet``."""
         error = CommitFailed(why, {place: each.commit.offset for place, each in commits.items()}, cause)
-        self._dropped.add(len(commits))
+        self._metrics.failed.add(len(commits))
         log.warning("offsets were not committed", extra={"group": self.group, "why": str(error)})
         reported = self._waiting.fail(commits.values(), error)
         if not reported and not quiet:
@@ -546,11 +550,12 @@ class Sender:
         core: ClientCore,
         group: str,
         identity: Callable[[], Identity | None],
+        metrics: CommitMetrics,
         answered: Callable[[PendingCommits, Identity, OffsetCommitResponse | OttlaError, float], None],
     ) -> None:
         self._core, self._group, self._identity, self._answered = core, group, identity, answered
+        self._metrics = metrics
         self.in_flight: PendingCommits = {}
-        self._latency = core.metrics.timing("commit-latency", group=group)
 
     def send(self, node: Node, commits: PendingCommits, now: float) -> bool:
         """Whether there is anybody to send them as."""
@@ -567,7 +572,7 @@ class Sender:
         )
 
         def ended(answer: OffsetCommitResponse | OttlaError, answered: float) -> None:
-            self._latency.record(answered - now, answered)
+            self._metrics.latency.record(answered - now, answered)
             self._answered(commits, identity, answer, answered)
 
         deadline = now + self._core.options.request_timeout

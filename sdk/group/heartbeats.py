@@ -49,7 +49,6 @@ class Heartbeats:
         self._due: Timer | None = None
         self._under_way: Outcome[None] | None = None
         """The heartbeat that is not answered yet."""
-        self._latency = core.metrics.timing("heartbeat-response-time", group=seat.group)
 
     def schedule(self, when: float) -> None:
         """Send the next one then."""
@@ -98,7 +97,7 @@ class Heartbeats:
         def ended(answer: HeartbeatResponse | OttlaError, answered: float) -> None:
             beat.succeed(None)
             if generation == seat.generation and member.in_group:
-                self._latency.record(answered - now, answered)
+                seat.metrics.heartbeats.record(answered - now, answered)
                 self._answered(answer, answered)
 
         until = now + min(self._core.options.request_timeout, seat.options.session_timeout)

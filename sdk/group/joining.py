@@ -147,7 +147,7 @@ class Joining:
             if not self._over.done:
                 self._unpark()
                 if isinstance(answer, JoinGroupResponse):
-                    self._core.metrics.timing("join-time", group=seat.group).record(answered - now, answered)
+                    seat.metrics.join_time.record(answered - now, answered)
                 self._join_answered(node, answer, answered)
 
         # Brokers before 2.3 know no static members, and the error says so.

@@ -41,6 +41,7 @@ from ottla.sdk.cluster.cluster import TopicPartition
 from ottla.sdk.core import ClientCore
 from ottla.sdk.group.commits import Identity
 from ottla.sdk.group.goodbye import Goodbye
+from ottla.sdk.group.group_metrics import MemberMetrics
 from ottla.sdk.group.heartbeats import Heartbeats
 from ottla.sdk.group.joining import Claim, Joining
 from ottla.sdk.group.leader import Leader
@@ -148,7 +149,7 @@ class ClassicMember:
         notify: Callable[[Step | None, float], None],
     ) -> None:
         self._core, self._notify = core, notify
-        self._seat = Seat(group, channel, options)
+        self._seat = Seat(group, channel, options, MemberMetrics(core.metrics, group))
         self.state = S.OUT
         self.owned: tuple[TopicPartition, ...] = ()
         self.steps: deque[Step] = deque()
@@ -174,7 +175,6 @@ class ClassicMember:
         """Why this member is out of the group."""
         self._complained = False
         """It is in the log that the present rebalance takes long."""
-        self._rebalances = core.metrics.meter("rebalance", group=group)
 
     # -- the owner's side --------------------------------------------------------------------------------------------
 
@@ -232,6 +232,7 @@ class ClassicMember:
     def close(self, why: str, now: float, until: float | None = None) -> Outcome[None]:
         if self._enter(On.CLOSE, now):
             self._leader.close()
+        self._seat.metrics.close()
         return self._say_good_bye(why, now, until)
 
     def _say_good_bye(self, why: str, now: float, until: float | None = None) -> Outcome[None]:
@@ -340,7 +341,7 @@ class ClassicMember:
         if not self._enter(On.ASSIGNED_LESS if revoked else On.ASSIGNED, now):
             return
         self._failures, self._trouble, self._seen, self._complained, self._silent = 0, "", now, False, False
-        self._rebalances.add(1, now)
+        self._seat.metrics.rebalances.add(1, now)
         log.info(
             "partitions are assigned",
             extra={

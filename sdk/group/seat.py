@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from ottla.sdk.group.group_metrics import MemberMetrics
 from ottla.sdk.group.membership import MemberOptions
 
 
@@ -18,5 +19,6 @@ class Seat:
     group: str
     channel: str
     options: MemberOptions
+    metrics: MemberMetrics
     member_id: str = ""
     generation: int = -1

@@ -321,8 +321,7 @@ class Client:
         if isinstance(again, Offset):
             raise ConfigurationError(f"reset is 'error', 'beginning', 'end' or a time, not {reset!r}")
         core, level = self._driver.core, isolation_level(isolation)
-        wall = time.time() - self._driver.now()
-        fetcher = partial(Fetcher, core, isolation=level, reset=again, wall=wall)
+        fetcher = partial(Fetcher, core, isolation=level, reset=again, wall=lambda: time.time())
         return Consumer(self._driver, options, fetcher, starts, listener, interceptors)
 
     @advising

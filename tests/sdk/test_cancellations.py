@@ -165,7 +165,7 @@ def _held(core: ClientCore) -> Iterator[Any]:
 
 
 _BY_THEMSELVES = {"Connections._watch.<locals>.<lambda>"}
-"""Timers that are not taken back: looks at connections, which may be closed or have got an earlier one."""
+"""Timers of connections, which a cancellation may have opened or closed."""
 
 
 def _called(call: Any) -> str:

@@ -1,6 +1,7 @@
 """The sticky assignors where racks are known: near partitions for as many as an even and sticky division allows."""
 
 import random
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from time import process_time
@@ -141,3 +142,30 @@ def test_what_members_compare_grows_with_them_and_not_with_their_pairs(before: b
     far = [place for place, each in held.items() if ranks[each] not in (None, str(1 + place // 300))]
     assert len(far) < 10
     assert compared < 100 * count
+
+
+@pytest.mark.parametrize("racks", [False, True])
+@pytest.mark.parametrize("name", ASSIGNORS)
+@pytest.mark.parametrize(("topics", "count"), [(300, 4), (1, 1200)], ids=["many small topics", "a large topic"])
+def test_work_grows_with_partitions_and_members_and_not_with_their_product(
+    name: str, racks: bool, topics: int, count: int
+) -> None:
+    """A leader divides in its event loop: what takes seconds there costs members their sessions."""
+    counts = {f"t{each:03}": count for each in range(topics)}
+    partitions = located(counts, random.Random(1)) if racks else Partitions(counts, {})
+    members = [
+        Member(f"m{each:03}", frozenset(counts), rack=str(1 + each % 3) if racks else None) for each in range(400)
+    ]
+    calls = 0
+
+    def count_calls(frame: object, event: str, argument: object) -> None:
+        nonlocal calls
+        calls += event == "call"
+
+    sys.setprofile(count_calls)
+    try:
+        assignment = ASSIGNORS[name].assign(partitions, members)
+    finally:
+        sys.setprofile(None)
+    assert sum(map(len, assignment.values())) == 1200
+    assert calls < 20 * (1200 + 400)

@@ -62,7 +62,7 @@ def test_a_place_is_found_by_time(start: Start, first: str, versions: tuple[int,
     leaders = Leaders({"t": 1}, versions=NEW | {2: versions})
     for second, name in enumerate(("a", "b", "c"), start=1):
         leaders.logs[P].append(name.encode(), timestamp=second * 1000)
-    fetcher = reader(leaders, {P: start}, wall=10.0)
+    fetcher = reader(leaders, {P: start}, wall=lambda: 10.0)
     leaders.run(lambda: fetcher.resolved)
     fill(leaders, "new")
     if versions == (0, 0) and start == Time(9000):
@@ -186,9 +186,23 @@ def test_a_position_outside_the_log_is_reset_by_the_policy(reset: Time | Ago) ->
     leaders = Leaders({"t": 1})
     for second, name in enumerate(("a", "b", "c"), start=1):
         leaders.logs[P].append(name.encode(), timestamp=second * 1000)
-    fetcher = reader(leaders, {P: Offset(99)}, reset=reset, wall=10.0)
+    fetcher = reader(leaders, {P: Offset(99)}, reset=reset, wall=lambda: 10.0)
     expected = [b"a", b"b", b"c"] if reset == Time(EARLIEST) else [b"b", b"c"]
     assert read(leaders, fetcher, len(expected)) == {P: expected}
+
+
+@pytest.mark.parametrize("by", ["seek", "reset"])
+def test_so_long_ago_counts_from_the_clock_as_it_is_when_the_place_is_looked_up(by: str) -> None:
+    """A computer that slept has a later time of day, and the machine's time stood still."""
+    leaders = Leaders({"t": 1})
+    for second, name in enumerate(("a", "b", "c"), start=1):
+        leaders.logs[P].append(name.encode(), timestamp=second * 1000)
+    time_of_day = 2.0
+    fetcher = reader(leaders, {P: Time(LATEST)}, reset=Ago(8.5), wall=lambda: time_of_day)
+    leaders.run(lambda: fetcher.resolved)
+    time_of_day = 11.0
+    fetcher.assign({P: Ago(8.5) if by == "seek" else Offset(99)}, leaders.now)
+    assert read(leaders, fetcher, 1) == {P: [b"c"]}
 
 
 def offsets_asked(leaders: Leaders) -> list[int]:

@@ -130,7 +130,7 @@ class Cluster(Leaders):
 def waiting(cluster: Cluster, isolation: int = READ_COMMITTED) -> Fetcher:
     """A reader of all partitions that has read what it can."""
     starts = {place: Offset(0) for place in cluster.logs}
-    fetcher = reader(cluster, starts, isolation=isolation, wall=WALL)
+    fetcher = reader(cluster, starts, isolation=isolation, wall=lambda: WALL + cluster.now)
     before = sum(cluster.stable[place] for place in cluster.logs)
     read(cluster, fetcher, before if isolation == READ_COMMITTED else before + 2 * len(cluster.logs))
     return fetcher

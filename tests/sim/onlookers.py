@@ -40,7 +40,7 @@ class Onlooker:
     def script(self) -> Script:
         process = self.process
         yield from process.connect()
-        fetcher = process.do(lambda: Fetcher(process.core, isolation=READ_COMMITTED, wall=0.0))
+        fetcher = process.do(lambda: Fetcher(process.core, isolation=READ_COMMITTED, wall=lambda: process.core.now))
         machine = process.do(
             lambda: ConsumerCore(process.core, ConsumerOptions(start=Time(EARLIEST)), fetcher, Tasks())
         )
