@@ -355,6 +355,7 @@ def test_each_loss_is_warned_of(asked: Asked, ottla_broker: Broker, caplog: pyte
         end = reader.latestOffset(end, EVERYTHING)
         reader.latestOffset(end, EVERYTHING)
         assert caplog.text.count("topic t was created again") == losses
+    assert len(reader._logged[1]) == 1, "older ones are forgotten"
 
 
 def test_a_query_that_has_read_what_is_not_committed_yet_waits_for_it(asked: Asked, ottla_broker: Broker) -> None:
