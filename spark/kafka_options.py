@@ -106,12 +106,13 @@ class ClientConfig:
         announced, name = announced_name(self.bootstrap)
         if not announced:
             return self
-        at, config = _found.get(self, (0.0, self))
-        if config is self or time.monotonic() > at + FOUND_SECONDS:
+        now = time.monotonic()
+        for old in [each for each, (at, _) in _found.items() if now > at + FOUND_SECONDS]:
+            del _found[old]
+        if self not in _found:
             addresses = mdns.find(name, Options(**dict(self.options)).connect_timeout)
-            config = replace(self, bootstrap=",".join(sorted(addresses)))
-            _found[self] = time.monotonic(), config
-        return config
+            _found[self] = time.monotonic(), replace(self, bootstrap=",".join(sorted(addresses)))
+        return _found[self][1]
 
 
 FOUND_SECONDS = 60.0
