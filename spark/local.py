@@ -91,7 +91,7 @@ def session(app_name: str = "ottla", master: str = "local[2]", **conf: str | int
 
 
 def _prepare(master: str) -> None:
-    """Set in the environment what a new Spark takes from there."""
+    """Set the environment variables of a new Spark."""
     os.environ["JAVA_HOME"] = str(ensure_java())
     if os.environ.get("PYSPARK_PYTHON", python := _python()) == python:
         os.environ["PYSPARK_PYTHON"] = python if master.startswith("local") else sys.executable

@@ -10,9 +10,9 @@ Rules:
 - Spark does not keep where the first batch begins, and asks again after a restart. It is told `BEGINNING`, which says
   nothing: where to begin is looked up for the first end, and stands in it.
 - A partition that is gone keeps its offset: a broker may hide a topic for a moment. The offset is forgotten when
-  another topic has the name, or when another topic has come since and the partition is still not there. Brokers learn
-  of topics in the order of their creation; one that knows the newer topic knows that the older one was deleted. Else
-  a checkpoint would grow for ever where topics come and go.
+  another topic has the name, or when a newer topic has come and the partition is still missing. Brokers learn of topics
+  in the order of their creation, so a broker with the newer topic does not hide the older one: it was deleted.
+  Otherwise a checkpoint would grow for ever where topics come and go.
 
 Source: KafkaSourceOffset.scala, KafkaMicroBatchStream.scala (what is expected), MicroBatchExecution.scala.
 """

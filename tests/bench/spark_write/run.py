@@ -6,9 +6,9 @@ each round: printed are its median and, in brackets, the quarters below and abov
 where others work on the same cores, believe processor time: that of Spark with its Python workers, and of the broker.
 
 A write begins when the leaders of all partitions serve the new topic (`create_topic`). Kafka's metadata name a leader
-before that has made its log. The first batch of a Java producer may then fail, and the next one succeed; the broker
-refuses the first as out of order until ``delivery.timeout.ms`` is over, and Spark's own connector fails with "Expiring
-16 record(s)" (one batch of 16 KiB, of records of 1 KB).
+before that has made its log. The first batch of a Java producer may then fail, and the next one succeed. From
+then on the broker refuses the first batch as out of order. After ``delivery.timeout.ms``, Spark's own connector fails
+with "Expiring 16 record(s)": a batch of 16 KiB, of records of 1 KB.
 """
 
 import argparse
