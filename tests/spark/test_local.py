@@ -108,7 +108,7 @@ print(java.getProperty("arrow.enable_unsafe_memory_access"), java.getProperty("o
 """
 
 
-@pytest.mark.slow
+@pytest.mark.deep
 def test_processes_that_plan_and_read_import_the_installed_pyspark_and_java_does_not_check_arrow(
     tmp_path: Path,
 ) -> None:

@@ -106,7 +106,7 @@ def test_a_first_batch_that_fails_is_read_again_from_where_it_began(query: Query
     assert query.values == ["a", "b"]
 
 
-@pytest.mark.slow
+@pytest.mark.deep
 def test_a_limit_makes_several_batches(query: Query, ottla_broker: Broker) -> None:
     write(ottla_broker, *"abcdefg")
     write(ottla_broker, "h", partition=1)
@@ -116,7 +116,7 @@ def test_a_limit_makes_several_batches(query: Query, ottla_broker: Broker) -> No
     assert "h" in query.batches[0], "a small partition is not starved"
 
 
-@pytest.mark.slow
+@pytest.mark.deep
 def test_a_topic_that_grows_is_read_from_the_beginning_of_its_new_partitions(
     query: Query, ottla_broker: Broker
 ) -> None:
@@ -128,7 +128,7 @@ def test_a_topic_that_grows_is_read_from_the_beginning_of_its_new_partitions(
     assert query.values == ["a", "new"]
 
 
-@pytest.mark.slow
+@pytest.mark.deep
 def test_topics_that_come_are_read_and_those_that_go_are_loss(query: Query, ottla_broker: Broker) -> None:
     pattern = {"subscribePattern": "t.*"}
     del query.options["subscribe"]
@@ -145,7 +145,7 @@ def test_topics_that_come_are_read_and_those_that_go_are_loss(query: Query, ottl
     assert query.values == ["a", "b", "c"]
 
 
-@pytest.mark.slow
+@pytest.mark.deep
 def test_a_topic_that_is_created_again_is_loss_or_read_from_its_beginning(query: Query, ottla_broker: Broker) -> None:
     write(ottla_broker, "a", "b", "c")
     query.run()
@@ -158,7 +158,7 @@ def test_a_topic_that_is_created_again_is_loss_or_read_from_its_beginning(query:
     assert query.values == [*"abc", *"ABCDE"]
 
 
-@pytest.mark.slow
+@pytest.mark.deep
 def test_a_checkpoint_of_the_jvm_connector_is_continued(query: Query, ottla_broker: Broker) -> None:
     write(ottla_broker, *"abcd")
     query.run()
@@ -172,7 +172,7 @@ def test_a_checkpoint_of_the_jvm_connector_is_continued(query: Query, ottla_brok
     assert query.values == ["c", "d"]
 
 
-@pytest.mark.slow
+@pytest.mark.deep
 def test_a_group_is_told_how_far_the_query_is(query: Query, ottla_broker: Broker) -> None:
     write(ottla_broker, *"abcd")
     query.run(groupIdPrefix="mine", maxOffsetsPerTrigger=3)
