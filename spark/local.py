@@ -75,7 +75,8 @@ def session(app_name: str = "ottla", master: str = "local[2]", **conf: str | int
     if SparkContext._active_spark_context is None:
         here = master.startswith("local")
         _prepare(master)
-        builder, settings = builder.appName(app_name).master(master), _SETTINGS | (_LOCAL if here else {}) | conf
+        builder = builder.appName(app_name).master(master)
+        settings = {**_SETTINGS, **(_LOCAL if here else {}), **conf}
     for name, value in settings.items():
         builder = builder.config(name, value)
     spark = builder.getOrCreate()

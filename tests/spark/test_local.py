@@ -69,7 +69,7 @@ def test_a_session_that_runs_already_keeps_its_settings(spark: "SparkSession", m
         before, environment = [spark.conf.get(name) for name in names], dict(os.environ)
         assert ottla.spark.session("other", master="local[7]") is spark
         assert ([spark.conf.get(name) for name in names], dict(os.environ)) == (before, environment)
-        ottla.spark.session(**{"spark.sql.shuffle.partitions": 3})
+        ottla.spark.session("other", "local[7]", **{"spark.sql.shuffle.partitions": 3})
         assert spark.conf.get("spark.sql.shuffle.partitions") == "3"
     finally:
         spark.conf.set("spark.sql.shuffle.partitions", "2")

@@ -30,10 +30,11 @@ if TYPE_CHECKING:
 SECONDS = 60
 
 
-def write(broker: Broker | str, *values: str, topic: str = "t", partition: int = 0, **config: str) -> None:
+def write(broker: Broker | str, *values: str, topic: str = "t", partition: int = 0, compression: str = "none") -> None:
     from confluent_kafka import Producer
 
-    producer = Producer({"bootstrap.servers": broker if isinstance(broker, str) else broker.bootstrap, **config})
+    bootstrap = broker if isinstance(broker, str) else broker.bootstrap
+    producer = Producer({"bootstrap.servers": bootstrap, "compression.type": compression})
     for value in values:
         producer.produce(topic, value, partition=partition)
     assert producer.flush(20) == 0
@@ -234,7 +235,7 @@ def test_a_batch_that_is_too_large_to_read_does_not_stop_a_stream_for_ever(
     asked: Asked, ottla_broker: Broker, caplog: pytest.LogCaptureFixture
 ) -> None:
     write(ottla_broker, "before")
-    write(ottla_broker, "x" * 100_000, **{"compression.type": "gzip"})
+    write(ottla_broker, "x" * 100_000, compression="gzip")
     write(ottla_broker, "behind")
 
     def values(**options: Any) -> list[int]:
