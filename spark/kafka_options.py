@@ -106,12 +106,13 @@ class ClientConfig:
         announced, name = announced_name(self.bootstrap)
         if not announced:
             return self
-        at, config = _found.get(self, (0.0, self))
-        if config is self or time.monotonic() > at + FOUND_SECONDS:
+        now = time.monotonic()
+        for old in [each for each, (at, _) in _found.items() if now > at + FOUND_SECONDS]:
+            del _found[old]
+        if self not in _found:
             addresses = mdns.find(name, Options(**dict(self.options)).connect_timeout)
-            config = replace(self, bootstrap=",".join(sorted(addresses)))
-            _found[self] = time.monotonic(), config
-        return config
+            _found[self] = time.monotonic(), replace(self, bootstrap=",".join(sorted(addresses)))
+        return _found[self][1]
 
 
 FOUND_SECONDS = 60.0
@@ -120,6 +121,8 @@ _found: dict[ClientConfig, tuple[float, ClientConfig]] = {}
 """When they were found."""
 
 NO_TABLES = "there are no tables of format ottla: CREATE TEMPORARY VIEW … USING ottla OPTIONS (…) makes a view"
+_OF_TABLES = {"provider", "owner"}
+"""What Spark hands over besides the options for CREATE TABLE, and in no other case."""
 _said: set[str] = set()
 """The warnings that this process has given."""
 _silent = ContextVar("_silent", default=False)
@@ -174,6 +177,8 @@ class Names:
         spelling = {name.lower(): name for name in (*self.known, *self.refused)}
         ours: dict[str, str] = {}
         kafkas: dict[str, str] = {}
+        if any(name.lower() in _OF_TABLES for name in given):
+            raise ConfigurationError(NO_TABLES)
         for name, value in given.items():
             lower = name.lower()
             spelled = spelling.get(lower, name)
@@ -199,18 +204,23 @@ class Names:
         return f"there are {', '.join(self.known)}, and {PREFIX}… for Kafka's own"
 
 
-def check_names(kafkas: Collection[str]) -> None:
-    """
+def known_names(kafkas: Mapping[str, str]) -> dict[str, str]:
+    """Those of ``kafkas`` that are names of Kafka's; warns of the others, as Java's clients do.
+
     Raises:
-        ConfigurationError: one is no name of Kafka's.
+        ConfigurationError: one is like a name of Kafka's, and probably misspelt.
     """
     from ottla.sdk.kafka_meanings import MEANINGS, SAME, meaning  # on the driver alone: workers need nothing of it
 
-    for name in kafkas:
-        if not is_security(name) and meaning(name) is None:
-            close = difflib.get_close_matches(name, (*MEANINGS, *SAME, PROTOCOL), 1, _PROBABLE)
-            hint = f"did you mean {PREFIX}{close[0]}?" if close else "leave it out"
-            raise ConfigurationError(f"Kafka's clients know no option {PREFIX}{name}: {hint}")
+    known = {}
+    for name, value in kafkas.items():
+        if is_security(name) or meaning(name) is not None:
+            known[name] = value
+        elif close := difflib.get_close_matches(name, (*MEANINGS, *SAME, PROTOCOL), 1, _PROBABLE):
+            raise ConfigurationError(f"Kafka's clients know no option {PREFIX}{name}: did you mean {PREFIX}{close[0]}?")
+        else:
+            warn(f"option {PREFIX}{name} has no effect: Kafka's clients do not know it", option=f"{PREFIX}{name}")
+    return known
 
 
 def read_client(
@@ -228,14 +238,14 @@ def read_client(
         wanted: the names that have an effect, of those that stand for arguments of this part; ``None``: all.
 
     Raises:
-        ConfigurationError: one is unknown, missing, contradicts another, or has a value that cannot be.
+        ConfigurationError: one is misspelt, missing, contradicts another, or has a value that cannot be.
     """
     from ottla.sdk.kafka_config import understood
 
     if not kafkas.get(_BOOTSTRAP):
         raise ConfigurationError(f"option {PREFIX}{_BOOTSTRAP} is missing: host:port of a broker, or zeroconf://name")
-    check_names(kafkas)
-    taken = {name: value for name, value in kafkas.items() if _is_taken(name, value, part, where, wanted)}
+    known = known_names(kafkas)
+    taken = {name: value for name, value in known.items() if _is_taken(name, value, part, where, wanted)}
     security = {name: taken.pop(name) for name in list(taken) if is_security(name)}
     try:
         made = understood(taken)

@@ -75,7 +75,8 @@ def session(app_name: str = "ottla", master: str = "local[2]", **conf: str | int
     if SparkContext._active_spark_context is None:
         here = master.startswith("local")
         _prepare(master)
-        builder, settings = builder.appName(app_name).master(master), _SETTINGS | (_LOCAL if here else {}) | conf
+        builder = builder.appName(app_name).master(master)
+        settings = {**_SETTINGS, **(_LOCAL if here else {}), **conf}
     for name, value in settings.items():
         builder = builder.config(name, value)
     spark = builder.getOrCreate()
@@ -91,7 +92,7 @@ def session(app_name: str = "ottla", master: str = "local[2]", **conf: str | int
 
 
 def _prepare(master: str) -> None:
-    """Set in the environment what a new Spark takes from there."""
+    """Set the environment variables of a new Spark."""
     os.environ["JAVA_HOME"] = str(ensure_java())
     if os.environ.get("PYSPARK_PYTHON", python := _python()) == python:
         os.environ["PYSPARK_PYTHON"] = python if master.startswith("local") else sys.executable

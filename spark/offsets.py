@@ -244,7 +244,7 @@ def plan(
         max_tasks: then share them out over no more tasks than this, evenly by offsets.
 
     With none of the last three, a partition is one task; but where there are more partitions than cores, small ones
-    share tasks. Never fewer tasks than cores: what a record costs is known to the query alone.
+    share tasks. There are never fewer tasks than cores: only the query knows the cost of a record.
     """
     if min_tasks is None and max_records is None and max_tasks is None:
         return _packed(ranges, cores)

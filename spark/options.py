@@ -22,7 +22,7 @@ from ottla.sdk.consume.ranges import OffsetRange
 from ottla.sdk.consume.record_sets import READ_COMMITTED, READ_UNCOMMITTED
 from ottla.spark.columns import JsonFormat, Layout, spark_schema
 from ottla.spark.cores import cores
-from ottla.spark.kafka_options import NO_TABLES, ClientConfig, Names, read_client, silent, warn_without_effect
+from ottla.spark.kafka_options import ClientConfig, Names, read_client, silent, warn_without_effect
 from ottla.spark.offsets import Limit, parse_assign, parse_places, plan
 from ottla.spark.value_schema import parse_value_schema
 
@@ -63,7 +63,6 @@ _NAMES = Names(
     refused={
         "path": "topics are no paths: name them in option subscribe",
         "topic": "it is an option for writing: name topics to read in option subscribe",
-        "provider": NO_TABLES,
         "kafka.auto.offset.reset": "say where to start in option startingOffsets",
         "kafka.enable.auto.commit": "a query reads what its options say and commits nothing by itself",
         "kafka.interceptor.classes": "interceptors are Java classes, and would change what is read",
@@ -301,7 +300,9 @@ def _source(options: Mapping[str, str]) -> Source:
             raise ConfigurationError("subscribe names no topic; it is one or several, separated by commas")
         return topics
     if not value:
-        raise ConfigurationError("subscribePattern is empty; it is a regular expression for whole names of topics")
+        raise ConfigurationError(
+            "subscribePattern is empty; it is a regular expression, which may match any part of a topic's name"
+        )
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("error", FutureWarning)  # Python is not sure what it will mean one day

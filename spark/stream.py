@@ -83,8 +83,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """When a batch was last given."""
         self._beyond: tuple[StreamOffset, list[TopicPartition], Positions] = BEGINNING, [], {}
         """Ends of logs, partitions that begin behind them, and where those begin that were read beyond; see `_held`."""
-        self._logged: set[tuple[str, str]] = set()
-        """Warnings that were logged, and the start of their batch."""
+        self._logged: tuple[StreamOffset, set[str]] = BEGINNING, set()
+        """The start of a batch, and the warnings about it that were logged."""
         self._progress = Progress(Options(**dict(self._config.options)).client_id, options.read.names)
         self._served = Served(options.prometheus, self._progress) if options.prometheus else None
 
@@ -351,9 +351,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _warn(self, message: str, start: StreamOffset = BEGINNING) -> None:
         """Once for the batches that begin there, however often Spark asks."""
-        warning = message, str(start.json())
-        if warning not in self._logged:
-            self._logged.add(warning)
+        if self._logged[0] != start:
+            self._logged = start, set()
+        if message not in self._logged[1]:
+            self._logged[1].add(message)
             log.warning(message)
 
 

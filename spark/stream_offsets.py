@@ -9,7 +9,10 @@ Rules:
   tracks progress asynchronously it does not keep each end; then such a partition is read from where its log begins.
 - Spark does not keep where the first batch begins, and asks again after a restart. It is told `BEGINNING`, which says
   nothing: where to begin is looked up for the first end, and stands in it.
-- A partition that is gone keeps its offset, as long as no other topic has its name: it may come back.
+- A partition that is gone keeps its offset: a broker may hide a topic for a moment. The offset is forgotten when
+  another topic has the name, or when a newer topic has come and the partition is still missing. Brokers learn of topics
+  in the order of their creation, so a broker with the newer topic does not hide the older one: it was deleted.
+  Otherwise a checkpoint would grow for ever where topics come and go.
 
 Source: KafkaSourceOffset.scala, KafkaMicroBatchStream.scala (what is expected), MicroBatchExecution.scala.
 """
@@ -139,9 +142,11 @@ class StreamOffset:
             begins: where the batch begins.
             first: it is the first batch of the query.
         """
+        known = {topic for topic, _ in (*self.positions, *self.gone)}
+        came = any(topic not in known or self.ids.get(topic) != ids.get(topic) for topic, _ in positions)
         gone = {
             place: offset
-            for place, offset in {**self.gone, **self.positions}.items()
+            for place, offset in {**({} if came else self.gone), **self.positions}.items()
             if place not in positions and (place[0] not in ids or self.ids.get(place[0]) == ids[place[0]])
         }
         ids = {**{topic: self.ids[topic] for topic, _ in gone if topic in self.ids}, **ids}

@@ -15,7 +15,7 @@ from typing import Any
 from ottla.errors import ConfigurationError
 from ottla.sdk.produce.options import ProducerOptions, compressors
 from ottla.sdk.produce.partitioners import CHOOSERS, KEYED
-from ottla.spark.kafka_options import NO_TABLES, PREFIX, ClientConfig, Names, read_client, warn
+from ottla.spark.kafka_options import PREFIX, ClientConfig, Names, read_client, warn
 from ottla.spark.options import READING
 
 _SPARKS = (
@@ -32,7 +32,6 @@ _REFUSED = {
     "path": "topics are no paths: name the topic in option topic, and call save() or start() without one",
     **dict.fromkeys(("subscribe", "subscribePattern", "assign"), _SOURCE),
     "includeHeaders": "it is for reading: a column headers is written without it",
-    "provider": NO_TABLES,
     "kafka.key.serializer": "keys are bytes or strings: encode the column key",
     "kafka.value.serializer": "values are bytes or strings: encode the column value, as in to_json(struct('*'))",
     "kafka.interceptor.classes": "interceptors are Java classes, which Python cannot load",

@@ -251,8 +251,8 @@ class _Sender:
         elif pc.min(places).as_py() != UNPLACED:
             self._send_sorted(topic, columns, places)
         elif self._keyed is None:
-            # The producer asks the partitioner for one row after the other: sorted, they would pass those of a given
-            # partition that stand before them.
+            # The producer asks the partitioner row by row. Sorting would move these rows before earlier rows with a
+            # given partition.
             self._send_runs(topic, _records(columns), places)
         else:
             start = 0

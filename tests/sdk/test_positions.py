@@ -88,7 +88,7 @@ def test_a_start_at_a_time_skips_no_record_that_arrives_during_the_lookup(start:
     leaders = Leaders({"t": 1})
     leaders.logs[P].append(b"old", timestamp=1000)
     append_at_each_lookup(leaders, 9500)
-    fetcher = reader(leaders, {P: start}, wall=10.0)
+    fetcher = reader(leaders, {P: start}, wall=lambda: 10.0)
     assert read(leaders, fetcher, 2) == {P: [b"young 1", b"young 2"]}
 
 

@@ -215,6 +215,17 @@ def test_a_partitioner_of_the_users_own_runs_outside_of_the_core_and_may_send(to
     assert asked == [b"k"] * 5 and len(values(world, "u")) == 5
 
 
+def test_keyless_records_have_one_partition_for_16_kib_and_then_perhaps_another() -> None:
+    world = known(World(ModelBroker({"t": 5})))
+    producer = producer_in(world)
+    topic, placed = world.core.cluster.topics["t"], list[int]()
+    for _ in range(40):
+        placed.append(producer.keyless_partition(topic))
+        Call(world, producer.send_soon(a_record(b"v" * 4096, partition=placed[-1]))).finish()
+    assert len(set(placed)) > 1
+    assert sum(one == other for one, other in itertools.pairwise(placed)) >= 30, "four records at a time"
+
+
 # -- calls -------------------------------------------------------------------------------------------------------------
 
 

@@ -37,7 +37,7 @@ def _unsaid() -> None:
     kafka_options._said.clear()
 
 
-@pytest.fixture(params=["brokerlite", "apache", "apache-3.9"], scope="session")
+@pytest.fixture(params=["brokerlite", "apache", pytest.param("apache-3.9", marks=pytest.mark.deep)], scope="session")
 def bootstrap(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Any:
     """Where a broker listens: ours, or Apache Kafka, of today and of yesterday."""
     if request.param == "brokerlite":

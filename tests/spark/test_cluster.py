@@ -236,6 +236,7 @@ def stored(bootstrap: str, topic: str) -> list[Received]:
     return LIBRDKAFKA.consume(bootstrap, topic)
 
 
+@pytest.mark.deep
 def test_a_stream_loses_nothing_when_executors_workers_and_its_driver_are_killed(
     cluster: Cluster, brokerlite: str, tmp_path: Path
 ) -> None:
@@ -298,6 +299,7 @@ def test_a_stream_loses_nothing_when_executors_workers_and_its_driver_are_killed
         assert once == list(range(int(key or b""), written, 20)), key
 
 
+@pytest.mark.deep
 def test_executors_that_come_and_go_copy_every_record_once(cluster: Cluster, brokerlite: str, tmp_path: Path) -> None:
     create_topic(brokerlite, "rounds", 4)
     create_topic(brokerlite, "rounds-copy", 3)

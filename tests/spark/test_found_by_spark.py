@@ -65,6 +65,7 @@ def test_after_a_plain_install_nothing_has_to_be_registered(bootstrap: str, tmp_
     run(python, where + PLAIN_SESSION, bootstrap, PYSPARK_PYTHON=str(python))
 
 
+@pytest.mark.deep
 def test_after_an_editable_install_the_path_of_the_sources_is_enough(bootstrap: str) -> None:
     run(sys.executable, PLAIN_SESSION, bootstrap, PYTHONPATH=str(ROOT / "src"), PYSPARK_PYTHON=sys.executable)
 

@@ -70,6 +70,7 @@ def test_a_batch_that_the_connector_has_not_finished_is_read_again(runs: Runs) -
     assert runs.values("ottla") == "efghij"
 
 
+@pytest.mark.deep
 def test_a_first_batch_that_the_connector_has_not_finished_is_refused(runs: Runs) -> None:
     # Where it began the connector keeps beside Spark's offsets, where no other source sees it.
     runs.write("abcd")

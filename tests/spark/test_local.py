@@ -69,7 +69,7 @@ def test_a_session_that_runs_already_keeps_its_settings(spark: "SparkSession", m
         before, environment = [spark.conf.get(name) for name in names], dict(os.environ)
         assert ottla.spark.session("other", master="local[7]") is spark
         assert ([spark.conf.get(name) for name in names], dict(os.environ)) == (before, environment)
-        ottla.spark.session(**{"spark.sql.shuffle.partitions": 3})
+        ottla.spark.session("other", "local[7]", **{"spark.sql.shuffle.partitions": 3})
         assert spark.conf.get("spark.sql.shuffle.partitions") == "3"
     finally:
         spark.conf.set("spark.sql.shuffle.partitions", "2")
@@ -108,7 +108,7 @@ print(java.getProperty("arrow.enable_unsafe_memory_access"), java.getProperty("o
 """
 
 
-@pytest.mark.slow
+@pytest.mark.deep
 def test_processes_that_plan_and_read_import_the_installed_pyspark_and_java_does_not_check_arrow(
     tmp_path: Path,
 ) -> None:

@@ -18,7 +18,7 @@ from ottla.sdk.options import Options
 from ottla.spark.columns import JsonFormat, Layout
 from ottla.spark.kafka_options import ClientConfig
 from ottla.spark.offsets import Limit
-from ottla.spark.options import ReadOptions
+from ottla.spark.options import ReadOptions, StreamOptions
 from ottla.spark.value_schema import parse_value_schema
 from ottla.spark.write_options import WriteOptions
 from tests.codec.test_inbox import frame_of, home
@@ -213,6 +213,16 @@ def test_what_tunes_javas_tls_and_sasl_is_passed_over_with_a_warning(
     assert caplog.messages == [f"option kafka.{name} has no effect on a batch query of format ottla"]
 
 
+@pytest.mark.parametrize("parse_options", [ReadOptions.parse, StreamOptions.parse, WriteOptions.parse])
+def test_a_name_that_kafkas_clients_do_not_know_is_passed_over_with_a_warning(
+    parse_options: Callable[[dict[str, str]], Any], caplog: pytest.LogCaptureFixture
+) -> None:
+    """As by Java's: serializers and interceptors of others look for options of their own there."""
+    least = {"kafka.bootstrap.servers": "b:1", ("topic" if parse_options == WriteOptions.parse else "subscribe"): "t"}
+    assert parse_options({**least, "kafka.schema.registry.url": "http://r"}) == parse_options(least)
+    assert caplog.messages == ["option kafka.schema.registry.url has no effect: Kafka's clients do not know it"]
+
+
 def test_a_warning_is_said_once(caplog: pytest.LogCaptureFixture) -> None:
     for _ in range(3):
         parse(**{"kafka.metrics.num.samples": "2"}, startingTimestamp="5", startingOffsets="earliest")
@@ -257,7 +267,6 @@ def test_no_name_of_kafkas_is_answered_with_advice_for_programs(
         ({"bootstrap.servers": "b:1"}, "did you mean kafka.bootstrap.servers?"),
         ({"kafka.group_id": "b"}, "did you mean kafka.group.id?"),
         ({"kafka.security.protocl": "SSL"}, "did you mean kafka.security.protocol?"),
-        ({"kafka.foo.bar": "1"}, "Kafka's clients know no option kafka.foo.bar: leave it out"),
         (
             {"kafka.exclude.internal.topics": "false"},
             "exclude.internal.topics can only be true: a pattern finds no",
@@ -266,7 +275,7 @@ def test_no_name_of_kafkas_is_answered_with_advice_for_programs(
         ({"kafka.security.protocol": "SSL", "kafka.ssl.ca.locaton": "x"}, "did you mean 'ssl.ca.location'?"),
         ({"kafka.security.protocol": "SASL_SSL", "kafka.sasl.mechanism": "OAUTHBEARER"}, "token.endpoint.url"),
         ({"isolation.level": "read_committed"}, "did you mean kafka.isolation.level?"),
-        ({"provider": "ottla"}, "there are no tables of format ottla: CREATE TEMPORARY VIEW"),
+        ({"owner": "root", "provider": "ottla"}, "there are no tables of format ottla: CREATE TEMPORARY VIEW"),
         ({"path": "t"}, "option subscribe"),
         ({"topic": "t"}, "option subscribe"),
         ({"kafka.auto.offset.reset": "earliest"}, "startingOffsets"),

@@ -79,7 +79,7 @@ class Guarded:
             done.result(20)
 
 
-@pytest.fixture(scope="module", params=["4.3", "3.9"])
+@pytest.fixture(scope="module", params=["4.3", pytest.param("3.9", marks=pytest.mark.deep)])
 def guarded(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Guarded]:
     old = request.param != "4.3"
     module = "org.apache.kafka.common.security.plain.PlainLoginModule"

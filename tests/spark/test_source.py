@@ -73,7 +73,7 @@ def test_a_table_may_declare_as_nullable_what_never_is_null(options: dict[str, s
 
 
 def test_a_plan_knows_nothing_of_filters() -> None:
-    # Spark keeps it for all queries of a DataFrame: the next one would miss what the filters of this one left out.
+    # Spark keeps a plan for all queries of a DataFrame. With the filters of the first query, the next loses rows.
     assert type(source().reader(source().schema())).pushFilters is DataSourceReader.pushFilters
 
 

@@ -30,10 +30,11 @@ if TYPE_CHECKING:
 SECONDS = 60
 
 
-def write(broker: Broker | str, *values: str, topic: str = "t", partition: int = 0, **config: str) -> None:
+def write(broker: Broker | str, *values: str, topic: str = "t", partition: int = 0, compression: str = "none") -> None:
     from confluent_kafka import Producer
 
-    producer = Producer({"bootstrap.servers": broker if isinstance(broker, str) else broker.bootstrap, **config})
+    bootstrap = broker if isinstance(broker, str) else broker.bootstrap
+    producer = Producer({"bootstrap.servers": bootstrap, "compression.type": compression})
     for value in values:
         producer.produce(topic, value, partition=partition)
     assert producer.flush(20) == 0
@@ -106,7 +107,7 @@ def test_a_first_batch_that_fails_is_read_again_from_where_it_began(query: Query
     assert query.values == ["a", "b"]
 
 
-@pytest.mark.slow
+@pytest.mark.deep
 def test_a_limit_makes_several_batches(query: Query, ottla_broker: Broker) -> None:
     write(ottla_broker, *"abcdefg")
     write(ottla_broker, "h", partition=1)
@@ -116,7 +117,7 @@ def test_a_limit_makes_several_batches(query: Query, ottla_broker: Broker) -> No
     assert "h" in query.batches[0], "a small partition is not starved"
 
 
-@pytest.mark.slow
+@pytest.mark.deep
 def test_a_topic_that_grows_is_read_from_the_beginning_of_its_new_partitions(
     query: Query, ottla_broker: Broker
 ) -> None:
@@ -128,7 +129,7 @@ def test_a_topic_that_grows_is_read_from_the_beginning_of_its_new_partitions(
     assert query.values == ["a", "new"]
 
 
-@pytest.mark.slow
+@pytest.mark.deep
 def test_topics_that_come_are_read_and_those_that_go_are_loss(query: Query, ottla_broker: Broker) -> None:
     pattern = {"subscribePattern": "t.*"}
     del query.options["subscribe"]
@@ -145,7 +146,7 @@ def test_topics_that_come_are_read_and_those_that_go_are_loss(query: Query, ottl
     assert query.values == ["a", "b", "c"]
 
 
-@pytest.mark.slow
+@pytest.mark.deep
 def test_a_topic_that_is_created_again_is_loss_or_read_from_its_beginning(query: Query, ottla_broker: Broker) -> None:
     write(ottla_broker, "a", "b", "c")
     query.run()
@@ -158,7 +159,7 @@ def test_a_topic_that_is_created_again_is_loss_or_read_from_its_beginning(query:
     assert query.values == [*"abc", *"ABCDE"]
 
 
-@pytest.mark.slow
+@pytest.mark.deep
 def test_a_checkpoint_of_the_jvm_connector_is_continued(query: Query, ottla_broker: Broker) -> None:
     write(ottla_broker, *"abcd")
     query.run()
@@ -172,7 +173,7 @@ def test_a_checkpoint_of_the_jvm_connector_is_continued(query: Query, ottla_brok
     assert query.values == ["c", "d"]
 
 
-@pytest.mark.slow
+@pytest.mark.deep
 def test_a_group_is_told_how_far_the_query_is(query: Query, ottla_broker: Broker) -> None:
     write(ottla_broker, *"abcd")
     query.run(groupIdPrefix="mine", maxOffsetsPerTrigger=3)
@@ -234,7 +235,7 @@ def test_a_batch_that_is_too_large_to_read_does_not_stop_a_stream_for_ever(
     asked: Asked, ottla_broker: Broker, caplog: pytest.LogCaptureFixture
 ) -> None:
     write(ottla_broker, "before")
-    write(ottla_broker, "x" * 100_000, **{"compression.type": "gzip"})
+    write(ottla_broker, "x" * 100_000, compression="gzip")
     write(ottla_broker, "behind")
 
     def values(**options: Any) -> list[int]:
@@ -355,6 +356,7 @@ def test_each_loss_is_warned_of(asked: Asked, ottla_broker: Broker, caplog: pyte
         end = reader.latestOffset(end, EVERYTHING)
         reader.latestOffset(end, EVERYTHING)
         assert caplog.text.count("topic t was created again") == losses
+    assert len(reader._logged[1]) == 1, "older ones are forgotten"
 
 
 def test_a_query_that_has_read_what_is_not_committed_yet_waits_for_it(asked: Asked, ottla_broker: Broker) -> None:

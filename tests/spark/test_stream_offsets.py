@@ -87,6 +87,35 @@ def test_a_partition_that_comes_back_is_read_on_unless_its_topic_is_another() ->
     assert (other.gone, other.begins) == ({}, {("t", 0): 0})
 
 
+def test_a_partition_that_is_gone_is_forgotten_when_a_newer_topic_comes_and_it_does_not() -> None:
+    # A broker that knows of the newer topic knows that the older one was deleted, and does not only hide it.
+    start = StreamOffset({("t", 0): 5, ("u", 0): 1}, {"t": ONE, "u": ONE})
+    gone = start.next({("u", 0): 1, ("new", 0): 0}, {"u": ONE, "new": ONE}, {}, first=False)
+    assert gone is not None
+    assert gone.gone == {("t", 0): 5}, "it has only just gone"
+    read = gone.next({("u", 0): 2, ("new", 0): 9}, {"u": ONE, "new": ONE}, {}, first=False)
+    assert read is not None and read.gone == {("t", 0): 5}, "records say nothing about topics"
+    for positions, ids in (
+        ({("u", 0): 1, ("new", 0): 0, ("newer", 0): 0}, {"u": ONE, "new": ONE, "newer": ONE}),
+        ({("u", 0): 1, ("new", 0): 0}, {"u": ONE, "new": OTHER}),
+    ):
+        after = gone.next(positions, ids, {}, first=False)
+        assert after is not None
+        assert (after.gone, after.ids) == ({}, ids)
+    back = gone.next({**gone.positions, ("t", 0): 6}, {**gone.ids}, {("t", 0): 5}, first=False)
+    assert back is not None and back.gone == {} and back.begins is None
+
+
+def test_a_checkpoint_does_not_grow_where_topics_come_and_go() -> None:
+    end, sizes = StreamOffset({("base", 0): 1}, {"base": ONE}), []
+    for number in range(50):
+        for there in (["base", f"job-{number:02}"], ["base"]):
+            positions = dict.fromkeys([(name, 0) for name in there], 1)
+            end = end.next(positions, dict.fromkeys(there, ONE), {}, first=False) or end
+        sizes.append(len(json.dumps(end.json())))
+    assert len(set(sizes)) == 1
+
+
 def test_where_a_topic_has_another_id_nothing_is_remembered_of_the_one_before() -> None:
     start = StreamOffset({("t", 1): 5}, {"t": ONE})
     smaller = start.next({}, {"t": OTHER}, {}, first=False)  # it has no partition 1 yet

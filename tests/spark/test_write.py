@@ -130,7 +130,7 @@ def test_rows_of_a_partition_keep_their_order(ottla_broker: Broker) -> None:
 def test_rows_that_are_placed_in_different_ways_keep_their_order(
     ottla_broker: Broker, partitions: int, options: dict[str, str], columns: dict[str, list[Any]]
 ) -> None:
-    # Java's producer takes one row after the other: rows without a key stay behind those that stand before them.
+    # Java's producer takes one row after the other, so rows without a key stay behind earlier rows.
     ottla_broker.create_topic("t", partitions)
     batches = [
         rows(

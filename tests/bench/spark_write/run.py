@@ -4,6 +4,11 @@ One Spark, one Apache Kafka: in each round the one and then the other, in the ne
 topic of its own with 12 partitions. Rows are made by Spark itself, which costs both the same. A ratio is taken within
 each round: printed are its median and, in brackets, the quarters below and above. Rates go by the clock on the wall;
 where others work on the same cores, believe processor time: that of Spark with its Python workers, and of the broker.
+
+A write begins when the leaders of all partitions serve the new topic (`create_topic`). Kafka's metadata name a leader
+before that has made its log. The first batch of a Java producer may then fail, and the next one succeed. From
+then on the broker refuses the first batch as out of order. After ``delivery.timeout.ms``, Spark's own connector fails
+with "Expiring 16 record(s)": a batch of 16 KiB, of records of 1 KB.
 """
 
 import argparse
