@@ -6,9 +6,10 @@ operations, all of them, because there is no authorizer; -2147483648 where they 
 """
 
 from collections.abc import Iterator
+from uuid import UUID
 
 from ottla.brokerlite.machines.core import BrokerCore, Call
-from ottla.brokerlite.machines.topics import CONSUMER_OFFSETS, INTERNAL, Topic, check_name
+from ottla.brokerlite.machines.topics import CONSUMER_OFFSETS, INTERNAL, Topic, Unserved, check_name
 from ottla.codec.apis.metadata import (
     MetadataRequest,
     MetadataRequestTopic,
@@ -17,7 +18,7 @@ from ottla.codec.apis.metadata import (
     MetadataResponsePartition,
     MetadataResponseTopic,
 )
-from ottla.errors import BrokerError, KafkaStorageError, LeaderNotAvailable, UnknownTopicId
+from ottla.errors import BrokerError, LeaderNotAvailable, UnknownTopicId
 
 NOT_ASKED = -(2**31)
 _CREATED_AT_ONCE = 50
@@ -52,14 +53,15 @@ def _topics(
     if request.topics is None or (version == 0 and not request.topics):
         for topic in broker.topics.by_name.values():
             yield _described(broker, topic, operations)
-        for unserved in broker.topics.unserved:
-            yield MetadataResponseTopic(
-                error_code=KafkaStorageError.code, name=unserved, partitions=(), topic_authorized_operations=operations
-            )
+        for each in broker.topics.unserved.items():
+            yield _leaderless(broker, *each, operations)
         return
     create = broker.settings.auto_create and request.allow_auto_topic_creation
     created = 0
     for name, topic_id in dict.fromkeys((each.name, each.topic_id) for each in request.topics):
+        if (left := _unserved(broker, name, topic_id)) is not None:
+            yield _leaderless(broker, *left, operations)
+            continue
         asked = MetadataRequestTopic(name=name, topic_id=topic_id)
         try:
             is_new = name is not None and name not in broker.topics.by_name
@@ -91,6 +93,36 @@ def _found(broker: BrokerCore, asked: MetadataRequestTopic, create: bool) -> Top
     if not create:
         raise broker.topics.missing(asked.name)
     return broker.create_topic(asked.name, broker.settings.default_partitions, {})
+
+
+def _unserved(broker: BrokerCore, name: str | None, topic_id: UUID) -> tuple[str, Unserved] | None:
+    if name is None:
+        return next((each for each in broker.topics.unserved.items() if each[1].topic_id == topic_id), None)
+    unserved = broker.topics.unserved.get(name)
+    return None if unserved is None else (name, unserved)
+
+
+def _leaderless(broker: BrokerCore, name: str, topic: Unserved, operations: int) -> MetadataResponseTopic:
+    """As Apache Kafka describes a topic whose disk is offline: clients wait for a leader."""
+    node = broker.settings.node_id
+    return MetadataResponseTopic(
+        error_code=0,
+        name=name,
+        topic_id=topic.topic_id,
+        is_internal=name in INTERNAL,
+        partitions=tuple(
+            MetadataResponsePartition(
+                error_code=LeaderNotAvailable.code,
+                partition_index=index,
+                leader_id=-1,
+                replica_nodes=(node,),
+                isr_nodes=(node,),
+                offline_replicas=(node,),
+            )
+            for index in range(topic.partitions)
+        ),
+        topic_authorized_operations=operations,
+    )
 
 
 def _described(broker: BrokerCore, topic: Topic, operations: int) -> MetadataResponseTopic:
