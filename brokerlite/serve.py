@@ -284,6 +284,8 @@ class _Front:
             ticket: _Ticket = action.ticket
             try:
                 _carry_out(action, ticket)
+            except frames.FrameTooLong as error:  # no client takes such an answer
+                ticket.connection.turn_out(f"its answer is too large: {error}")
             except Exception:  # a mistake of ours, which must not reach other connections
                 log.exception("an answer cannot be sent", extra={"peer": ticket.connection.peer})
                 ticket.connection.close("internal error")

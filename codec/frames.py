@@ -50,6 +50,10 @@ _RESPONSE_HEADERS = struct.Struct(">i"), struct.Struct(">ix")
 """What a `ResponseHeader` is built to in v0 and in v1, which has tagged fields: none."""
 
 
+class FrameTooLong(EncodeError):
+    """A frame would be 2 GiB or longer, which its length field cannot say."""
+
+
 class Request(NamedTuple):
     """A request as a broker reads it."""
 
@@ -169,14 +173,14 @@ def framed(payload: Buffer) -> bytes:
     """``payload`` behind its 4-byte length.
 
     Raises:
-        EncodeError: it is 2 GiB or longer.
+        FrameTooLong: it is 2 GiB or longer.
     """
     return _length(len(payload)) + payload
 
 
 def _length(size: int) -> bytes:
     if size >= 1 << 31:
-        raise EncodeError(f"a frame of {size} bytes is longer than its length field can say")
+        raise FrameTooLong(f"a frame of {size} bytes is longer than its length field can say")
     return size.to_bytes(4, "big")
 
 

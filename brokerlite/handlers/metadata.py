@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 from uuid import UUID
 
 from ottla.brokerlite.machines.core import BrokerCore, Call
-from ottla.brokerlite.machines.topics import CONSUMER_OFFSETS, INTERNAL, Topic, check_name
+from ottla.brokerlite.machines.topics import CONSUMER_OFFSETS, INTERNAL, Topic, Unserved, check_name
 from ottla.codec.apis.metadata import (
     MetadataRequest,
     MetadataRequestTopic,
@@ -22,13 +22,7 @@ from ottla.codec.apis.metadata import (
     MetadataResponseTopic,
 )
 from ottla.codec.wire import NO_UUID
-from ottla.errors import (
-    BrokerError,
-    InvalidRequest,
-    KafkaStorageError,
-    LeaderNotAvailable,
-    UnknownTopicId,
-)
+from ottla.errors import BrokerError, InvalidRequest, LeaderNotAvailable, UnknownTopicId
 
 BY_ID = 12
 """The version from which topics are asked for by id."""
@@ -90,14 +84,15 @@ def _topics(
     if request.topics is None or (version == 0 and not request.topics):
         for topic in broker.topics.by_name.values():
             yield _described(broker, topic, operations)
-        for unserved in broker.topics.unserved:
-            yield MetadataResponseTopic(
-                error_code=KafkaStorageError.code, name=unserved, partitions=(), topic_authorized_operations=operations
-            )
+        for each in broker.topics.unserved.items():
+            yield _leaderless(broker, *each, operations)
         return
     create = broker.settings.auto_create and request.allow_auto_topic_creation
     created = 0
     for name, topic_id in _asked(request.topics):
+        if (left := _unserved(broker, name, topic_id)) is not None:
+            yield _leaderless(broker, *left, operations)
+            continue
         asked = MetadataRequestTopic(name=name, topic_id=topic_id)
         try:
             is_new = name is not None and name not in broker.topics.by_name
@@ -129,6 +124,36 @@ def _found(broker: BrokerCore, asked: MetadataRequestTopic, create: bool) -> Top
     if not create:
         raise broker.topics.missing(asked.name)
     return broker.create_topic(asked.name, broker.settings.default_partitions, {})
+
+
+def _unserved(broker: BrokerCore, name: str | None, topic_id: UUID) -> tuple[str, Unserved] | None:
+    if name is None:
+        return next((each for each in broker.topics.unserved.items() if each[1].topic_id == topic_id), None)
+    unserved = broker.topics.unserved.get(name)
+    return None if unserved is None else (name, unserved)
+
+
+def _leaderless(broker: BrokerCore, name: str, topic: Unserved, operations: int) -> MetadataResponseTopic:
+    """As Apache Kafka describes a topic whose disk is offline: clients wait for a leader."""
+    node = broker.settings.node_id
+    return MetadataResponseTopic(
+        error_code=0,
+        name=name,
+        topic_id=topic.topic_id,
+        is_internal=name in INTERNAL,
+        partitions=tuple(
+            MetadataResponsePartition(
+                error_code=LeaderNotAvailable.code,
+                partition_index=index,
+                leader_id=-1,
+                replica_nodes=(node,),
+                isr_nodes=(node,),
+                offline_replicas=(node,),
+            )
+            for index in range(topic.partitions)
+        ),
+        topic_authorized_operations=operations,
+    )
 
 
 def _described(broker: BrokerCore, topic: Topic, operations: int) -> MetadataResponseTopic:

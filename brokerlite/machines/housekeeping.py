@@ -160,6 +160,10 @@ class Housekeeping:
         if refused is None and not self._stopped:
             self._delete_expired({place: partitions[place] for place, each in due.items() if each.more})
 
+    def _is_there(self, partition: PartitionLog) -> bool:
+        """Whether its topic was not deleted meanwhile."""
+        return any(each is partition for each in self._partitions())
+
     def _partitions(self) -> Iterator[PartitionLog]:
         return (partition for topic in self._topics.by_name.values() for partition in topic.partitions)
 
@@ -190,8 +194,9 @@ class Housekeeping:
             yield from compaction.job()
             yield self._storage.note_cleaned()
         except (KafkaStorageError, OSError) as error:
-            log.error("%s is not compacted: %s", partition.name, error)
-            self._uncleanable.add(partition)
+            if self._is_there(partition):
+                log.error("%s is not compacted: %s", partition.name, error)
+                self._uncleanable.add(partition)
         finally:
             self._compaction = None
             if not self._stopped:
@@ -220,7 +225,8 @@ class Housekeeping:
         try:
             yield partition.segments.begin_flush()
         except OSError as error:
-            log.error("%s is not flushed: %s", partition.name, error)
+            if self._is_there(partition):
+                log.error("%s is not flushed: %s", partition.name, error)
         finally:
             self._flushing.discard(partition)
         if partition.unflushed:  # what came meanwhile

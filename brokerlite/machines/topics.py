@@ -6,8 +6,9 @@ Rules:
 - A configuration that is kept and not acted upon is warned of, by name, when the topic is made and at each start.
 - A topic is in the storage before anybody hears of it.
 - Partitions only grow in number.
-- A topic whose file is damaged is not served, and its name stays taken: it is as a partition of Kafka's whose disk is
-  offline, for which clients wait. Were it unknown, they would make it again, or take it for deleted.
+- A topic whose file is damaged is not served, and its name stays taken. Clients see partitions without a leader, as
+  where a disk of Kafka's is offline, and wait. Were the topic unknown, they would take it for deleted; with an error
+  for the topic, librdkafka's consumers stop reading their other topics, too.
 
 Source: Topic.java.
 """
@@ -67,11 +68,19 @@ class Stored(NamedTuple):
     partitions: list[Partition]
 
 
+class Unserved(NamedTuple):
+    """A topic that is there and cannot be served, as far as its folders tell."""
+
+    topic_id: "UUID"
+    partitions: int
+    why: str
+
+
 class Storage(Protocol):
     """Where topics are kept. Every method may raise `KafkaStorageError`."""
 
-    unserved: Mapping[str, str]
-    """Topics that are there, and damaged or not understood, and why. Their names are taken."""
+    unserved: Mapping[str, Unserved]
+    """Topics that cannot be served, by their names, which are taken."""
 
     def topics(self) -> Iterable[Stored]: ...
 
@@ -205,14 +214,14 @@ class Topics:
         del self.by_id[topic.topic_id]
 
     @property
-    def unserved(self) -> Mapping[str, str]:
+    def unserved(self) -> Mapping[str, Unserved]:
         """As `Storage.unserved`."""
         return self._storage.unserved
 
     def missing(self, name: str) -> KafkaStorageError | UnknownTopicOrPartition:
         """What a client is told of a topic that is not in `by_name`."""
-        if (why := self.unserved.get(name)) is not None:
-            return KafkaStorageError(f"{name} is not served: {why}")
+        if (unserved := self.unserved.get(name)) is not None:
+            return KafkaStorageError(f"{name} is not served: {unserved.why}")
         return UnknownTopicOrPartition(f"there is no topic {name}")
 
     def partition(self, name: str, index: int) -> PartitionLog | None:

@@ -19,7 +19,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from ottla.brokerlite.machines.topics import INTERNAL
+from ottla.brokerlite.machines.topics import INTERNAL, Unserved
 from ottla.brokerlite.storage.disk import Disk
 from ottla.brokerlite.storage.segment import LOG
 from ottla.brokerlite.storage.topic_files import (
@@ -32,6 +32,7 @@ from ottla.brokerlite.storage.topic_files import (
     read_topic_id,
     topic_path,
 )
+from ottla.codec.wire import NO_UUID
 
 log = logging.getLogger("ottla.brokerlite")
 
@@ -61,8 +62,8 @@ class Topics(NamedTuple):
     """What a folder holds."""
 
     known: dict[str, TopicFile]
-    unserved: dict[str, str]
-    """Topics that are there and cannot be served, and why."""
+    unserved: dict[str, Unserved]
+    """Topics that are there and cannot be served."""
 
 
 def find_topics(disk: Disk, data: Path, listed: Mapping[str, TopicFile] | None, *, clean: bool) -> Topics:
@@ -83,7 +84,8 @@ def find_topics(disk: Disk, data: Path, listed: Mapping[str, TopicFile] | None, 
         except Unusable as unusable:
             if unusable.later or name not in INTERNAL:
                 log.error("topic %s is not served, and its name and folders stay as they are: %s", name, unusable)
-                found.unserved[name] = str(unusable)
+                known = next((each for each in ids.values() if each is not None), NO_UUID)
+                found.unserved[name] = Unserved(known, 1 + max(ids), str(unusable))
                 continue
             log.warning("topic %s has lost its file, which is made again: %s", name, unusable)
             topic = TopicFile(-1, ids.get(0) or uuid.uuid4(), 1, {})

@@ -21,7 +21,7 @@ from typing import NamedTuple
 from ottla.brokerlite.machines.jobs import Job, Work
 from ottla.brokerlite.machines.log import Segments
 from ottla.brokerlite.machines.producers import Producers
-from ottla.brokerlite.machines.topics import Partition, Place, Stored
+from ottla.brokerlite.machines.topics import Partition, Place, Stored, Unserved
 from ottla.brokerlite.storage import checkpoints
 from ottla.brokerlite.storage.checkpoints import OffsetCheckpoint
 from ottla.brokerlite.storage.disk import FULL, Disk, FileSystem
@@ -31,7 +31,7 @@ from ottla.brokerlite.storage.partition import PartitionSegments, nothing
 from ottla.brokerlite.storage.refusals import Refusals
 from ottla.brokerlite.storage.spare import Spare
 from ottla.brokerlite.storage.state import PRODUCER_IDS, Found, State, StateFile
-from ottla.brokerlite.storage.topic_disk import TopicDisk
+from ottla.brokerlite.storage.topic_disk import TopicDeleted, TopicDisk
 from ottla.brokerlite.storage.topic_files import (
     METADATA,
     TopicFile,
@@ -88,7 +88,7 @@ class DataFolder:
     Attributes:
         cluster_id: as `meta.properties` says.
         recovered: what `open` found.
-        unserved: topics that are there and cannot be served, and why. Their folders stay as they are.
+        unserved: topics that are there and cannot be served. Their folders stay as they are.
     """
 
     def __init__(
@@ -103,7 +103,7 @@ class DataFolder:
         self.path = path
         self.cluster_id = ""
         self.recovered = Recovered("", 0, 0, 0)
-        self.unserved: Mapping[str, str] = {}
+        self.unserved: Mapping[str, Unserved] = {}
         self._disk = disk or FileSystem()
         self._refusals = Refusals(path)
         self._interval = index_interval_bytes
@@ -564,6 +564,8 @@ class DataFolder:
         def work() -> None:
             try:
                 chore()
+            except TopicDeleted:
+                pass
             except OSError as error:
                 self._refusals.tell("write", self.path, error)
 

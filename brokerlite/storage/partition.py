@@ -32,6 +32,7 @@ from ottla.brokerlite.storage.recovery import LEADER_EPOCHS, Recovery
 from ottla.brokerlite.storage.refusals import Refusals
 from ottla.brokerlite.storage.segment import Segment, index_of
 from ottla.brokerlite.storage.snapshot import drop_snapshot, drop_snapshots, write_snapshot
+from ottla.brokerlite.storage.topic_disk import TopicDeleted
 from ottla.brokerlite.storage.topic_files import METADATA
 from ottla.brokerlite.storage.unsynced import Unsynced
 from ottla.codec.records import RecordBatch
@@ -456,4 +457,6 @@ class PartitionSegments:
         )
 
     def _refused(self, what: str, error: OSError) -> KafkaStorageError:
+        if isinstance(error, TopicDeleted):
+            return KafkaStorageError(f"cannot {what} in {self.folder}: its topic was deleted")
         return self._refusals.error(what, self.folder, error)

@@ -14,8 +14,15 @@ from ottla.brokerlite.storage.disk import Disk
 from ottla.codec.wire import Buffer, Part
 
 
+class TopicDeleted(FileNotFoundError):
+    """The topic was deleted meanwhile, which is no fault of the disk."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(errno.ENOENT, "its topic was deleted", str(path))
+
+
 class TopicDisk:
-    """A `Disk` that ends with its topic: then nothing is there to be removed, and writing is a `FileNotFoundError`."""
+    """A `Disk` that ends with its topic: then nothing is there to be removed, and anything else is `TopicDeleted`."""
 
     def __init__(self, disk: Disk) -> None:
         self._disk = disk
@@ -31,7 +38,7 @@ class TopicDisk:
 
     def _check(self, path: Path) -> None:
         if self._over:
-            raise FileNotFoundError(errno.ENOENT, "its topic was deleted", str(path))
+            raise TopicDeleted(path)
 
     # -- what changes something
 
@@ -72,8 +79,19 @@ class TopicDisk:
 
     # -- what does not
 
+    @contextmanager
+    def _reading(self, path: Path) -> Iterator[None]:
+        """Tell a file that is gone with its topic from others; what changes nothing needs no guard."""
+        try:
+            yield
+        except FileNotFoundError:
+            with self._guard:
+                self._check(path)
+            raise
+
     def names(self, folder: Path) -> list[str]:
-        return self._disk.names(folder)
+        with self._reading(folder):
+            return self._disk.names(folder)
 
     def exists(self, path: Path) -> bool:
         return self._disk.exists(path)
@@ -88,19 +106,27 @@ class TopicDisk:
         return self._disk.lock(path, owner)
 
     def read_file(self, path: Path) -> bytes:
-        return self._disk.read_file(path)
+        with self._reading(path):
+            return self._disk.read_file(path)
 
     def size(self, path: Path) -> int:
-        return self._disk.size(path)
+        with self._reading(path):
+            return self._disk.size(path)
 
     def modified(self, path: Path) -> int:
-        return self._disk.modified(path)
+        with self._reading(path):
+            return self._disk.modified(path)
 
     def read(self, path: Path, size: int, position: int) -> bytes:
-        return self._disk.read(path, size, position)
+        try:  # not `_reading`: a read takes several of these
+            return self._disk.read(path, size, position)
+        except FileNotFoundError:
+            with self._reading(path):
+                raise
 
     def range(self, path: Path, size: int, position: int) -> Part:
-        return self._disk.range(path, size, position)
+        with self._reading(path):
+            return self._disk.range(path, size, position)
 
     def sync(self, path: Path) -> None:
         self._disk.sync(path)

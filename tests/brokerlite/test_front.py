@@ -12,6 +12,7 @@ from ottla.brokerlite.machines.clock import Clock
 from ottla.brokerlite.machines.core import Action, Answer, BrokerCore, Call
 from ottla.brokerlite.machines.jobs import Job
 from ottla.brokerlite.serve import _Front
+from ottla.codec.apis.describe_groups import DescribedGroup, DescribedGroupMember, DescribeGroupsResponse
 from ottla.codec.apis.heartbeat import HeartbeatResponse
 from ottla.codec.frames import build_response
 from tests.pairs import Place, listening, peer
@@ -130,3 +131,40 @@ async def test_a_core_that_fails_to_poll_ends_nothing_and_is_asked_again(
         expected = build_response(FINE, 4, 1)
         assert await received(asking, len(expected)) == expected
     assert core.polls == 3 and len(caplog.records) == 2
+
+
+async def test_an_answer_that_is_too_large_for_a_frame_closes_its_connection_and_is_no_bug(
+    clock: MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    core = Core()
+    large = DescribeGroupsResponse(
+        groups=(
+            DescribedGroup(
+                error_code=0,
+                group_id="g",
+                group_state="Stable",
+                protocol_type="consumer",
+                protocol_data="a",
+                members=(
+                    DescribedGroupMember(
+                        member_id="m",
+                        client_id="c",
+                        client_host="h",
+                        member_metadata=bytes(2**20),
+                        member_assignment=b"",
+                    ),
+                )
+                * 2100,
+            ),
+        )
+    )
+
+    def answer() -> None:
+        core.actions.append(Answer(core.tickets[-1], large, 4))
+
+    async with a_front(core) as port, peer(port) as one:
+        core.on_request = answer
+        await one.send_all(heartbeat(1))
+        await closed(one)
+    (line,) = [record for record in caplog.records if record.levelname in ("WARNING", "ERROR")]
+    assert "its answer is too large: a frame of" in line.getMessage() and line.exc_info is None

@@ -8,7 +8,7 @@ import pytest
 from ottla.brokerlite.machines.jobs import Work
 from ottla.codec.records import parse_batch
 from ottla.errors import KafkaStorageError
-from tests.brokerlite.machine import Machine, a_batch, fetching, values_of
+from tests.brokerlite.machine import Machine, a_batch, fetching, values_of, work_off
 
 SMALL = {"segment.bytes": "1024"}
 
@@ -89,3 +89,44 @@ def test_what_a_deleted_topic_would_write_is_refused(machine: Machine) -> None:
     with pytest.raises(KafkaStorageError, match="its topic was deleted"):
         old.append(parse_batch(a_batch(b"late")))
     assert is_whole(machine)
+
+
+@pytest.mark.parametrize("steps", range(6))
+def test_a_topic_that_is_deleted_while_it_is_compacted_is_no_fault(
+    machine: Machine, steps: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    machine.core.create_topic("t", 1, SMALL | {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0.01"})
+    for i in range(12):
+        machine.produce(a_batch(b"%d" % i + b"x" * 400, key=b"k"))
+    machine.now += 16
+    machine.core.poll(machine.now)
+    (job,) = machine.core.jobs()
+    raised: Exception | None = None
+    with suppress(StopIteration):
+        for step in range(100):
+            if step == steps:
+                machine.core.delete_topic(machine.core.topics.by_name["t"])
+            work = machine.core.resume(job, machine.now, raised)
+            try:
+                work()
+                raised = None
+            except OSError as error:
+                raised = error
+    assert not caplog.records
+
+
+def test_what_is_queued_and_under_way_for_a_topic_that_is_deleted_is_no_fault(
+    machine: Machine, queued: list[Work], caplog: pytest.LogCaptureFixture
+) -> None:
+    machine.core.create_topic("t", 1, SMALL)
+    machine.produce(*(a_batch(b"x" * 400) for _ in range(8)))
+    machine.core.add_partitions(machine.core.topics.by_name["t"], 2)
+    machine.core.set_start_offsets({("t", 0): 4}, lambda refused: None)
+    machine.poll()
+    old = machine.log()
+    machine.core.delete_topic(machine.core.topics.by_name["t"])
+    for chore in queued:
+        chore()
+    with pytest.raises(KafkaStorageError, match="its topic was deleted"):
+        work_off(old.first_at(0))
+    assert not caplog.records

@@ -70,6 +70,7 @@ def test_a_topic_whose_file_is_damaged_is_not_served_and_nothing_of_it_is_lost(
         with pytest.raises(KafkaStorageError, match=str(file)):
             machine.core.create_topic("kept", 1, {})
         assert codes_of_unserved(machine, "kept") == {KafkaStorageError.code}
+        assert leaders(machine, "kept") == {0: -1, 1: -1}
         machine.core.create_topic("new", 1, {})
         machine.core.delete_topic(machine.core.topics.by_name["new"])
         machine.pass_time(600)
@@ -83,14 +84,20 @@ def test_a_topic_whose_file_is_damaged_is_not_served_and_nothing_of_it_is_lost(
     machine.folder.abandon()
 
 
+def leaders(machine: Machine, name: str) -> dict[int, int]:
+    """What clients are told of a topic, however they ask."""
+    (all_topics,) = [each for each in machine.ask(MetadataRequest(topics=None)).topics if each.name == name]
+    for asked in ({"name": name}, {"name": None, "topic_id": all_topics.topic_id}):
+        assert machine.ask(MetadataRequest(topics=(MetadataRequestTopic(**asked),))).topics == (all_topics,)
+    assert all_topics.error_code == 0 and all(each.error_code for each in all_topics.partitions)
+    return {each.partition_index: each.leader_id for each in all_topics.partitions}
+
+
 def codes_of_unserved(machine: Machine, name: str) -> set[int]:
-    """What clients are told who ask about a topic, or want to change it."""
-    asked = MetadataRequest(topics=(MetadataRequestTopic(name=name),), allow_auto_topic_creation=True)
-    known = machine.ask(MetadataRequest(topics=None, allow_auto_topic_creation=True)).topics
+    """What clients are told who want to make or delete a topic."""
     create = CreatableTopic(name=name, num_partitions=1, replication_factor=1, assignments=(), configs=())
     delete = DeleteTopicsRequest(topics=(DeleteTopicState(name=name, topic_id=NO_UUID),), timeout_ms=1000)
     return {
-        *(topic.error_code for topic in (*machine.ask(asked).topics, *known) if topic.name == name),
         *(each.error_code for each in machine.ask(CreateTopicsRequest(topics=(create,), timeout_ms=1000)).topics),
         *(each.error_code for each in machine.ask(delete).responses),
     }
