@@ -4,7 +4,7 @@ Rules:
 - `decompress` never makes more than ``limit`` bytes, whatever the input claims of itself.
 - `decompressed_bound` believes what the input claims only where `decompress` refuses an input that makes more.
 - Every call that does the work releases the GIL.
-- LZ4 frames have independent blocks, because Java's reader refuses linked ones.
+- LZ4 frames have independent blocks, because Java's reader refuses linked ones. `check_lz4` refuses what it refuses.
 - Snappy is written in xerial's framing, as Java writes it, and read in both that and the raw form (librdkafka).
 - The first LZ4 format of Kafka, which belongs to messages of magic 0, has a header checksum that covers the magic
   number, too. `lz4_rechecked` turns such a frame into one that everybody reads, and back (KAFKA-3160).
@@ -322,11 +322,40 @@ def _xerial_blocks(data: memoryview) -> Iterator[memoryview]:
 # dictionary, and one byte of checksum.
 
 _FLAGS_AT, _CHECKSUM_AT = 4, 6
+_VERSION_AND_RESERVED, _VERSION_1, _INDEPENDENT = 0xC3, 0x40, 0x20
 _HAS_BLOCK_CHECKSUMS, _HAS_CONTENT_SIZE, _HAS_CONTENT_CHECKSUM, _HAS_DICTIONARY = 0x10, 0x08, 0x04, 0x01
 _LZ4_PLAIN = 1 << 31
 """In the size of a block: it is not compressed."""
 _P1, _P2, _P3, _P4, _P5 = 0x9E3779B1, 0x85EBCA77, 0xC2B2AE3D, 0x27D4EB2F, 0x165667B1
 """The primes of xxHash."""
+
+
+def check_lz4(data: Buffer) -> None:
+    """See that LZ4 data are one frame that Java's client reads.
+
+    Raises:
+        DecodeError: it refuses the frame, which is of another version, names a dictionary, has blocks that depend on
+            each other, or an empty one; or the frame is cut off, or something lies behind it.
+
+    Source: Lz4BlockInputStream.java.
+    """
+    view = memoryview(data)
+    if len(view) <= _CHECKSUM_AT or _number(view, 0, 4) != _LZ4_FRAME:
+        raise DecodeError("lz4 data do not begin with a frame")
+    flags = view[_FLAGS_AT]
+    if flags & _VERSION_AND_RESERVED != _VERSION_1:
+        raise DecodeError(f"lz4 flags {flags:#04x} are of another version, or name a dictionary")
+    if not flags & _INDEPENDENT:
+        raise DecodeError("lz4 blocks depend on each other, which Java's client cannot read")
+    at = _CHECKSUM_AT + 1 + (8 if flags & _HAS_CONTENT_SIZE else 0)
+    extra = 4 if flags & _HAS_BLOCK_CHECKSUMS else 0
+    while head := _number(view, at, 4):
+        if head == _LZ4_PLAIN:
+            raise DecodeError("an lz4 block is empty, which Java's client takes for the end")
+        at += 4 + (head & ~_LZ4_PLAIN) + extra
+    at += 8 if flags & _HAS_CONTENT_CHECKSUM else 4
+    if at != len(view):
+        raise DecodeError("the lz4 frame is cut off, or not alone: Java's client reads the first one only")
 
 
 def lz4_rechecked(frame: Buffer, *, old: bool) -> bytes:

@@ -103,6 +103,12 @@ def stamped(batch: RecordBatch, timestamp: int) -> bytes:
     return _rebuilt(batch, batch.data[HEADER_SIZE:], attributes, batch.base_timestamp, timestamp, batch.count)
 
 
+def with_create_time(batch: RecordBatch) -> bytes:
+    """The batch with the times of its records (CreateTime), and no claim that a broker stamped them."""
+    attributes = batch.attributes & ~LOG_APPEND_TIME
+    return _rebuilt(batch, batch.data[HEADER_SIZE:], attributes, batch.base_timestamp, batch.max_timestamp, batch.count)
+
+
 def with_max_timestamp(batch: RecordBatch, timestamp: int) -> bytes:
     """The batch with another largest timestamp in its header, in milliseconds since 1970."""
     return _rebuilt(batch, batch.data[HEADER_SIZE:], batch.attributes, batch.base_timestamp, timestamp, batch.count)

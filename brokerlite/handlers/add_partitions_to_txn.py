@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from ottla.brokerlite.handlers.known_errors import known
 from ottla.brokerlite.machines.core import BrokerCore, Call
-from ottla.brokerlite.machines.topics import INTERNAL
+from ottla.brokerlite.machines.topics import INTERNAL, Place
 from ottla.brokerlite.machines.transaction import EPOCH_RISES
 from ottla.brokerlite.machines.transactions import Producing
 from ottla.codec.apis.add_partitions_to_txn import (
@@ -24,6 +24,7 @@ from ottla.codec.apis.add_partitions_to_txn import (
 from ottla.errors import (
     BrokerError,
     OperationNotAttempted,
+    TopicAuthorizationFailed,
     UnknownTopicOrPartition,
 )
 
@@ -67,10 +68,9 @@ def _add(
     verify_only: bool = False,
 ) -> tuple[AddPartitionsToTxnTopicResult, ...]:
     places = [(topic.name, index) for topic in topics for index in topic.partitions]
-    unknown = {place for place in places if place[0] in INTERNAL or broker.topics.partition(*place) is None}
-    codes = dict.fromkeys(places, OperationNotAttempted.code if unknown else 0)
-    codes |= dict.fromkeys(unknown, UnknownTopicOrPartition.code)
-    if not unknown:
+    refused = {place: code for place in dict.fromkeys(places) if (code := _refused(broker, place))}
+    codes = dict.fromkeys(places, OperationNotAttempted.code if refused else 0) | refused
+    if not refused:
         try:
             if verify_only:
                 codes |= {place: error.code for place, error in broker.transactions.verify(asked, places).items()}
@@ -79,6 +79,13 @@ def _add(
         except BrokerError as error:
             codes = dict.fromkeys(places, known(error, call).code)
     return _results(topics, codes)
+
+
+def _refused(broker: BrokerCore, place: Place) -> int:
+    """An error if no client may have the partition in a transaction."""
+    if place[0] in INTERNAL:
+        return TopicAuthorizationFailed.code
+    return UnknownTopicOrPartition.code if broker.topics.partition(*place) is None else 0
 
 
 def _results(

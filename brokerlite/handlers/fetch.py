@@ -24,10 +24,11 @@ from ottla.codec.apis.fetch import (
     PartitionData,
 )
 from ottla.codec.wire import Buffer, Part
-from ottla.errors import BrokerError, UnknownTopicId, UnknownTopicOrPartition
+from ottla.errors import BrokerError, NotLeaderOrFollower, UnknownTopicId, UnknownTopicOrPartition
 
 BY_ID = 13
 """The version from which topics are named by id."""
+REPLICA_STATE_SINCE = 15
 _READ_COMMITTED = 1
 
 
@@ -65,6 +66,8 @@ def handle(broker: BrokerCore, call: Call) -> FetchResponse | Wait:
 def _read(broker: BrokerCore, call: Call, fetch: Fetch) -> _Read:
     request: FetchRequest = call.message
     by_id = call.header.api_version >= BY_ID
+    replica = request.replica_state.replica_id if call.header.api_version >= REPLICA_STATE_SINCE else request.replica_id
+    follower = replica >= 0  # there are none here
     limit = min(request.max_bytes, broker.settings.fetch_max_bytes)
     size, final = 0, False
     answers: list[tuple[Asked, PartitionData]] = []
@@ -78,6 +81,8 @@ def _read(broker: BrokerCore, call: Call, fetch: Fetch) -> _Read:
                 raise UnknownTopicId
             if log is None:
                 raise UnknownTopicOrPartition
+            if follower:
+                raise NotLeaderOrFollower
             logs.append(log)
             log.epochs.check(asked.current_leader_epoch)
             records: Part = b""

@@ -12,15 +12,17 @@ from ottla.brokerlite.machines.core import BrokerCore, Call
 from ottla.codec.apis.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from ottla.errors import BrokerError, InvalidRequest
 
+_NONE = -1
+
 
 def handle(broker: BrokerCore, call: Call) -> InitProducerIdResponse:
     request: InitProducerIdRequest = call.message
     try:
-        if (request.producer_id < 0) != (request.producer_epoch < 0):
+        if (request.producer_id == _NONE) != (request.producer_epoch == _NONE):
             raise InvalidRequest("a producer id and its epoch come together")
         if request.transactional_id is None:
             return InitProducerIdResponse(error_code=0, producer_id=broker.new_producer_id(), producer_epoch=0)
-        asked = None if request.producer_id < 0 else (request.producer_id, request.producer_epoch)
+        asked = None if request.producer_id == _NONE else (request.producer_id, request.producer_epoch)
         begun = broker.transactions.initialize(request.transactional_id, request.transaction_timeout_ms, asked)
     except BrokerError as error:
         return InitProducerIdResponse(error_code=known(error, call).code, producer_epoch=-1)

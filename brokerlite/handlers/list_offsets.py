@@ -30,6 +30,7 @@ from ottla.errors import (
     BrokerError,
     CorruptMessage,
     DecodeError,
+    FencedLeaderEpoch,
     InvalidRequest,
     LeaderNotAvailable,
     UnknownTopicOrPartition,
@@ -39,6 +40,7 @@ from ottla.errors import (
 READ_COMMITTED = 1
 EPOCHS_SINCE = 4
 """The version that has leader epochs."""
+_NO_EPOCH = -1
 EARLIEST_LOCAL = -4
 LATEST_TIERED = -5
 EARLIEST_PENDING_UPLOAD = -6
@@ -98,6 +100,8 @@ def _answer(
             raise InvalidRequest("the partition is named twice")
         if (log := broker.topics.partition(name, asked.partition_index)) is None:
             raise UnknownTopicOrPartition
+        if asked.current_leader_epoch < _NO_EPOCH:
+            raise FencedLeaderEpoch
         log.epochs.check(asked.current_leader_epoch)
         if asked.timestamp < 0 and call.header.api_version < _SINCE.get(asked.timestamp, 2**15):
             raise UnsupportedVersion

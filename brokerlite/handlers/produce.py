@@ -42,14 +42,18 @@ from ottla.codec.apis.produce import (
 from ottla.codec.records import HEADER_SIZE, MAGIC, RecordBatch
 from ottla.errors import (
     BrokerError,
+    CorruptMessage,
     InvalidRequiredAcks,
     InvalidTopic,
     KafkaStorageError,
+    MessageTooLarge,
+    RecordListTooLarge,
     RequestTimedOut,
     TransactionalIdAuthorizationFailed,
     UnknownServerError,
     UnknownTopicId,
     UnknownTopicOrPartition,
+    UnsupportedCompressionType,
 )
 
 log = logging.getLogger("ottla.brokerlite")
@@ -61,6 +65,7 @@ _MAGIC, _ATTRIBUTES = 16, 22
 _TRANSACTIONAL = 0x10
 _TOO_MUCH = RequestTimedOut("too many large record sets wait to be validated")
 _NAMELESS = TransactionalIdAuthorizationFailed("a transactional batch, in a request without a transactional id")
+_UNREAD = (CorruptMessage, MessageTooLarge, RecordListTooLarge, KafkaStorageError, UnsupportedCompressionType)
 _NOT_VALIDATED = UnknownServerError()
 
 
@@ -187,11 +192,11 @@ def _append_all(broker: BrokerCore, call: Call, record_sets: Sequence[_RecordSet
 def _append(broker: BrokerCore, each: _RecordSet, timestamp: int) -> PartitionProduceResponse:
     partition, batch = each.partition, each.valid
     if partition is None or batch is None:
-        return _refused(each.error, each.data.index)
+        return _refused(each.error, each.data.index, -1 if partition is None else partition.start_offset)
     try:
         stored = partition.append(batch, timestamp, broker.clock.now)
     except BrokerError as error:
-        return _refused(error, each.data.index)
+        return _refused(error, each.data.index, partition.start_offset)
     if stored.size:
         broker.grown(partition)
     return PartitionProduceResponse(
@@ -293,7 +298,12 @@ def _ask(broker: BrokerCore, call: Call, asked: Producing, places: Sequence[Plac
     return {place: known(error, call) for place, error in refused.items()}
 
 
-def _refused(error: BrokerError, index: int) -> PartitionProduceResponse:
+def _refused(error: BrokerError, index: int, start_offset: int = -1) -> PartitionProduceResponse:
+    """What is told of a record set that is not stored.
+
+    Args:
+        start_offset: of the log, where its records were looked at; as with Apache Kafka, not of a damaged or large set.
+    """
     if not isinstance(error, KafkaStorageError):  # the storage says so itself, and counts how often
         log.debug("batch refused: %s", error)
     indexes = error.indexes if isinstance(error, InvalidRecords | InvalidTimestamps) else ()
@@ -301,6 +311,7 @@ def _refused(error: BrokerError, index: int) -> PartitionProduceResponse:
         index=index,
         error_code=error.code,
         base_offset=-1,
+        log_start_offset=-1 if isinstance(error, _UNREAD) else start_offset,
         record_errors=tuple(
             BatchIndexAndErrorMessage(batch_index=each, batch_index_error_message=error.detail) for each in indexes
         ),

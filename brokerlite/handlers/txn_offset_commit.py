@@ -23,6 +23,7 @@ from ottla.codec.apis.txn_offset_commit import (
 )
 from ottla.errors import (
     BrokerError,
+    InvalidGroupId,
     OffsetMetadataTooLarge,
     UnknownTopicOrPartition,
 )
@@ -75,6 +76,8 @@ def _commit(broker: BrokerCore, call: Call, offsets: dict[Place, Committed]) -> 
         request.member_id, request.group_instance_id, request.generation_id_or_member_epoch, transactional=True
     )
     try:
+        if not request.group_id:
+            raise InvalidGroupId("a group's id is not empty")
         _join(broker, call)
         group = broker.offsets.begin_commit(request.group_id, committer, call.now, names_groups=False)
         broker.offsets.commit(group, offsets, Transactional(request.producer_id, request.producer_epoch))

@@ -257,7 +257,7 @@ class PartitionLog:
         stamps = self.settings.log_append_time
         if batch.producer_id >= 0:
             if (stored := self.producers.duplicate(batch)) is not None:
-                return Appended(stored.first_offset, stored.timestamp if stamps else -1, 0)
+                return Appended(stored.first_offset, stored.timestamp, 0)
             self.producers.check(batch)
         if stamps:
             return self._store(parse_batch(stamped(batch, timestamp)), now, timestamp)

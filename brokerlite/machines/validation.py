@@ -3,9 +3,12 @@
 Rules:
 - A produced record set is exactly one batch of magic 2, whole, with base offset 0, as many records as it says, no
   control batch, and a CRC that matches. The records are counted, compressed ones after a bounded decompression.
+- Compressed records are readable by every client. An LZ4 frame that Java's refuses is invalid, and so is anything
+  behind the compressed data, although Apache Kafka ignores some of it: other readers fail there.
 - What is stored is what was produced, unless the topic has a compression of its own, or the header claims another
   largest timestamp than the records have. Sequences and offsets stay as they are then, too. A topic that stamps records
   does so when they are appended.
+- A batch that claims LogAppendTime is refused where the broker sets that, and otherwise loses the claim.
 - Nothing here knows of a log: the same record set and the same settings give the same, in whatever thread. `work` says
   beforehand how much there is to do.
 
@@ -17,7 +20,7 @@ from collections.abc import Iterator
 from itertools import islice
 
 from ottla.brokerlite.machines.configs import LogSettings
-from ottla.codec.compression import DEFAULT_LEVELS, Compression, decompressed_bound
+from ottla.codec.compression import DEFAULT_LEVELS, Compression, check_lz4, decompressed_bound
 from ottla.codec.records import (
     COMPRESSION_MASK,
     HEADER_SIZE,
@@ -28,7 +31,7 @@ from ottla.codec.records import (
     parse_batch,
     scan_records,
 )
-from ottla.codec.rewrite import recompressed, with_max_timestamp
+from ottla.codec.rewrite import recompressed, with_create_time, with_max_timestamp
 from ottla.codec.wire import Buffer
 from ottla.errors import (
     CorruptMessage,
@@ -52,6 +55,10 @@ _TO_COMPRESS = 6
 """How much more work it is to compress than to decompress: about, with gzip, which takes longest for both."""
 _WITH_EFFORT = 8
 """How many times more it is with a level above the default."""
+_KNOWN_ATTRIBUTES = 0x3F
+"""Those that a batch keeps when it is compressed again: its compression, whose time it has, transactional, control."""
+_MAGIC_END, _LEAST_OF_OLD = 17, LENGTH_END + 14
+"""Where the magic number of a batch ends; bytes of the smallest message of magic 0."""
 _ATTRIBUTES_AT = 22
 """The byte of a batch's header with its compression."""
 
@@ -131,14 +138,18 @@ def validated(
             what the topic takes).
     """
     batch = _only_batch(records, version, settings, name)
-    _check_header(batch)
+    _check_header(batch, settings)
+    if batch.log_append_time:
+        batch = parse_batch(with_create_time(batch))
     try:
+        if batch.compression == Compression.LZ4:
+            check_lz4(batch.data[HEADER_SIZE:])
         body = batch.body(DECOMPRESSED_LIMIT, limit)
         max_timestamp = _check_records(batch, body, settings, timestamp, name)
     except DecodeError as error:
         raise InvalidRecord(str(error)) from None
     if settings.compression is not None and settings.compression != batch.compression:
-        batch.max_timestamp = max_timestamp
+        batch.max_timestamp, batch.attributes = max_timestamp, batch.attributes & _KNOWN_ATTRIBUTES
         return _compressed_again(batch, body, Compression(settings.compression), settings, name)
     if max_timestamp != batch.max_timestamp and not settings.log_append_time:  # otherwise the stamp is the largest
         return parse_batch(with_max_timestamp(batch, max_timestamp))
@@ -169,28 +180,32 @@ def _only_batch(records: Buffer | None, version: int, settings: LogSettings, nam
 def _whole_batches(records: Buffer) -> Iterator[RecordBatch]:
     """The batches of a produced record set; bytes that are no whole batch at its end are left out, as Kafka does."""
     position = 0
-    while len(records) - position >= HEADER_SIZE:
-        magic = records[position + 16]
-        if magic != MAGIC:
-            raise InvalidRecord(f"record format (magic) {magic} instead of {MAGIC}")
+    while len(records) - position >= _MAGIC_END:
+        magic = records[position + _MAGIC_END - 1]
         size = LENGTH_END + int.from_bytes(records[position + 8 : position + LENGTH_END], "big", signed=True)
-        if size < HEADER_SIZE:
+        if size < _LEAST_OF_OLD:
             raise CorruptMessage(f"a batch of {size} bytes")
+        if magic > MAGIC:
+            raise CorruptMessage(f"record format (magic) {magic}, which there is not")
         if size > len(records) - position:
             return
+        if magic < MAGIC:
+            raise InvalidRecord(f"record format (magic) {magic} instead of {MAGIC}")
+        if size < HEADER_SIZE:
+            raise CorruptMessage(f"a batch of {size} bytes")
         yield parse_batch(records, position)
         position += size
 
 
-def _check_header(batch: RecordBatch) -> None:
+def _check_header(batch: RecordBatch, settings: LogSettings) -> None:
     if not 0 < batch.count == batch.last_offset_delta + 1:
         raise InvalidRecord(f"{batch.count} records, the last with offset {batch.last_offset_delta}")
     if batch.control:
         raise InvalidRecord("control records are the broker's to write")
     if batch.producer_id >= 0 and batch.base_sequence < 0:
         raise InvalidRecord(f"sequence {batch.base_sequence} of producer {batch.producer_id}")
-    if batch.log_append_time:
-        raise InvalidTimestamp("LogAppendTime is the broker's to set")
+    if batch.log_append_time and (settings.log_append_time or batch.max_timestamp == NO_TIMESTAMP):
+        raise InvalidTimestamps("LogAppendTime is the broker's to set", tuple(range(min(batch.count, MOST_INDEXES))))
 
 
 def _check_records(batch: RecordBatch, body: Buffer, settings: LogSettings, timestamp: int, name: str) -> int:

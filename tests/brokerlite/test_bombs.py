@@ -130,11 +130,10 @@ def test_all_that_clients_sent_that_wait_for_no_answer_and_leave_is_stored(tmp_p
 @pytest.mark.parametrize("end", ["drain", "kill"])
 async def test_requests_of_many_bombs_keep_neither_others_nor_the_end_waiting(tmp_path: Path, end: str) -> None:
     bomb = a_batch(bytes(60 * MB), compression=Compression.ZSTD)
-    one = producing(bomb)
-    request = ProduceRequest(acks=one.acks, timeout_ms=one.timeout_ms, topic_data=one.topic_data * 500)
+    request = producing(*[bomb] * 500)
     async with trio.open_nursery() as nursery:
         running = await nursery.start(run_broker, BrokerConfig(port=0, data=tmp_path / "data", sync=Sync.NEVER))
-        running.create_topic("t", 1, {})
+        running.create_topic("t", 500, {})
         peers = [await trio.to_thread.run_sync(Peer, running.port) for _ in range(request_work.AT_ONCE + 1)]
         *hostile, other = peers
         for peer in hostile:

@@ -9,7 +9,7 @@ from crc32c import crc32c
 from ottla.brokerlite.machines import validation
 from ottla.brokerlite.machines.configs import LogSettings
 from ottla.brokerlite.machines.log import PartitionLog
-from ottla.brokerlite.machines.validation import InvalidRecords
+from ottla.brokerlite.machines.validation import InvalidRecords, InvalidTimestamps
 from ottla.brokerlite.storage.partition import PartitionSegments
 from ottla.codec.compression import Compression
 from ottla.codec.records import HEADER_SIZE, BatchBuilder, parse_batch
@@ -73,7 +73,7 @@ def test_a_retry_is_stored_once_and_told_the_first_offset(log: PartitionLog) -> 
     first = append(log, idempotent(0, 3))
     append(log, idempotent(3, 2))
     again = store(log, idempotent(0, 3))
-    assert again == (first, -1, 0) and log.end_offset == 6
+    assert again == (first, TODAY + 2, 0) and log.end_offset == 6
 
 
 def test_a_gap_is_refused_and_stores_nothing(log: PartitionLog) -> None:
@@ -227,14 +227,16 @@ def test_timestamps_far_in_the_future_are_refused(log: PartitionLog) -> None:
 
 def test_log_append_time_stamps_the_batch_and_only_the_broker_sets_it(log: PartitionLog) -> None:
     client_set = changed(a_batch(), 21, b"\0\x08")
-    with pytest.raises(InvalidTimestamp):
-        append(log, client_set)
+    append(log, client_set)
+    unstamped = parse_batch(bytes(log.read(0, 2**20)))
+    assert unstamped.crc_matches and not unstamped.log_append_time, "the claim is not stored"
     log.settings = LogSettings(log_append_time=True)
-    with pytest.raises(InvalidTimestamp):
+    with pytest.raises(InvalidTimestamps) as refused:
         append(log, client_set)
+    assert refused.value.indexes == (0,)
     stored = store(log, a_batch(b"a", b"b", timestamp=5))
     assert stored.append_time == TODAY
-    batch = parse_batch(bytes(log.read(0, 2**20)))
+    batch = parse_batch(bytes(log.read(1, 2**20)))
     assert batch.crc_matches and batch.log_append_time
     assert [record.timestamp for record in batch.records()] == [TODAY, TODAY]
 
@@ -351,7 +353,7 @@ def test_an_empty_log_has_no_offset_by_time(log: PartitionLog) -> None:
 
 
 def test_every_refusal_is_a_kafka_error_with_a_text(log: PartitionLog) -> None:
-    cases: list[tuple[Any, int]] = [(b"", 87), (idempotent(0)[:-3], 87), (b"\0" * 200, 87)]
+    cases: list[tuple[Any, int]] = [(b"", 87), (idempotent(0)[:-3], 87), (b"\0" * 200, 2)]
     for records, code in cases:
         with pytest.raises(BrokerError) as refused:
             append(log, records)

@@ -19,7 +19,7 @@ from ottla.codec.apis.end_txn import EndTxnRequest
 from ottla.codec.apis.init_producer_id import InitProducerIdRequest
 from ottla.codec.apis.list_offsets import LATEST, ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from ottla.codec.apis.list_transactions import ListTransactionsRequest
-from ottla.codec.apis.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
+from ottla.codec.apis.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup, OffsetFetchRequestTopics
 from ottla.codec.apis.txn_offset_commit import (
     TxnOffsetCommitRequest,
     TxnOffsetCommitRequestPartition,
@@ -169,10 +169,12 @@ def state_of(machine: Machine) -> State:
 
 def committed_offset(machine: Machine, *, stable: bool = True) -> tuple[int, int]:
     """Error and offset."""
-    request = OffsetFetchRequest(groups=(OffsetFetchRequestGroup(group_id="g", topics=None),), require_stable=stable)
-    topics = machine.ask(request, 8).groups[0].topics
-    each = topics[0].partitions[0] if topics else None
-    return (each.error_code, each.committed_offset) if each else (0, -1)
+    topic = OffsetFetchRequestTopics(name="t", partition_indexes=(0,))
+    request = OffsetFetchRequest(
+        groups=(OffsetFetchRequestGroup(group_id="g", topics=(topic,)),), require_stable=stable
+    )
+    each = machine.ask(request, 8).groups[0].topics[0].partitions[0]
+    return each.error_code, each.committed_offset
 
 
 # -- what readers see

@@ -2,13 +2,14 @@
 
 from itertools import pairwise
 
+import lz4.frame
 import pytest
 
 from ottla.brokerlite.machines.configs import LogSettings
 from ottla.brokerlite.machines.validation import MOST_INDEXES, InvalidRecords, validated, work
-from ottla.codec.compression import Compression
+from ottla.codec.compression import Compression, lz4_rechecked
 from ottla.codec.records import HEADER_SIZE, BatchBuilder, RecordBatch
-from ottla.errors import InvalidRecord, InvalidTimestamp
+from ottla.errors import BrokerError, CorruptMessage, InvalidRecord, InvalidTimestamp
 from tests.brokerlite.machine import TODAY, a_batch
 from tests.brokerlite.test_log import changed
 
@@ -135,3 +136,109 @@ def test_what_is_refused_at_a_glance_is_no_work() -> None:
     for records, settings in ((None, LogSettings()), (b"", LogSettings()), (bomb[:-1], LogSettings())):
         assert work(records, settings) == 0
     assert work(bomb, LogSettings(max_message_bytes=len(bomb) - 1)) == 0
+
+
+# -- what Java's client cannot read
+
+
+PLAIN = a_batch(*[b"%d" % i * 1000 for i in range(200)])
+RECORDS = PLAIN[HEADER_SIZE:]
+
+
+def compressed_as(data: bytes, compression: Compression = Compression.LZ4) -> bytes:
+    """The batch `PLAIN` with its records as ``data``."""
+    header = bytearray(PLAIN[:HEADER_SIZE])
+    header[22] |= compression
+    header[8:12] = (HEADER_SIZE - 12 + len(data)).to_bytes(4, "big")
+    return changed(bytes(header) + data, 0, bytes(8))
+
+
+def an_lz4_frame(data: bytes = RECORDS, **options: bool) -> bytes:
+    frame: bytes = lz4.frame.compress(data, **{"block_linked": False, "store_size": False} | options)
+    return frame
+
+
+def with_lz4_header(frame: bytes, header: bytes) -> bytes:
+    """The frame with other flags and block size, and the checksum of these."""
+    return lz4_rechecked(frame[:4] + header + b"\0" + frame[7:], old=False)
+
+
+SKIPPABLE = b"\x50\x2a\x4d\x18" + b"\4\0\0\0" + b"skip"
+FRAME = an_lz4_frame()
+
+
+@pytest.mark.parametrize(
+    "frame",
+    [
+        an_lz4_frame(block_linked=True),
+        an_lz4_frame(RECORDS[:1000]) + an_lz4_frame(RECORDS[1000:]),
+        an_lz4_frame(b"") + FRAME,
+        SKIPPABLE + FRAME,
+        FRAME + SKIPPABLE,
+        FRAME + b"x",
+        FRAME[:-4],
+        FRAME[:-1],
+        FRAME[:7] + (1 << 31).to_bytes(4, "little") + FRAME[7:],
+        with_lz4_header(FRAME, b"\x20" + FRAME[5:6]),
+        with_lz4_header(FRAME, b"\xa0" + FRAME[5:6]),
+        with_lz4_header(FRAME, b"\x62" + FRAME[5:6]),
+        lz4_rechecked(FRAME, old=True),
+        b"",
+        b"\x04\x22\x4d\x18",
+    ],
+    ids=[
+        "linked blocks",
+        "two frames",
+        "an empty frame first",
+        "a skippable frame first",
+        "a skippable frame behind",
+        "something behind",
+        "no end",
+        "half an end",
+        "an empty block",
+        "version 0",
+        "version 2",
+        "a reserved flag",
+        "the checksum of magic 0",
+        "nothing",
+        "a magic number",
+    ],
+)
+def test_lz4_that_javas_client_refuses_is_invalid(frame: bytes) -> None:
+    with pytest.raises(InvalidRecord):
+        valid(compressed_as(frame))
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"store_size": True}, {"block_checksum": True}, {"content_checksum": True}],
+    ids=["plain", "content size", "block checksums", "content checksum"],
+)
+def test_lz4_that_javas_client_reads_is_stored(options: dict[str, bool]) -> None:
+    assert valid(compressed_as(an_lz4_frame(**options))).count == 200
+
+
+def test_a_batch_that_is_compressed_again_loses_attributes_that_nobody_knows() -> None:
+    odd = changed(a_batch(), 22, b"\x80")
+    assert valid(odd).attributes == 0x80
+    assert valid(odd, LogSettings(compression=Compression.GZIP)).attributes == Compression.GZIP
+
+
+@pytest.mark.parametrize(
+    ("records", "error"),
+    [
+        (a_batch() + b"x" * 80, CorruptMessage),
+        (changed(a_batch(), 16, b"\3"), CorruptMessage),
+        (bytes(20), CorruptMessage),
+        (a_batch() + b"x" * 11, None),
+        (changed(a_batch(), 16, b"\1"), InvalidRecord),
+        (a_batch() * 2, InvalidRecord),
+    ],
+    ids=["rubbish behind", "magic 3", "zeros", "too short for a header", "magic 1", "two batches"],
+)
+def test_what_is_no_batch_has_kafkas_error(records: bytes, error: type[BrokerError] | None) -> None:
+    if error is None:
+        assert valid(records).count == 1
+    else:
+        with pytest.raises(error):
+            valid(records)

@@ -131,7 +131,7 @@ SCRIPTS: dict[str, list[Step]] = {
         ["add", 4, "x0", 0, 0, [], True],
         ["describe", ["x0"]],
         ["add", 3, "x0", 0, 0, []],
-        ["describe", ["x0", "x0"]],
+        ["describe", ["x0"]],
         ["add", 3, "x0", 0, 0, [0, 0]],
         ["describe", ["x0"]],
         _end(3, 0, 0, True),
