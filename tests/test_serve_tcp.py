@@ -32,17 +32,21 @@ async def test_the_system_looks_whether_a_silent_peer_is_there() -> None:
         assert its.getsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE) == 60
 
 
-async def test_a_peer_that_is_gone_before_it_is_accepted_is_nobodys_trouble(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_peer_that_is_gone_before_it_is_accepted_is_served_and_nobodys_trouble(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     desk = Desk(echo)
     listener = Listener(LIMITS)
     port = await listener.open(LOCAL, 0, desk)
     with socket.create_connection((LOCAL, port)) as gone:
+        gone.sendall(framed(b"first"))
         gone.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, bytes((1, 0, 0, 0, 0, 0, 0, 0)))
     async with peer(port) as stream, trio.open_nursery() as nursery:
         nursery.start_soon(listener.run)
         await stream.send_all(framed(b"a"))
         assert await received(stream, 5) == framed(b"a")
         nursery.cancel_scope.cancel()
+    assert desk.asked == [b"first", b"a"]
     assert caplog.records == []
 
 

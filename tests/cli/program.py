@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -30,13 +30,15 @@ def run(*arguments: str | Path, given: bytes = b"") -> subprocess.CompletedProce
 class Program:
     """A running command."""
 
-    def __init__(self, arguments: tuple[str | Path, ...]) -> None:
+    def __init__(
+        self, arguments: tuple[str | Path, ...], env: Mapping[str, str] | None = None, before: tuple[str, ...] = ()
+    ) -> None:
         self.process = subprocess.Popen(
-            [*COMMAND, *map(str, arguments)],
+            [*before, *COMMAND, *map(str, arguments)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
-            env=ENVIRONMENT,
+            env={**ENVIRONMENT, **(env or {})},
             start_new_session=True,
         )
         self._rest = b""
@@ -90,9 +92,11 @@ class Program:
 
 
 @contextmanager
-def running(*arguments: str | Path) -> Iterator[Program]:
-    """A command for the duration of the block."""
-    program = Program(arguments)
+def running(
+    *arguments: str | Path, env: Mapping[str, str] | None = None, before: tuple[str, ...] = ()
+) -> Iterator[Program]:
+    """A command for the duration of the block; ``before`` it another that starts it, such as nohup."""
+    program = Program(arguments, env, before)
     try:
         yield program
     finally:

@@ -164,7 +164,7 @@ def test_a_broker_that_is_not_there_is_named_within_the_deadline(arguments: list
     assert time.monotonic() - start < 20
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=["Ctrl-C", "SIGTERM"])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP], ids=["Ctrl-C", "SIGTERM", "SIGHUP"])
 def test_consume_ends_cleanly_by_a_signal(ottla_broker: Broker, number: signal.Signals) -> None:
     ottla(ottla_broker, "produce", "t", given=b"first\n")
     with program.running("consume", "t", "--bootstrap", ottla_broker.bootstrap) as consume:

@@ -124,7 +124,11 @@ def test_the_proxys_file_may_name_what_secures_upstream(tmp_path: Path) -> None:
     assert b"gone.properties" in done.stderr
 
 
-@pytest.mark.parametrize(("number", "expected"), [(signal.SIGINT, 130), (signal.SIGTERM, 0)], ids=["Ctrl-C", "SIGTERM"])
+@pytest.mark.parametrize(
+    ("number", "expected"),
+    [(signal.SIGINT, 130), (signal.SIGTERM, 0), (signal.SIGHUP, 0)],
+    ids=["Ctrl-C", "SIGTERM", "SIGHUP"],
+)
 def test_a_signal_drains_a_server_that_has_clients(
     command: tuple[str, ...], number: signal.Signals, expected: int
 ) -> None:
@@ -138,6 +142,23 @@ def test_a_signal_drains_a_server_that_has_clients(
             code, err, seconds = server.end(number)
     assert (code, err) == (expected, b"")
     assert seconds < 2
+
+
+def test_a_terminal_that_is_closed_leaves_no_temporary_folder(tmp_path: Path) -> None:
+    with running("broker", *ANYWHERE, env={"TMPDIR": str(tmp_path)}) as broker:
+        broker.facts()
+        assert os.listdir(tmp_path)
+        code, err, _ = broker.end(signal.SIGHUP)
+    assert (code, os.listdir(tmp_path)) == (0, [])
+    assert b"stopped" in err
+
+
+def test_a_server_that_was_started_by_nohup_survives_its_terminal() -> None:
+    with running("broker", *ANYWHERE, before=("nohup",)) as broker:
+        bootstrap = broker.facts()["bootstrap"]
+        broker.process.send_signal(signal.SIGHUP)
+        assert program.run("topics", "create", "t", "-b", bootstrap).returncode == 0
+        assert broker.end(signal.SIGTERM)[0] == 0
 
 
 @pytest.fixture

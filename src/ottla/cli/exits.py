@@ -2,8 +2,10 @@
 
 Rules:
 - 0 done; 1 the broker or the data said no; 2 an option, address or file cannot be used; 3 nobody there, or too slow.
-- Ctrl-C is 130 and SIGTERM 143, after what was under way is finished or given up, within two seconds. Only servers end
-  with 0 on SIGTERM: they are meant to be ended so.
+- Ctrl-C is 130, SIGTERM 143 and SIGHUP (the terminal was closed) 129, after what was under way is finished or given up,
+  within two seconds. Only servers end with 0 on SIGTERM and SIGHUP: they are meant to be ended so. A server may take
+  five seconds, if what clients sent without waiting for answers is still on its way.
+- A process that ignores SIGHUP from its start (nohup) goes on ignoring it.
 - A second signal ends the process at once.
 """
 
@@ -36,7 +38,7 @@ UNREACHABLE = 3
 INTERRUPTED = 128 + signal.SIGINT
 TERMINATED = 128 + signal.SIGTERM
 
-DRAIN = 1.8
+DRAIN = 4.8
 """Seconds from the first signal until what a server still has open is cut."""
 
 
@@ -113,7 +115,7 @@ def run(command: Callable[[], Awaitable[None]]) -> None:
     """Run a command under trio until it ends, fails or is told to stop.
 
     Args:
-        command: is cancelled by the first SIGINT or SIGTERM, and then has 1.5 seconds for what must still be done.
+        command: is cancelled by the first SIGINT, SIGTERM or SIGHUP, and then has 1.5 seconds for what must still be done.
 
     Raises:
         typer.Exit: with the exit code, unless that is 0.
@@ -182,7 +184,7 @@ def run_server(
 
     with reported():
         trio.run(work)
-    if told and told[0] != signal.SIGTERM:
+    if told and told[0] == signal.SIGINT:
         raise typer.Exit(128 + told[0])
 
 
@@ -238,7 +240,10 @@ async def _heed(stop: Callable[[], None], told: list[int], *, task_status: "trio
     """Note the first signal and call ``stop``."""
     import trio
 
-    with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
+    heeded = [signal.SIGINT, signal.SIGTERM]
+    if hasattr(signal, "SIGHUP") and signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # as nohup leaves it
+        heeded.append(signal.SIGHUP)
+    with trio.open_signal_receiver(*heeded) as signals:
         task_status.started()
         async for number in signals:
             if told:

@@ -2,7 +2,7 @@
 
 Rules:
 - One line on stdout says that the server takes connections, and where; everything after that is logs on stderr.
-- SIGTERM and Ctrl-C drain: nobody new is accepted, what was asked is answered, the data folder is closed in order.
+- SIGTERM, SIGHUP and Ctrl-C drain: nobody new is accepted, what was asked is answered, the data folder is closed in order.
 """
 
 import ctypes

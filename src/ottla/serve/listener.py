@@ -6,6 +6,7 @@ import logging
 import socket
 from contextlib import suppress
 from dataclasses import dataclass
+from typing import Any
 
 import trio
 
@@ -26,6 +27,10 @@ _LOOK = 1.0
 """Seconds after which it is looked at connections again."""
 _PAUSE = 0.1
 """Seconds before another attempt to accept, where the system has nothing left to accept with."""
+
+
+Address = tuple[Any, ...]
+"""Host and port, and what else the system says of an address."""
 
 
 @dataclass
@@ -111,7 +116,7 @@ class Listener:
     async def _accept(self, port: "_Port") -> None:
         while True:
             try:
-                accepted, _ = await port.socket.accept()
+                accepted, address = await port.socket.accept()
             except trio.ClosedResourceError:
                 return  # by `drain`
             except OSError as error:
@@ -121,8 +126,8 @@ class Listener:
                 continue
             _keep_alive(sock := bare(accepted))
             try:
-                session = _session(sock, "PLAINTEXT" if port.tls is None else "SSL")
-            except OSError:  # gone before we looked
+                session = _session(sock, address, "PLAINTEXT" if port.tls is None else "SSL")
+            except OSError:  # no peer at all, on some systems, where it has gone before
                 sock.close()
             else:
                 self.serve(sock, session, port.service, port.tls)
@@ -194,8 +199,8 @@ def _keep_alive(sock: socket.socket) -> None:
                 sock.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
 
 
-def _session(sock: socket.socket, listener: str) -> Session:
-    peer, local = sock.getpeername(), sock.getsockname()
+def _session(sock: socket.socket, peer: Address, listener: str) -> Session:
+    local = sock.getsockname()  # the system no longer knows a peer that has gone; `accept` told its address
     return Session(
         local_host=local[0].removeprefix("::ffff:"),
         local_port=local[1],
