@@ -18,6 +18,8 @@ import trustme
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import padding, rsa
 
+from tests.patience import HUNG
+
 CLIENT, SECRET = "billing", "tell-nobody"
 HOST = "127.0.0.1"
 
@@ -106,7 +108,7 @@ def serving(provider: Provider, ca: trustme.CA) -> Iterator[Provider]:
     finally:
         server.shutdown()
         server.server_close()
-        thread.join(5.0)
+        thread.join(HUNG)
 
 
 @contextmanager
@@ -129,7 +131,7 @@ def dripping(begins: bytes, pause: float = 0.02) -> Iterator[str]:
     try:
         yield f"http://{HOST}:{listener.getsockname()[1]}/token"
     finally:
-        thread.join(5.0)
+        thread.join(HUNG)
         listener.close()
 
 

@@ -18,6 +18,7 @@ from ottla.errors import RemoteProtocolError
 from ottla.serve import Answer, Connection
 from ottla.serve.health import answer_probe
 from tests.pairs import listening, peer
+from tests.patience import HUNG
 from tests.serving import LIMITS, Desk, closed, echo, received, until
 from tests.steps import no_step_holds_the_loop  # noqa: F401 # it watches each test here
 
@@ -146,7 +147,7 @@ async def test_room_comes_when_the_peer_takes_its_answers(clock: MockClock) -> N
             await connection.room(4)
         assert no_room.cancelled_caught
         desk.places[b"a"].nothing()
-        with trio.fail_after(1):
+        with trio.fail_after(HUNG):
             await connection.room(0)
         assert connection.unsent == 0
 
@@ -159,7 +160,7 @@ async def test_nobody_waits_for_room_with_a_peer_that_is_gone(clock: MockClock) 
             await until(lambda: len(desk.asked) == 2)
             desk.places[b"b"].send(framed(b"B"))
             place.reset(stream)
-        with trio.fail_after(1):
+        with trio.fail_after(HUNG):
             await desk.connections[0].room(0)
 
 

@@ -267,7 +267,9 @@ class RangeReader:
             self._waiting = now, reached
         if now - self._waiting[0] <= timeout:
             return
-        places = [(place, self._fetcher.position(place)) for place in islice(self._fetcher.assignment, 3)]
+        assigned = [(place, self._fetcher.position(place)) for place in islice(self._fetcher.assignment, 3)]
+        # None is assigned while its topic is looked up.
+        places = assigned or [(place, each[0].start) for place, each in islice(self._ranges.items(), 3)]
         where = ", ".join(f"{t}-{p} at offset {at}, wanted up to {self._ranges[t, p][0].end}" for (t, p), at in places)
         why = "; ".join(islice(self._fetcher.explain(now), 3))
         raise TimeoutExpired(f"{where}: nothing came for {timeout:g} s{f' ({why})' if why else ''}")

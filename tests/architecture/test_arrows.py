@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.patience import HUNG
+
 ROOT = Path(__file__).parents[2]
 LINT_IMPORTS = Path(sys.executable).parent / "lint-imports"
 
@@ -15,7 +17,7 @@ LINT_IMPORTS = Path(sys.executable).parent / "lint-imports"
 def lint_imports(tree: Path) -> subprocess.CompletedProcess[str]:
     environment = os.environ | {"PYTHONPATH": str(tree / "src")}
     command = [str(LINT_IMPORTS), "--no-cache", "--config", str(tree / "pyproject.toml")]
-    return subprocess.run(command, cwd=tree, env=environment, capture_output=True, text=True, timeout=60)
+    return subprocess.run(command, cwd=tree, env=environment, capture_output=True, text=True, timeout=HUNG)
 
 
 @pytest.fixture(scope="module")

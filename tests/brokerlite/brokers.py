@@ -17,9 +17,8 @@ from ottla.codec.frames import build_response, parse_response
 from ottla.codec.wire import api
 from tests.brokerlite.machine import NEWEST, TODAY, Machine
 from tests.brokerlite.peer import Peer
+from tests.patience import HUNG
 
-PATIENCE = 30.0
-"""Seconds that a broker may take for what it does by itself; Kafka looks for time-outs every ten."""
 _TRANSIENT = {14, 15, 16}
 """A coordinator is being loaded, or not known yet."""
 
@@ -125,10 +124,10 @@ class Remote:
     @staticmethod
     def peer(bootstrap: str) -> Peer:
         host, port = bootstrap.split(":")
-        return Peer(int(port), host, timeout=PATIENCE)
+        return Peer(int(port), host, timeout=HUNG)
 
     def ask(self, message: Any, version: int | None = None) -> Any:
-        deadline = time.monotonic() + PATIENCE
+        deadline = time.monotonic() + HUNG
         while True:
             answer = self._peer.ask(message, version)
             codes = {int(code) for code in re.findall(r"error_code=(-?\d+)", repr(answer))}
@@ -164,7 +163,7 @@ class Remote:
 
     def _until(self, transactional_ids: Iterable[str], unwanted: str) -> None:
         request = DescribeTransactionsRequest(transactional_ids=tuple(transactional_ids))
-        deadline = time.monotonic() + PATIENCE
+        deadline = time.monotonic() + HUNG
         while any(
             re.match(unwanted, each.transaction_state) and not (self._holds and _waits_for_held(each))
             for each in self.ask(request, 0).transaction_states

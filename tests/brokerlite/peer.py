@@ -8,12 +8,13 @@ from ottla.codec.apis import APIS
 from ottla.codec.frames import build_request, parse_response
 from ottla.codec.wire import api
 from tests.brokerlite.machine import NEWEST
+from tests.patience import HUNG
 
 
 class Peer:
     """A connection to a broker; every wait has a bound."""
 
-    def __init__(self, port: int, host: str = "127.0.0.1", timeout: float = 5.0) -> None:
+    def __init__(self, port: int, host: str = "127.0.0.1", timeout: float = HUNG) -> None:
         self._socket = socket.create_connection((host, port), timeout)
         self._next = 0
 

@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 from tests.kafka import free_ports
+from tests.patience import HUNG
 
 
 class BrokerProcess:
@@ -52,6 +53,6 @@ class BrokerProcess:
 
     def _end(self, sig: signal.Signals) -> None:
         self._process.send_signal(sig)
-        self._process.wait(20)
+        self._process.wait(HUNG)
         assert self._process.stdout is not None
         self._process.stdout.close()

@@ -3,6 +3,7 @@
 That no step of the broker's takes long is what `tests.steps` watches in every test here.
 """
 
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -20,6 +21,7 @@ from ottla.testing import Broker
 from tests.brokerlite.machine import a_batch, fetching, idempotent, producing, values_of
 from tests.brokerlite.peer import Peer
 from tests.brokerlite.test_log import changed
+from tests.patience import HUNG
 
 MB = 2**20
 BOMBS = pytest.mark.parametrize(
@@ -35,7 +37,7 @@ def a_broker(path: Path, **config: str) -> Iterator[tuple[Broker, Callable[[], P
     try:
         broker.create_topic("t", partitions=8, configs={"message.timestamp.after.max.ms": str(2**62)} | config)
         port = int(broker.bootstrap.rpartition(":")[2])
-        yield broker, lambda: Peer(port, timeout=20)
+        yield broker, lambda: Peer(port, timeout=HUNG)
     finally:
         broker.stop()
 
@@ -140,13 +142,13 @@ async def test_requests_of_many_bombs_keep_neither_others_nor_the_end_waiting(tm
             await trio.to_thread.run_sync(peer.send, request)
         while running._core._request_work._under_way < request_work.AT_ONCE:
             await trio.lowlevel.checkpoint()
-        with trio.fail_after(5):
+        with trio.fail_after(HUNG):
             large = producing(a_batch(bytes(2 * MB), compression=Compression.ZSTD))
             await trio.to_thread.run_sync(other.ask, large)
         assert running._core._request_work._under_way == request_work.AT_ONCE
-        began = trio.current_time()
+        began = time.process_time()
         getattr(running, end)()
-    assert trio.current_time() - began < 8
+    assert time.process_time() - began < 8, "processor time: the bombs that wait are not opened"
     for peer in peers:
         peer.close()
 
@@ -155,7 +157,7 @@ async def test_requests_of_many_bombs_keep_neither_others_nor_the_end_waiting(tm
 async def test_a_broker_ends_while_threads_work_for_requests(tmp_path: Path, end: str) -> None:
     bomb = a_batch(bytes(4 * MB), compression=Compression.GZIP)
     answered: list[bytes] = []
-    with trio.fail_after(20):
+    with trio.fail_after(HUNG):
         async with trio.open_nursery() as nursery:
             config = BrokerConfig(port=0, data=tmp_path / "data", sync=Sync.NEVER)
             running = await nursery.start(run_broker, config)

@@ -22,6 +22,7 @@ from tests.interop.peers import (
     kcat_produce,
 )
 from tests.interop.relay import FETCH, PRODUCE, Moment, Relay
+from tests.patience import HUNG
 
 pytestmark = pytest.mark.slow
 
@@ -90,7 +91,7 @@ def errors_of(producer: Producer, topic: str, value: bytes, partition: int = -1)
     producer.produce(
         topic, value, partition=partition, on_delivery=lambda error, _: errors.append(error.name() if error else "")
     )
-    assert producer.flush(20) == 0
+    assert producer.flush(HUNG) == 0
     return errors
 
 
@@ -119,9 +120,9 @@ def test_offsets_by_time_and_both_ends_from_librdkafka(ottla_broker: Broker) -> 
     messages = [Message("t", None, b"%d" % i, partition=0, timestamp=1_700_000_000_000 + 1000 * i) for i in range(50)]
     LIBRDKAFKA.produce(ottla_broker.bootstrap, messages)
     reader = consumer(ottla_broker.bootstrap)
-    assert reader.get_watermark_offsets(TopicPartition("t", 0), timeout=10) == (0, 50)
+    assert reader.get_watermark_offsets(TopicPartition("t", 0), timeout=HUNG) == (0, 50)
     for timestamp, expected in ((0, 0), (1_700_000_010_001, 11), (1_700_000_049_000, 49), (1_700_000_049_001, -1)):
-        (found,) = reader.offsets_for_times([TopicPartition("t", 0, timestamp)], timeout=10)
+        (found,) = reader.offsets_for_times([TopicPartition("t", 0, timestamp)], timeout=HUNG)
         assert found.offset == expected
     reader.close()
 
@@ -133,8 +134,8 @@ def test_topics_are_created_described_and_deleted_by_librdkafkas_admin(ottla_bro
         create_topic(ottla_broker.bootstrap, "t")
     with pytest.raises(KafkaException, match="INVALID_REPLICATION_FACTOR"):
         create_topic(ottla_broker.bootstrap, "other", replicas=3)
-    admin.delete_topics(["t"])["t"].result(timeout=20)
-    assert not admin.list_topics(timeout=10).topics
+    admin.delete_topics(["t"])["t"].result(timeout=HUNG)
+    assert not admin.list_topics(timeout=HUNG).topics
     ottla_broker.stop()
     assert not list(ottla_broker.data.glob("t-*"))
 

@@ -17,6 +17,7 @@ from ottla.codec.stored.checkpoints import parse_offsets
 from ottla.codec.stored.indexes import AbortedTxn, parse_entries
 from tests.interop.peers import create_topic
 from tests.kafka import ApacheKafka, start
+from tests.patience import HUNG
 
 pytestmark = pytest.mark.deep
 
@@ -49,7 +50,7 @@ def fill(bootstrap: str) -> None:
             value = None if i % 9 == 0 else os.urandom(900)
             producer.produce(TOPIC, value, b"key %d" % (i * 7919 % 500), headers=[("h", b"v")] if i % 5 else None)
             producer.poll(0)
-        assert producer.flush(30) == 0
+        assert producer.flush(HUNG) == 0
         transactional = Producer({"bootstrap.servers": bootstrap, "transactional.id": compression, "linger.ms": 5})
         transactional.init_transactions(30)
         for number in range(4):
@@ -58,7 +59,7 @@ def fill(bootstrap: str) -> None:
                 transactional.produce(TOPIC, os.urandom(900), b"key %d" % (i * 31 % 700))
             # An abort drops what was not sent: if Kafka still writes the last commit's markers and so has refused the
             # partition, the transaction is empty there, and to end it is a fatal error of librdkafka's.
-            assert transactional.flush(30) == 0
+            assert transactional.flush(HUNG) == 0
             (transactional.abort_transaction if number % 2 else transactional.commit_transaction)(30)
 
 
@@ -118,7 +119,7 @@ def test_kafkas_cleaner_and_ours_leave_the_same_batches(eager_kafka: ApacheKafka
     )
     admin = AdminClient({"bootstrap.servers": eager_kafka.bootstrap})
     for future in admin.incremental_alter_configs([changed]).values():
-        future.result(30)
+        future.result(HUNG)
     checkpoint, deadline = eager_kafka.data() / "cleaner-offset-checkpoint", time.monotonic() + 60
     while (TOPIC, 0, end) not in (parse_offsets(checkpoint.read_bytes()) if checkpoint.exists() else ()):
         assert time.monotonic() < deadline, "Kafka does not clean"

@@ -16,6 +16,7 @@ from ottla.brokerlite.storage.disk import Disk, FileSystem, Locked
 from ottla.codec.wire import Unread, Unreadable
 from tests.brokerlite.machine import Machine, a_batch, producing
 from tests.brokerlite.model_disk import Killed, ModelDisk
+from tests.patience import HUNG
 
 
 def open_descriptors(below: Path) -> int:
@@ -89,7 +90,7 @@ def test_there_may_be_more_files_than_descriptors(tmp_path: Path, work: Callable
     """In a process that may have 40, whatever this one has open."""
     few = "import resource as r; r.setrlimit(r.RLIMIT_NOFILE, (40, r.getrlimit(r.RLIMIT_NOFILE)[1]))"
     call = f"from pathlib import Path; from {__name__} import {work.__name__} as work; work(Path('{tmp_path}/data'))"
-    done = subprocess.run([sys.executable, "-c", f"{few}; {call}"], capture_output=True, text=True, timeout=60)
+    done = subprocess.run([sys.executable, "-c", f"{few}; {call}"], capture_output=True, text=True, timeout=HUNG)
     assert done.returncode == 0, done.stderr
 
 

@@ -23,6 +23,7 @@ from ottla.codec.stored.checkpoints import LeaderEpoch
 from ottla.errors import FencedLeaderEpoch, LogTruncated, OffsetOutOfRange, UnknownLeaderEpoch
 from ottla.testing import Broker
 from tests.brokerlite.machine import Machine, a_batch, fetching, idempotent, producing
+from tests.patience import HUNG
 
 # -- the rules
 
@@ -200,7 +201,7 @@ Seen = list[tuple[int, bytes | None]]
 async def consumed(bootstrap: str, count: int, reset: Literal["beginning", "error"] = "error") -> Seen:
     """Offsets and values that a member of a group reads on from what it committed."""
     seen: Seen = []
-    with trio.fail_after(20):
+    with trio.fail_after(HUNG):
         async with ottla.connect(bootstrap) as client, client.consumer("t", group="g", reset=reset) as consumer:
             async for batch in consumer:
                 seen += [(record.offset, record.value) for record in batch]
@@ -237,7 +238,7 @@ def test_a_restart_disturbs_nobody(tmp_path: Path, end: str) -> None:
 
     async def run() -> list[bytes | None]:
         seen: list[bytes | None] = []
-        with trio.fail_after(30):
+        with trio.fail_after(HUNG):
             async with (
                 ottla.connect(broker.bootstrap) as client,
                 client.producer() as producer,

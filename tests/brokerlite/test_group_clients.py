@@ -16,6 +16,7 @@ from tests.interop.lines import Message
 from tests.interop.members import MEMBERS, Member, MemberClient, shared, until
 from tests.interop.peers import LIBRDKAFKA, create_topic
 from tests.kafka import free_ports, run
+from tests.patience import HUNG
 
 pytestmark = pytest.mark.slow
 
@@ -44,7 +45,7 @@ def seen(members: list[Member]) -> set[int]:
 def committed(bootstrap: str) -> int:
     """The sum of the committed offsets, as an administrator sees them."""
     admin = AdminClient({"bootstrap.servers": bootstrap})
-    result = admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions("g")])["g"].result(timeout=20)
+    result = admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions("g")])["g"].result(timeout=HUNG)
     return sum(place.offset for place in result.topic_partitions or ())
 
 
@@ -169,12 +170,12 @@ def test_librdkafkas_admin_lists_describes_resets_and_deletes_groups(ottla_broke
         assert described.partition_assignor == "roundrobin" and member.host == "/127.0.0.1"
         assert {place.partition for place in member.assignment.topic_partitions} == set(range(PARTITIONS))
         with pytest.raises(KafkaException, match="NON_EMPTY_GROUP"):
-            admin.delete_consumer_groups(["g"])["g"].result(timeout=20)
+            admin.delete_consumer_groups(["g"])["g"].result(timeout=HUNG)
         members[0].leave()
     reset = ConsumerGroupTopicPartitions("g", [TopicPartition("t", 3, 42)])
-    admin.alter_consumer_group_offsets([reset])["g"].result(timeout=20)
+    admin.alter_consumer_group_offsets([reset])["g"].result(timeout=HUNG)
     assert committed(bootstrap) == 42
-    admin.delete_consumer_groups(["g"])["g"].result(timeout=20)
+    admin.delete_consumer_groups(["g"])["g"].result(timeout=HUNG)
     assert not admin.list_consumer_groups(request_timeout=20).result().valid
 
 
@@ -185,7 +186,7 @@ def test_a_group_takes_up_partitions_that_were_added(ottla_broker: Broker) -> No
     admin = AdminClient({"bootstrap.servers": bootstrap})
     with MEMBERS["librdkafka"].join(bootstrap, "t", "g") as member:
         until(lambda: shared([member], 2), [member])
-        admin.create_partitions([NewPartitions("t", PARTITIONS)])["t"].result(timeout=20)
+        admin.create_partitions([NewPartitions("t", PARTITIONS)])["t"].result(timeout=HUNG)
         until(lambda: shared([member], PARTITIONS), [member])
         produce(bootstrap, 0, 80)
         until(lambda: seen([member]) == set(range(80)), [member])
@@ -199,7 +200,7 @@ def test_a_consumer_without_a_group_commits_and_is_told_where_it_was(ottla_broke
     consumer.commit(offsets=places, asynchronous=False)
     ottla_broker.kill()
     ottla_broker.start()
-    told = consumer.committed([TopicPartition("t", i) for i in range(2)], timeout=20)
+    told = consumer.committed([TopicPartition("t", i) for i in range(2)], timeout=HUNG)
     assert [place.offset for place in told] == [7, 9] and told[0].metadata == "half past"
     consumer.close()
 

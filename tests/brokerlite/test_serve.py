@@ -42,6 +42,7 @@ from ottla.testing import Broker
 from tests.brokerlite.machine import NEWEST, Machine, a_batch, fetching, idempotent, producing, values_of
 from tests.brokerlite.model_disk import ModelDisk
 from tests.brokerlite.peer import Peer
+from tests.patience import FAR
 
 HELLO = ApiVersionsRequest(client_software_name="test", client_software_version="1")
 
@@ -199,18 +200,16 @@ def test_a_fetch_that_nothing_comes_for_is_answered_after_its_time(ottla_broker:
     with Peer(ottla_broker.port) as peer:
         began = time.monotonic()
         answer = peer.ask(fetching(wait=0.2))
-        assert 0.19 < time.monotonic() - began < 2
+        assert time.monotonic() - began > 0.19
         assert answer.responses[0].partitions[0].records == b""
 
 
 def test_a_fetch_is_woken_by_another_connections_record(ottla_broker: Broker) -> None:
     ottla_broker.create_topic("t")
     with Peer(ottla_broker.port) as reader, Peer(ottla_broker.port) as writer:
-        began = time.monotonic()
-        reader.send(fetching(wait=30))
+        reader.send(fetching(wait=FAR))
         writer.ask(producing(a_batch(b"a")))
         assert len(reader.frame()) > 60
-        assert time.monotonic() - began < 5
 
 
 def test_acks_0_has_no_answer_and_the_next_request_has(ottla_broker: Broker) -> None:
@@ -356,16 +355,14 @@ async def test_a_drained_broker_answers_who_waits_and_closes_its_folder_in_good_
     def one_who_waits() -> tuple[Peer, int]:
         peer = Peer(running.port)
         peer.ask(producing(a_batch(b"a")))
-        peer.send(fetching(1, wait=30))
+        peer.send(fetching(1, wait=FAR))
         return peer, running.port
 
     async with trio.open_nursery() as nursery:
         running: Running = await nursery.start(run_broker, BrokerConfig(port=0, data=tmp_path / "data"))
         running.create_topic("t", 1, {})
         peer, _ = await trio.to_thread.run_sync(one_who_waits)
-        began = trio.current_time()
         running.drain()
-    assert trio.current_time() - began < 1
     with peer:
         assert len(peer.frame()) > 20
         assert peer.closed()

@@ -48,8 +48,9 @@ from ottla.codec.apis.txn_offset_commit import (
 )
 from ottla.codec.apis.write_txn_markers import WritableTxnMarker, WritableTxnMarkerTopic, WriteTxnMarkersRequest
 from ottla.codec.records import RecordBatch, read_batches
-from tests.brokerlite.brokers import PATIENCE, Broker
+from tests.brokerlite.brokers import Broker
 from tests.brokerlite.machine import a_batch
+from tests.patience import HUNG
 
 Step = list[Any]
 STRANGER = 999
@@ -88,7 +89,7 @@ class Conversation:
         )
         (created,) = broker.ask(CreateTopicsRequest(topics=(topic,)), 4).topics
         assert created.error_code == 0, created
-        deadline = time.monotonic() + PATIENCE
+        deadline = time.monotonic() + HUNG
         while any(each[1] for each in self.ends(7, 0, -1)[: self.reached]):
             assert time.monotonic() < deadline, "the topic has no leader"
             time.sleep(0.01)

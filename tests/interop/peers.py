@@ -31,6 +31,7 @@ from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
 from tests.interop.lines import Message, Outcome, Received
 from tests.interop.programs import go_program, java_classes, kafkajs
 from tests.kafka import java, need
+from tests.patience import HUNG
 
 ROOT = Path(__file__).parents[2]
 
@@ -356,7 +357,7 @@ def create_topic(bootstrap: str, topic: str, partitions: int = 1, replicas: int 
     """
     admin = AdminClient({"bootstrap.servers": bootstrap})
     settings = {name.replace("_", "."): value for name, value in config.items()}
-    admin.create_topics([NewTopic(topic, partitions, replicas, config=settings)])[topic].result(timeout=30)
+    admin.create_topics([NewTopic(topic, partitions, replicas, config=settings)])[topic].result(timeout=HUNG)
     deadline = time.monotonic() + 30
     while why := _not_served(admin, topic, partitions):
         if time.monotonic() > deadline:
@@ -370,14 +371,14 @@ def _not_served(admin: AdminClient, topic: str, partitions: int) -> str:
     Brokers name a leader before it has made its log. If the first batch of a Java producer comes too early for that and
     the second does not, the first is refused as out of order until its delivery.timeout.ms is over.
     """
-    known = admin.list_topics(topic, timeout=10).topics[topic].partitions.values()
+    known = admin.list_topics(topic, timeout=HUNG).topics[topic].partitions.values()
     if len(known) < partitions or any(partition.leader < 0 for partition in known):
         return str(known)
     try:
         latest = OffsetSpec.latest()  # type: ignore[no-untyped-call] # librdkafka's Python has no types here
         asked = admin.list_offsets({TopicPartition(topic, each): latest for each in range(partitions)})
         for each in asked.values():
-            each.result(timeout=10)
+            each.result(timeout=HUNG)
     except KafkaException as error:
         return str(error)
     return ""

@@ -10,6 +10,7 @@ from ottla.codec.stored.control import ABORT, parse_control
 from tests.brokerlite.machine import fetching
 from tests.brokerlite.peer import Peer
 from tests.interop.lines import Received
+from tests.patience import HUNG
 
 _LATEST, _READ_COMMITTED = -1, 1
 
@@ -19,7 +20,7 @@ class RawReader:
 
     def __init__(self, bootstrap: str) -> None:
         host, _, port = bootstrap.partition(":")
-        self._peer = Peer(int(port), host, timeout=20)
+        self._peer = Peer(int(port), host, timeout=HUNG)
 
     def committed(self, topic: str) -> list[Received]:
         """The committed records of a topic, up to its last stable offsets; of each partition in order."""

@@ -18,6 +18,7 @@ from tests.interop.lines import Message
 from tests.interop.members import MEMBERS, OURS, Member, MemberClient, shared, until
 from tests.interop.peers import LIBRDKAFKA, create_topic
 from tests.kafka import ApacheKafka
+from tests.patience import HUNG
 
 pytestmark = pytest.mark.slow
 
@@ -109,7 +110,7 @@ class Group:
         """The sum of the committed offsets, as an administrator sees them."""
         admin = AdminClient({"bootstrap.servers": self.bootstrap})
         result = admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(self.name)])[self.name]
-        return sum(place.offset for place in result.result(timeout=20).topic_partitions or ())
+        return sum(place.offset for place in result.result(timeout=HUNG).topic_partitions or ())
 
 
 def named(group: Group, name: str) -> Member:

@@ -9,9 +9,7 @@ import trio
 
 from ottla.proxy.config import ProxyConfig, parse_rule
 from ottla.proxy.serve import Running, run_proxy
-
-PATIENCE = 20.0
-"""Seconds that the proxy may take to start or to end."""
+from tests.patience import HUNG
 
 
 class RunningProxy:
@@ -29,7 +27,7 @@ class RunningProxy:
 
     def start(self) -> None:
         self._thread.start()
-        assert self._started.wait(PATIENCE), "the proxy did not start"
+        assert self._started.wait(HUNG), "the proxy did not start"
         if self._error is not None:
             raise self._error
 
@@ -37,7 +35,7 @@ class RunningProxy:
         """Drain; raises what went wrong in the thread."""
         if self._thread.is_alive():
             self._token.run_sync_soon(self.running.drain)
-        self._thread.join(PATIENCE)
+        self._thread.join(HUNG)
         assert not self._thread.is_alive(), "the proxy did not end"
         if self._error is not None:
             raise self._error
@@ -45,7 +43,7 @@ class RunningProxy:
     def kill(self) -> None:
         """End at once, in the middle of whatever is under way."""
         self._token.run_sync_soon(self._scope.cancel)
-        self._thread.join(PATIENCE)
+        self._thread.join(HUNG)
         assert not self._thread.is_alive(), "the proxy did not end"
 
     def _run(self) -> None:

@@ -11,6 +11,7 @@ from ottla.codec.partitioners import murmur2_partition
 from tests.interop.lines import Message, Received
 from tests.interop.peers import CLIENTS, JAVA, Client, create_topic, kcat_metadata
 from tests.kafka import ApacheKafka
+from tests.patience import HUNG
 from tests.proxy.running import proxied
 
 pytestmark = pytest.mark.slow
@@ -48,7 +49,7 @@ def test_topics_are_made_and_groups_consume_through_the_proxy(kafka: ApacheKafka
         producer = confluent_kafka.Producer({"bootstrap.servers": proxy.bootstrap})
         for n in range(500):
             producer.produce("grouped", key=b"N%d" % (n % 31), value=b"%d" % n)
-        assert producer.flush(30) == 0
+        assert producer.flush(HUNG) == 0
         config = {"bootstrap.servers": proxy.bootstrap, "group.id": "grouped", "auto.offset.reset": "earliest"}
         consumer = confluent_kafka.Consumer(config)
         consumer.subscribe(["grouped"])
@@ -59,7 +60,7 @@ def test_topics_are_made_and_groups_consume_through_the_proxy(kafka: ApacheKafka
         consumer.close()
         assert sorted(values) == list(range(500))
         admin = AdminClient({"bootstrap.servers": proxy.bootstrap})
-        assert "grouped" in {group.group_id for group in admin.list_consumer_groups().result(20).valid}
+        assert "grouped" in {group.group_id for group in admin.list_consumer_groups().result(HUNG).valid}
 
 
 def test_a_transaction_writes_to_topics_that_are_rewritten_and_to_others(kafka: ApacheKafka) -> None:
@@ -72,7 +73,7 @@ def test_a_transaction_writes_to_topics_that_are_rewritten_and_to_others(kafka: 
             producer.begin_transaction()
             for topic in ("tx-plain", "tx-moved"):
                 producer.produce(topic, key=b"k", value=value)
-            producer.flush(30)
+            producer.flush(HUNG)
             end(30)
     for topic in ("tx-plain", "tx-moved"):
         seen = JAVA.consume(kafka.bootstrap, topic, {"isolation.level": "read_committed"})

@@ -37,7 +37,8 @@ from ottla.proxy.upstream.delivery import Delivery
 from ottla.proxy.upstream.link import Link, Links
 from ottla.proxy.upstream.streams import Stream
 from ottla.testing import Broker
-from tests.proxy.running import PATIENCE, RunningProxy, proxied
+from tests.patience import HUNG
+from tests.proxy.running import RunningProxy, proxied
 from tests.proxy.simulated import ANSWERED, CUT_AFTER, CUT_BEFORE, Reply, Upstream, World, batch
 
 PARTITIONS = 2
@@ -371,7 +372,7 @@ class connected:
 
     def __init__(self, proxy: RunningProxy) -> None:
         host, _, port = proxy.bootstrap.rpartition(":")
-        self._stream = socket.create_connection((host, int(port)), timeout=PATIENCE)
+        self._stream = socket.create_connection((host, int(port)), timeout=HUNG)
 
     def __enter__(self) -> Self:
         return self

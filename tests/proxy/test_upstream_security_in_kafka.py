@@ -18,6 +18,7 @@ from tests.cli import program
 from tests.kafka import HOST, NOW, ApacheKafka, start
 from tests.oidc import CLIENT, Provider, kafka_settings, serving
 from tests.oidc import SECRET as OF_THE_CLIENT
+from tests.patience import FAR
 from tests.proxy.running import RunningProxy, proxied
 from tests.tls import kafka_store, text
 
@@ -142,10 +143,18 @@ def test_what_is_refused_is_told_at_once(
 ) -> None:
     caplog.set_level(0)
     tls, address = TLS(ca=text(ca.cert_pem)), kafka.listener("WORDS")
-    wrong = partial(RunningProxy, address, tls=tls, sasl=Plain("alice", "wrong-secret"))
+    proxy = partial(RunningProxy, address, connect_timeout=FAR)
     cases: list[tuple[Any, type[OttlaError], str]] = [
-        (wrong, AuthenticationFailed, "user 'alice' by PLAIN is refused"),
-        (partial(RunningProxy, address, tls=TLS(), sasl=Plain("alice", SECRET)), AuthenticationFailed, "not trusted"),
+        (
+            partial(proxy, tls=tls, sasl=Plain("alice", "wrong-secret")),
+            AuthenticationFailed,
+            "user 'alice' by PLAIN is refused",
+        ),
+        (
+            partial(RunningProxy, address, tls=TLS(), sasl=Plain("alice", SECRET), connect_timeout=FAR),
+            AuthenticationFailed,
+            "not trusted",
+        ),
         (
             partial(RunningProxy, address, tls=tls, connect_timeout=2.0),
             BrokerUnreachable,
@@ -159,10 +168,8 @@ def test_what_is_refused_is_told_at_once(
         ),
     ]
     for make, kind, says in cases:
-        began = time.monotonic()
         with pytest.RaisesGroup(pytest.RaisesExc(kind, match=says)):  # of the nursery
             make().start()
-        assert time.monotonic() - began < 8
     assert "wrong-secret" not in caplog.text
 
 

@@ -18,6 +18,8 @@ import time
 from collections.abc import Callable
 from typing import Self
 
+from tests.patience import HUNG
+
 CHUNK = 2**16
 SHARE = 0.5
 """Of the connections that there are, to be struck; at least one."""
@@ -88,7 +90,7 @@ class _Wire:
     def close(self) -> None:
         """Give the sockets back, which no thread uses any more: others could find their numbers used again."""
         for thread in self._threads:
-            thread.join(10)
+            thread.join(HUNG)
         for end in self.ends:
             end.close()
 
@@ -116,7 +118,7 @@ class Wires:
     def __exit__(self, *_: object) -> None:
         with contextlib.suppress(OSError):
             self._listener.shutdown(socket.SHUT_RDWR)  # wakes the thread that accepts, which close() does not
-        self._accepting.join(10)
+        self._accepting.join(HUNG)
         self._listener.close()
         for wire in self._wires:
             wire.cut()
@@ -132,7 +134,7 @@ class Wires:
             self._sweep()
             try:
                 assert self.upstream is not None, "it is set before anybody comes"
-                server = socket.create_connection(self.upstream, timeout=10)
+                server = socket.create_connection(self.upstream, timeout=HUNG)
             except OSError:
                 client.close()
                 continue

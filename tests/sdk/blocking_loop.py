@@ -20,6 +20,7 @@ from types import FunctionType, ModuleType
 from typing import Any
 
 import ottla.sync
+from tests.patience import HUNG
 from tests.sdk.faces import WITHOUT_ASYNC
 
 SYNTAX = [
@@ -178,7 +179,7 @@ class Tasks:
 
     def end(self) -> None:
         for thread in self._threads:
-            thread.join(60)
+            thread.join(HUNG)
             assert not thread.is_alive()
         if self._errors:
             raise BaseExceptionGroup("tasks", self._errors)

@@ -6,6 +6,7 @@ from ottla.codec.apis.produce import PartitionProduceData, ProduceRequest, Topic
 from ottla.codec.records import BatchBuilder
 from ottla.testing import Broker
 from tests.brokerlite.peer import Peer
+from tests.patience import HUNG
 
 UNVERIFIED = {"transaction.partition.verification.enable": "false"}
 """With this setting Apache Kafka takes records of which the coordinator knows nothing, as it always did before 3.6."""
@@ -37,7 +38,7 @@ async def hang(client: Client, transactional_id: str, place: tuple[str, int], ti
     )
     topic = TopicProduceData(name=place[0], partition_data=(PartitionProduceData(index=place[1], records=batch),))
     request = ProduceRequest(transactional_id=transactional_id, acks=-1, timeout_ms=10_000, topic_data=(topic,))
-    with Peer(leader.port, leader.host, timeout=30.0) as peer:
+    with Peer(leader.port, leader.host, timeout=HUNG) as peer:
         [written] = peer.ask(request, 9).responses
     [result] = written.partition_responses
     assert result.error_code == 0, result

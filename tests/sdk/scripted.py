@@ -12,6 +12,7 @@ from typing import Any
 
 from ottla.codec import frames
 from ottla.errors import RemoteProtocolError
+from tests.patience import HUNG
 from tests.sim.world import ModelBroker
 
 Manner = Callable[[socket.socket, bytes], None]
@@ -132,6 +133,6 @@ def scripted(topics: dict[str, int] | None = None, **script: Any) -> Iterator[tu
             for connection in open_:
                 with suppress(OSError):
                     connection.shutdown(socket.SHUT_RDWR)
-            accepting.join(5)
+            accepting.join(HUNG)
             for thread in threads:
-                thread.join(5)
+                thread.join(HUNG)

@@ -17,6 +17,7 @@ from ottla.errors import (
 from ottla.sdk.admin import ListedOffset, ResetPlan, offsets_from_csv
 from ottla.sdk.client import Client
 from ottla.testing import Broker
+from tests.patience import FAR, HUNG
 from tests.sdk.loops import Loop
 
 T0, T1 = ("t", 0), ("t", 1)
@@ -76,7 +77,7 @@ async def test_offsets_outside_the_log_become_its_nearer_end_and_are_noted(loop:
 
 
 async def test_what_cannot_be_reset_is_said(loop: Loop, ottla_broker: Broker) -> None:
-    async with loop.connect(ottla_broker.bootstrap) as client:
+    async with loop.connect(ottla_broker.bootstrap, api_timeout=FAR) as client:
         await fill(client)
         with pytest.raises(UnknownTopicOrPartition, match="'u'"):
             await client.reset_offsets("g", "end", topics=["u"])
@@ -84,7 +85,7 @@ async def test_what_cannot_be_reset_is_said(loop: Loop, ottla_broker: Broker) ->
             await client.reset_offsets("g", "end", topics=[("t", 2)])
         with pytest.raises(UnknownTopicOrPartition, match="partitions 0 to 1, not 9"):
             await client.reset_offsets("g", shift_by=-10, topics=[("t", 9)])
-        with loop.fail_after(3), pytest.raises(UnknownTopicOrPartition, match="'u'"):
+        with loop.fail_after(HUNG), pytest.raises(UnknownTopicOrPartition, match="'u'"):
             await client.reset_offsets("g", {("u", 0): 1})
         with pytest.raises(LocalProtocolError, match="t-0 cannot be shifted: nothing is committed"):
             await client.reset_offsets("g", shift_by=1, topics=["t"])
@@ -99,7 +100,7 @@ async def test_a_group_is_listed_described_followed_and_deleted(loop: Loop, ottl
     async with loop.connect(ottla_broker.bootstrap, client_id="reader") as client:
         await fill(client)
         async with client.consumer("t", group="g") as consumer:
-            with loop.fail_after(20):
+            with loop.fail_after(HUNG):
                 batch = await anext(consumer)
                 await batch.commit()
             described = await client.describe_group("g")
@@ -153,8 +154,8 @@ async def test_topics_grow_and_never_shrink(loop: Loop, ottla_broker: Broker) ->
 
 
 async def test_an_unknown_topic_is_described_as_unknown_at_once(loop: Loop, ottla_broker: Broker) -> None:
-    async with loop.connect(ottla_broker.bootstrap) as client:
-        with loop.fail_after(3), pytest.raises(UnknownTopicOrPartition, match="'u'"):
+    async with loop.connect(ottla_broker.bootstrap, api_timeout=FAR) as client:
+        with loop.fail_after(HUNG), pytest.raises(UnknownTopicOrPartition, match="'u'"):
             await client.describe_topic("u")
 
 

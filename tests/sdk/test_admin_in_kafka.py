@@ -12,6 +12,7 @@ from ottla.errors import GroupIdNotFound
 from ottla.sdk.admin import GroupMember, ResetPlan, offsets_from_csv
 from ottla.sdk.client import Client
 from tests.kafka import ApacheKafka
+from tests.patience import HUNG
 
 pytestmark = pytest.mark.slow
 
@@ -94,7 +95,7 @@ async def test_a_group_is_described_as_kafkas_tool_does(kafka: ApacheKafka) -> N
             await fill(client)
         async with client.consumer(TOPIC, group=GROUP, instance_id="first", start="end") as consumer:
             await client.reset_offsets(f"{GROUP}.other", "end", topics=[TOPIC], execute=True)
-            with trio.fail_after(30):
+            with trio.fail_after(HUNG):
                 while len(consumer.assignment) < 3:
                     with trio.move_on_after(0.2):
                         await anext(consumer)

@@ -19,6 +19,7 @@ from ottla.sdk.consume.positions import Fetched, Offset, Position
 from ottla.sdk.consume.record_sets import READ_UNCOMMITTED
 from ottla.sdk.options import Options
 from ottla.testing import Broker
+from tests.patience import HUNG
 from tests.sdk.test_bounded_batches import batch
 
 
@@ -139,7 +140,7 @@ def test_only_the_thread_that_has_the_batch_in_hand_takes_more(consumer: ottla.s
 
     thread = threading.Thread(target=other)
     thread.start()
-    thread.join(5.0)
+    thread.join(HUNG)
     assert "has a batch of this consumer in hand" in str(refused)
     assert next(consumer).next_offset
 

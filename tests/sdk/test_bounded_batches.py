@@ -22,6 +22,7 @@ from ottla.sdk.consume.record_sets import READ_UNCOMMITTED, AnyBatch
 from ottla.sdk.consumer import Batch
 from ottla.sdk.options import Options
 from ottla.testing import Broker
+from tests.patience import HUNG
 from tests.sdk.leaders import Leaders
 from tests.sdk.loops import Loop
 
@@ -302,14 +303,14 @@ async def test_a_consumer_gets_all_of_a_topic_whose_records_become_many_bytes(lo
         sizes: list[int] = []
         values: list[bytes] = []
         async with client.consumer("t", group="g") as consumer:
-            with loop.fail_after(10):
+            with loop.fail_after(HUNG):
                 while len(values) < 6:
                     got = await anext(consumer)
                     sizes.append(got.columns().values.data.nbytes)
                     values += [(each.value or b"")[:2] for each in got]
                     await got.commit()
         async with client.consumer("t", group="g") as consumer:
-            with loop.fail_after(10):
+            with loop.fail_after(HUNG):
                 while len(values) < 12:
                     got = await anext(consumer)
                     sizes.append(got.columns().values.data.nbytes)
@@ -326,14 +327,14 @@ async def test_a_consumer_hands_out_so_many_records_at_once(loop: Loop, ottla_br
                 await producer.send_soon("t", b"%d" % number, partition=number % 2)
         batches: list[Batch] = []
         async with client.consumer("t", group="g", max_records=3) as consumer:
-            with loop.fail_after(10):
+            with loop.fail_after(HUNG):
                 while sum(map(len, batches)) < 9:
                     batches.append(await anext(consumer))
                     await batches[-1].commit()
             assert all(len(each) <= 3 for each in batches)
             assert {each.partition for each in batches} == {0, 1}, "partitions take turns"
         async with client.consumer("t", group="g") as consumer:
-            with loop.fail_after(10):
+            with loop.fail_after(HUNG):
                 while sum(map(len, batches)) < 20:
                     batches.append(await anext(consumer))
         values = sorted(int(each.value or b"") for each in chain.from_iterable(batches))

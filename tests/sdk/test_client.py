@@ -31,6 +31,7 @@ from ottla.errors import (
 from ottla.sdk.options import parse_bootstrap
 from ottla.testing import Broker
 from tests.kafka import free_ports
+from tests.patience import HUNG
 from tests.sdk.loops import Loop
 
 COMPRESSIONS = ["none", "gzip", "snappy", "lz4", "zstd"]
@@ -87,7 +88,7 @@ async def test_a_time_an_end_and_an_offset_are_places_to_start(loop: Loop, ottla
 async def test_a_consumer_is_polled_with_a_deadline(loop: Loop, ottla_broker: Broker) -> None:
     ottla_broker.create_topic("polled")
     async with loop.connect(ottla_broker.bootstrap) as client, client.consumer("polled", start="beginning") as consumer:
-        with loop.fail_after(5):
+        with loop.fail_after(HUNG):
             for timeout in (0, 0.01, 0.05):
                 assert await consumer.poll(timeout) is None
             async with client.producer() as producer:
@@ -144,7 +145,7 @@ async def test_topics_are_made_described_listed_and_removed(loop: Loop, ottla_br
 
 async def test_nobody_there_is_an_error_in_time_that_names_the_addresses(loop: Loop) -> None:
     one, other = free_ports(2)
-    with loop.fail_after(5), pytest.raises(BrokerUnreachable) as caught:
+    with loop.fail_after(HUNG), pytest.raises(BrokerUnreachable) as caught:
         async with loop.connect(f"127.0.0.1:{one},127.0.0.1:{other}", connect_timeout=1.5):
             pass
     assert f"127.0.0.1:{one}: connection refused" in str(caught.value)
@@ -155,7 +156,7 @@ async def test_nobody_there_is_an_error_in_time_that_names_the_addresses(loop: L
 async def test_somebody_who_never_answers_is_an_error_in_time(loop: Loop) -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         port = silent.getsockname()[1]
-        with loop.fail_after(5), pytest.raises(BrokerUnreachable, match=f"127.0.0.1:{port}"):
+        with loop.fail_after(HUNG), pytest.raises(BrokerUnreachable, match=f"127.0.0.1:{port}"):
             async with loop.connect(f"127.0.0.1:{port}", connect_timeout=0.5):
                 pass
 
@@ -175,7 +176,8 @@ async def test_a_token_is_fetched_later_where_the_system_allows_no_more_threads(
 
     monkeypatch.setattr(threading.Thread, "start", too_many)
     sasl = OAuthBearer(lambda: Token("opaque", time.time() + 60))
-    with loop.fail_after(5), pytest.raises(AuthenticationFailed, match="the listener has no SASL"):  # there is a token
+    # There is a token.
+    with loop.fail_after(HUNG), pytest.raises(AuthenticationFailed, match="the listener has no SASL"):
         async with loop.connect(ottla_broker.bootstrap, sasl=sasl):
             pass
 
@@ -261,7 +263,7 @@ async def test_a_broker_that_is_gone_ends_a_send_at_its_deadline(loop: Loop, ott
     async with loop.connect(ottla_broker.bootstrap, delivery_timeout=1.0) as client, client.producer() as producer:
         await producer.send("t", b"1")
         ottla_broker.kill()
-        with loop.fail_after(5), pytest.raises(DeliveryTimeout, match=r"t-0.*within 1 s.*connection"):
+        with loop.fail_after(HUNG), pytest.raises(DeliveryTimeout, match=r"t-0.*within 1 s.*connection"):
             await producer.send("t", b"2")
 
 
@@ -271,7 +273,7 @@ async def test_the_producer_goes_on_where_the_broker_comes_back(loop: Loop, ottl
         await loop.in_thread(ottla_broker.kill)
         await producer.send_soon("t", b"2")
         await loop.in_thread(ottla_broker.start)
-        with loop.fail_after(5):
+        with loop.fail_after(HUNG):
             assert (await producer.send("t", b"3")).offset == 2
 
 
@@ -444,7 +446,7 @@ async def test_several_topics_are_read_at_once(loop: Loop, ottla_broker: Broker)
 async def _take(loop: Loop, consumer: ottla.Consumer, count: int) -> list[ottla.Record]:
     """The next ``count`` records, of whatever partition."""
     records: list[ottla.Record] = []
-    with loop.fail_after(5):
+    with loop.fail_after(HUNG):
         async for batch in consumer:
             records += batch
             if len(records) >= count:
@@ -510,7 +512,7 @@ async def test_a_loop_over_small_batches_lets_other_tasks_run(loop: Loop, ottla_
 
 async def test_a_consumer_that_was_never_left_ends_with_its_client(loop: Loop, ottla_broker: Broker) -> None:
     ottla_broker.create_topic("t", 2)
-    with loop.fail_after(10):
+    with loop.fail_after(HUNG):
         async with loop.connect(ottla_broker.bootstrap) as client:
             consumer = client.consumer("t", group="g", auto_commit=1.0)
             await consumer.__aenter__()

@@ -18,6 +18,7 @@ from ottla.sdk.core import ClientCore
 from ottla.sdk.drivers.asyncio import AsyncioDriver, AsyncioLink
 from ottla.sdk.options import Options
 from ottla.sdk.producer import Producer
+from tests.patience import HUNG
 from tests.sdk.loops import ALL, LOOPS, Asyncio, Loop
 from tests.sdk.scripted import Manner, Scripted, at_once, byte_by_byte, late, scripted
 from tests.sdk.suspensions import cancelled_at
@@ -288,7 +289,7 @@ for call in (producer.flush, lambda: producer.__aexit__(None, None, None)):
 
 def test_a_client_that_is_never_left_is_heard_of_and_refuses_what_comes_after_its_loop() -> None:
     with scripted() as (address, _):
-        done = subprocess.run([sys.executable, "-c", NEVER_LEFT, address], capture_output=True, text=True, timeout=20)
+        done = subprocess.run([sys.executable, "-c", NEVER_LEFT, address], capture_output=True, text=True, timeout=HUNG)
     assert done.stdout == "refused\nrefused\n" and done.returncode == 0
     assert "a client was never left, so what its producers had accepted may be lost" in done.stderr
 

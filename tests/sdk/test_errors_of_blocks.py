@@ -13,6 +13,7 @@ import ottla
 from ottla.errors import BrokerUnreachable
 from ottla.sdk.core import ClientCore
 from ottla.testing import Broker
+from tests.patience import HUNG
 from tests.sdk.loops import Loop
 
 TUTORIAL = Path(__file__).parents[2] / "docs" / "tutorial.md"
@@ -82,4 +83,4 @@ def test_the_service_of_the_tutorial_ends_cleanly_at_ctrl_c(ottla_broker: Broker
         assert running.stdout is not None and running.stderr is not None
         assert running.stdout.readline() == "reads\n"
         running.send_signal(signal.SIGINT)
-        assert running.wait(20) == 0 and running.stderr.read() == ""
+        assert running.wait(HUNG) == 0 and running.stderr.read() == ""

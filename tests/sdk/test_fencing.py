@@ -9,6 +9,7 @@ from ottla.sdk.client import Client
 from ottla.sdk.transaction.fencing import FENCING
 from ottla.testing import Broker
 from tests.kafka import ApacheKafka
+from tests.patience import HUNG
 from tests.sdk.loops import Loop, Trio
 
 
@@ -54,7 +55,7 @@ async def fenced_by_its_own_timeout(loop: Loop, client: Client, topic: str) -> s
 
 async def tell_both_stories(loop: Loop, bootstrap: str, known: str = "; its coordinator, node ") -> None:
     name = uuid.uuid4().hex
-    with loop.fail_after(60):
+    with loop.fail_after(HUNG):
         async with loop.connect(bootstrap) as client:
             text = await fenced_by_another(client, f"rival-{name}")
             assert f": another producer with transactional id 'rival-{name}' has been initialized, or an" in text

@@ -14,10 +14,11 @@ from ottla.sdk.consume.fetcher import Fetcher
 from ottla.sdk.consume.positions import Offset
 from ottla.sdk.outcome import Outcome
 from tests.kafka import ApacheKafka
+from tests.patience import HUNG
 
 pytestmark = pytest.mark.slow
 
-DEADLINE = 90.0
+DEADLINE = HUNG
 numbers = itertools.count()
 
 

@@ -9,6 +9,7 @@ import ottla
 from ottla.errors import EncodeError, OttlaError
 from ottla.sdk.group.assignors import RangeAssignor
 from ottla.testing import Broker
+from tests.patience import HUNG
 from tests.sdk.loops import Loop
 
 
@@ -23,7 +24,7 @@ class Careless(ottla.ProducerInterceptor):
 
 async def test_from_an_interceptor_it_keeps_no_receipt(loop: Loop, ottla_broker: Broker) -> None:
     async with loop.connect(ottla_broker.bootstrap) as client, client.producer(interceptors=[Careless()]) as producer:
-        with loop.fail_after(5):
+        with loop.fail_after(HUNG):
             assert (await producer.send("t", b"x")).offset == 0
 
 
@@ -36,7 +37,7 @@ async def test_from_a_partitioner_it_fails_its_record_alone(loop: Loop, ottla_br
         return 0 if calls > 1 else int(cancelled())
 
     async with loop.connect(ottla_broker.bootstrap) as client, client.producer(partitioner=choose) as producer:
-        with loop.fail_after(5):
+        with loop.fail_after(HUNG):
             with pytest.raises(EncodeError, match="the partitioner raised CancelledError"):
                 await producer.send("t", b"1", key=b"k")  # while nothing is known of the topic
             assert (await producer.send("t", b"2", key=b"k")).offset == 0
@@ -52,6 +53,6 @@ class Confused(RangeAssignor):
 async def test_from_an_assignor_it_ends_the_consumer_with_its_name(loop: Loop, ottla_broker: Broker) -> None:
     ottla_broker.create_topic("t")
     async with loop.connect(ottla_broker.bootstrap) as client:
-        with loop.fail_after(5), pytest.raises(OttlaError, match="assignor 'confused' failed: CancelledError"):
+        with loop.fail_after(HUNG), pytest.raises(OttlaError, match="assignor 'confused' failed: CancelledError"):
             async with client.consumer("t", group="g", assignors=[Confused()]) as consumer:
                 await anext(consumer)

@@ -22,6 +22,7 @@ from ottla.errors import (
 from ottla.sdk.consume import leaving, subscription
 from ottla.sdk.consumer import Batch, Consumer
 from ottla.testing import Broker
+from tests.patience import FAR, HUNG
 from tests.sdk.loops import LOOPS, CancelScope, Loop, Nursery
 
 Place = tuple[str, int]
@@ -50,7 +51,7 @@ class Diary(ottla.RebalanceListener):
         self.changed = self._loop.event()
 
     async def until(self, what: str, *places: Place) -> None:
-        with self._loop.fail_after(10):
+        with self._loop.fail_after(HUNG):
             while (what, tuple(sorted(places))) not in self.entries:
                 await self.changed.wait()
 
@@ -62,7 +63,7 @@ async def fill(client: ottla.Client, count: int, topic: str = "t", first: int = 
 
 
 async def one(loop: Loop, consumer: Consumer) -> Batch:
-    with loop.fail_after(10):
+    with loop.fail_after(HUNG):
         return await anext(consumer)
 
 
@@ -139,10 +140,10 @@ async def test_members_of_one_process_share_the_partitions_and_nothing_is_read_t
             options: dict[str, Any] = {"group": "g", "assignors": [assignor], "heartbeat_interval": 0.05}
             diary = Diary(loop)
             nursery.start_soon(member, client.consumer("t", listener=diary, **options))
-            with loop.fail_after(10):
+            with loop.fail_after(HUNG):
                 await diary.changed.wait()
         await fill(client, 200, first=200)
-        with loop.fail_after(10):
+        with loop.fail_after(HUNG):
             while len(seen) < 400:
                 await loop.sleep(0.01)
         nursery.cancel_scope.cancel()
@@ -152,7 +153,7 @@ async def test_members_of_one_process_share_the_partitions_and_nothing_is_read_t
 async def test_the_listener_hears_what_comes_and_goes_in_order(loop: Loop, ottla_broker: Broker) -> None:
     ottla_broker.create_topic("t", partitions=2)
     diary, another = Diary(loop), Diary(loop)
-    options: dict[str, Any] = {"group": "g", "heartbeat_interval": 0.05}
+    options: dict[str, Any] = {"group": "g", "heartbeat_interval": 0.05, "session_timeout": FAR}
 
     scopes: list[CancelScope] = []
 
@@ -168,13 +169,13 @@ async def test_the_listener_hears_what_comes_and_goes_in_order(loop: Loop, ottla
         await diary.until("assigned", ("t", 0), ("t", 1))
         nursery.start_soon(reads, client.consumer("t", listener=another, **options))
         await diary.until("revoked", ("t", 0), ("t", 1))
-        with loop.fail_after(10):
+        with loop.fail_after(HUNG):
             while len(diary.entries) < 3 or not another.entries:
                 await loop.sleep(0.01)
         shares = [diary.entries[2], another.entries[0]]
         assert sorted(places for _, places in shares) == [(("t", 0),), (("t", 1),)]
         scopes[1].cancel()
-        with loop.fail_after(5):  # far below the session timeout: who is cancelled says good-bye
+        with loop.fail_after(HUNG):  # who is cancelled says good-bye: no session ends so soon
             while diary.entries[-1] != ("assigned", (("t", 0), ("t", 1))):
                 await loop.sleep(0.01)
         assert another.entries[-1] == ("lost", another.entries[0][1])
@@ -226,7 +227,7 @@ async def test_a_slow_handler_is_named_then_loses_its_partitions_and_comes_back(
     diary = Diary(loop)
 
     async def slow_handler() -> None:
-        with loop.fail_after(10):
+        with loop.fail_after(HUNG):
             while not any("leaves its group" in each.message for each in caplog.records):
                 await loop.sleep(0.01)
 
@@ -246,7 +247,7 @@ async def test_a_slow_handler_is_named_then_loses_its_partitions_and_comes_back(
 
 async def lose(loop: Loop, consumer: Consumer) -> None:
     """Handle a batch for so long that the partitions are lost."""
-    with loop.fail_after(10):
+    with loop.fail_after(HUNG):
         while consumer.assignment:
             await loop.sleep(0.01)
 
@@ -298,7 +299,7 @@ async def rebalanced(loop: Loop, client: ottla.Client, consumer: Consumer, nurse
 
     had = len(consumer.assignment)
     nursery.start_soon(other)
-    with loop.fail_after(10):
+    with loop.fail_after(HUNG):
         while len(consumer.assignment) not in range(1, had):
             with loop.move_on_after(0.05):
                 await anext(consumer)
@@ -403,7 +404,7 @@ async def test_topics_are_found_by_pattern_also_when_they_come_later(
         async with loop.connect(ottla_broker.bootstrap) as client:
             consumer = client.consumer(pattern="orders-.*", deny=[".*-test"], group=group, start="end")
             async with consumer:
-                with loop.fail_after(30):
+                with loop.fail_after(HUNG):
                     while not consumer.assignment:
                         with loop.move_on_after(0.1):
                             await anext(consumer)
@@ -545,14 +546,14 @@ async def test_more_members_than_partitions_wait_and_take_over(loop: Loop, ottla
         for name in got:
             nursery.start_soon(member, client, name)
             await joined[name].wait()
-        with loop.fail_after(10):
+        with loop.fail_after(HUNG):
             while not any(got.values()):
                 await loop.sleep(0.01)
         busy, idle = ("a", "b") if got["a"] else ("b", "a")
         assert got == {busy: list(range(5)), idle: []}
         scopes[busy].cancel()
         await fill(client, 5, first=5)
-        with loop.fail_after(10):
+        with loop.fail_after(HUNG):
             while len(got[idle]) < 5:
                 await loop.sleep(0.01)
         nursery.cancel_scope.cancel()
@@ -592,7 +593,7 @@ async def test_a_static_member_returns_to_its_partitions_without_a_rebalance(loo
 async def test_members_without_a_common_assignor_are_refused_by_name(loop: Loop, ottla_broker: Broker) -> None:
     ottla_broker.create_topic("t")
     async with loop.connect(ottla_broker.bootstrap) as client, client.consumer("t", group="g") as first:
-        with loop.fail_after(30):
+        with loop.fail_after(HUNG):
             while not first.assignment:
                 with loop.move_on_after(0.1):
                     await anext(first)
@@ -693,7 +694,7 @@ async def test_leaving_does_not_wait_long_for_a_dead_broker_and_says_what_is_not
     ottla_broker.create_topic("t")
     async with loop.connect(ottla_broker.bootstrap) as client:
         await fill(client, 3)
-        with loop.fail_after(20), pytest.raises(TimeoutExpired, match=r"within 0\.5 s: not committed.*: t-0 at 3;"):
+        with loop.fail_after(HUNG), pytest.raises(TimeoutExpired, match=r"within 0\.5 s: not committed.*: t-0 at 3;"):
             async with client.consumer("t", group="calm") as consumer:
                 batch = await one(loop, consumer)
                 ottla_broker.kill()
@@ -704,7 +705,7 @@ async def test_who_is_thrown_out_of_the_block_hears_what_is_not_committed(loop: 
     ottla_broker.create_topic("t")
     async with loop.connect(ottla_broker.bootstrap) as client:
         await fill(client, 3)
-        with loop.fail_after(20), pytest.raises(ValueError, match="mine") as raised:
+        with loop.fail_after(HUNG), pytest.raises(ValueError, match="mine") as raised:
             async with client.consumer("t", group="hasty") as consumer:
                 batch = await one(loop, consumer)
                 ottla_broker.kill()
@@ -849,7 +850,7 @@ async def test_what_was_to_be_committed_before_a_seek_is_or_is_told(
             found = (await consumer.committed())["t", 0]
             assert found is not None and found.offset == 10
         monkeypatch.setattr(leaving, "LEAVE_TIMEOUT", 0.5)
-        with loop.fail_after(20), pytest.raises(TimeoutExpired, match=r"not committed.*: t-0 at 10;"):
+        with loop.fail_after(HUNG), pytest.raises(TimeoutExpired, match=r"not committed.*: t-0 at 10;"):
             async with client.consumer("t", group="other") as consumer:
                 batch = await one(loop, consumer)
                 ottla_broker.kill()
@@ -939,7 +940,7 @@ async def test_auto_commit_works_for_partitions_assigned_by_hand(loop: Loop, ott
             await one(loop, consumer)
             with loop.move_on_after(0.05):
                 await anext(consumer)
-            with loop.fail_after(10):
+            with loop.fail_after(HUNG):
                 while not (await consumer.committed())["t", 0]:
                     await loop.sleep(0.01)
 
@@ -997,10 +998,10 @@ async def test_a_listener_that_fails_on_leaving_leaves_no_ghost_in_the_group(loo
     async with loop.connect(ottla_broker.bootstrap) as client:
         await fill(client, 1)
         with pytest.raises(ZeroDivisionError):
-            async with client.consumer("t", group="g", listener=Broken()) as consumer:
+            async with client.consumer("t", group="g", session_timeout=FAR, listener=Broken()) as consumer:
                 await one(loop, consumer)
         async with client.consumer("t", group="g") as consumer:
-            with loop.fail_after(5):  # far below the session of the one before
+            with loop.fail_after(HUNG):  # long before the session of the one before ends
                 assert await read(loop, consumer, 1) == [0]
 
 

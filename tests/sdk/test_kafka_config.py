@@ -21,6 +21,7 @@ from ottla.sdk.kafka_security import is_security
 from ottla.sdk.produce.partitioners import CHOOSERS, KEYED
 from ottla.testing import Broker
 from tests.kafka import java
+from tests.patience import HUNG
 from tests.sdk.loops import Loop
 
 
@@ -54,7 +55,7 @@ async def test_what_may_be_zero_works_so(loop: Loop, ottla_broker: Broker) -> No
                 await producer.send_soon("t", b"%d" % number, partition=number % 2)
         values: list[bytes | None] = []
         batches = 0
-        with loop.fail_after(10):
+        with loop.fail_after(HUNG):
             while len(values) < 10:
                 values += [record.value for record in await anext(consumer)]
                 batches += 1

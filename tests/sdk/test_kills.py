@@ -7,6 +7,7 @@ import pytest
 
 from tests.brokerlite.running import BrokerProcess
 from tests.kafka import ApacheKafka
+from tests.patience import HUNG
 from tests.sdk.loops import LOOPS, Loop
 
 COUNT = 100_000
@@ -42,7 +43,7 @@ async def survive(loop: Loop, bootstrap: str, kill: Callable[[], None], revive: 
                     await loop.sleep(0.002)
         got: dict[bytes | None, list[int]] = {}
         ends = await client.offsets({(topic, partition): "end" for partition in range(6)})
-        with loop.fail_after(60):
+        with loop.fail_after(HUNG):
             async with client.consumer(topic) as consumer:
                 while any(consumer.position(*place) < end for place, end in ends.items()):
                     for record in await anext(consumer):

@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from ottla.testing import Broker
+from tests.patience import HUNG
 from tests.sdk.loops import Loop
 
 LARGEST = 12 * 2**20
@@ -32,7 +33,7 @@ async def test_all_records_are_read_though_answers_are_full(
             await producer.send_soon("large", bytes(size), partition=number // EACH)
     async with loop.connect(ottla_broker.bootstrap, **options) as client, client.consumer("large") as consumer:
         read: dict[int, list[int]] = {}
-        with loop.fail_after(60):
+        with loop.fail_after(HUNG):
             async for batch in consumer:
                 read.setdefault(batch.partition, []).extend(each.offset for each in batch)
                 if sum(map(len, read.values())) == partitions * EACH:

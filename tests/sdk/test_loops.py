@@ -4,6 +4,7 @@ import time
 
 import pytest
 
+from tests.patience import FAR
 from tests.sdk.blocking_loop import THREADS, blocking
 from tests.sdk.loops import ALL, Loop
 
@@ -99,8 +100,8 @@ async def test_a_thread_leaves_the_loop_free(loop: Loop) -> None:
 async def test_its_clock_is_that_of_its_deadlines(loop: Loop) -> None:
     start = loop.current_time()
     with loop.move_on_after(0.05):
-        await loop.sleep(60)
-    assert 0.049 <= loop.current_time() - start < 30, "uvloop counts milliseconds"
+        await loop.sleep(FAR)
+    assert loop.current_time() - start >= 0.049, "uvloop counts milliseconds"
 
 
 async def _is_left_in_a_finalizer(loop: Loop) -> None:
@@ -108,11 +109,10 @@ async def _is_left_in_a_finalizer(loop: Loop) -> None:
         def __del__(self) -> None:
             time.sleep(0.05)
 
-    start = loop.current_time()
     with loop.move_on_after(0.01) as scope:
         Slow()
-        await loop.sleep(60)
-    assert scope.cancelled_caught and loop.current_time() - start < 30, "it ends the sleep, and does not come behind it"
+        await loop.sleep(FAR)  # the cancellation ends it, and does not come behind it
+    assert scope.cancelled_caught
 
 
 def test_code_that_blocks_is_ended_though_python_lost_what_was_raised_in_a_finalizer() -> None:

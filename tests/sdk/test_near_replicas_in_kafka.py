@@ -10,10 +10,11 @@ import trio
 
 import ottla
 from tests.kafka import ApacheKafka
+from tests.patience import HUNG
 
 pytestmark = pytest.mark.deep
 
-DEADLINE = 120.0
+DEADLINE = HUNG
 SIZE = 1000
 """Bytes of each value: what a node sends besides records is little."""
 NOTICED = 4.0

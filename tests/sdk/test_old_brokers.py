@@ -11,12 +11,13 @@ from ottla.errors import OttlaError, UnsupportedVersion
 from tests.interop.lines import Message
 from tests.interop.peers import LIBRDKAFKA
 from tests.kafka import ApacheKafka
+from tests.patience import HUNG
 
 pytestmark = pytest.mark.slow
 
 OLDEST = "0.10.2.2"
 COMPRESSIONS = ("none", "gzip", "snappy", "lz4", "zstd")
-DEADLINE = 60.0
+DEADLINE = HUNG
 """Seconds for a scenario; a first group waits for the broker to make its topic of offsets."""
 
 

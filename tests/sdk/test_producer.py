@@ -30,12 +30,13 @@ from ottla.errors import (
 from ottla.sdk.produce.records import PendingRecord, Receipt
 from ottla.sdk.producer import Producer, ProducerInterceptor, ProducerRecord
 from ottla.testing import Broker
+from tests.patience import HUNG
 from tests.sdk.loops import Loop, Trio
 
 
 async def stored(loop: Loop, client: ottla.Client, topic: str, count: int) -> list[ottla.Record]:
     records: list[ottla.Record] = []
-    with loop.fail_after(5):
+    with loop.fail_after(HUNG):
         async with client.consumer(topic) as consumer:
             async for batch in consumer:
                 records += batch
@@ -179,7 +180,7 @@ async def test_who_waits_for_room_and_is_cancelled_sends_nothing(loop: Loop, ott
             scope.cancel()
             await producer.send_soon("t", b"cancelled" * 50)
         assert scope.cancelled_caught
-        with loop.fail_after(5):
+        with loop.fail_after(HUNG):
             await producer.send_soon("t", bytes(700))  # waits until the first is stored
         await producer.flush()
         records = await stored(loop, client, "t", 2)
@@ -193,7 +194,7 @@ async def test_what_a_cancelled_send_had_accepted_and_then_failed_is_raised_by_t
     ottla_broker.create_topic("small", configs={"max.message.bytes": "1000"})
     interceptors = [Counting()] if intercepted else []
     async with loop.connect(ottla_broker.bootstrap) as client:
-        with loop.fail_after(5), pytest.raises(DeliveryFailed, match=r"1 record\(s\).*small-0"):
+        with loop.fail_after(HUNG), pytest.raises(DeliveryFailed, match=r"1 record\(s\).*small-0"):
             async with client.producer(linger=0.2, interceptors=interceptors) as producer:
                 with loop.move_on_after(0.05) as scope:
                     await producer.send("small", bytes(5000))
@@ -216,7 +217,7 @@ async def test_what_a_cancelled_send_lost_is_raised_though_its_batch_has_callbac
         with loop.move_on_after(0.05) as scope:
             await producer.send("t", b"2", partition=0)
         assert scope.cancelled_caught
-        with loop.fail_after(5), pytest.raises(DeliveryFailed, match=r"1 record\(s\)"):
+        with loop.fail_after(HUNG), pytest.raises(DeliveryFailed, match=r"1 record\(s\)"):
             await producer.flush()
         assert [type(each) for each in heard] == [DeliveryTimeout]
 
@@ -231,7 +232,7 @@ async def test_a_send_that_is_cancelled_just_when_its_record_fails_loses_no_word
     async with loop.connect(ottla_broker.bootstrap) as client:
         producer = await client.producer(delivery_timeout=0.3, interceptors=[Hasty()]).__aenter__()
         await loop.in_thread(ottla_broker.kill)
-        with loop.fail_after(5):
+        with loop.fail_after(HUNG):
             with loop.cancel_scope() as scope:
                 await producer.send("t", b"1")
             assert scope.cancelled_caught
@@ -245,7 +246,7 @@ async def test_the_block_ends_within_the_delivery_timeout_and_says_what_was_lost
 ) -> None:
     async with loop.connect(ottla_broker.bootstrap) as client:
         await client.create_topic("t")
-        with loop.fail_after(5), pytest.raises(DeliveryFailed, match=r"1 record\(s\).*t-0.*within 0.5 s"):
+        with loop.fail_after(HUNG), pytest.raises(DeliveryFailed, match=r"1 record\(s\).*t-0.*within 0.5 s"):
             async with client.producer(delivery_timeout=0.5) as producer:
                 await producer.send("t", b"1")
                 await loop.in_thread(ottla_broker.kill)
@@ -259,7 +260,7 @@ async def test_nobody_waits_for_room_longer_than_the_delivery_timeout(loop: Loop
         await loop.in_thread(ottla_broker.kill)
         await producer.send_soon("t", bytes(800))
         await loop.sleep(0.4)
-        with loop.fail_after(10):
+        with loop.fail_after(HUNG):
             await producer.send_soon("t", bytes(900))  # there is room when the first has failed
             with pytest.raises(DeliveryFailed):
                 await producer.send_soon("t", b"")
@@ -495,7 +496,7 @@ async def test_what_was_accepted_goes_out_though_the_next_record_is_refused(loop
         await producer.send_soon("t", b"")
         await producer.flush()  # the topic is known from now on
         await producer.send_soon("t", bytes(100), on_delivery=stored.append)
-        with loop.fail_after(5):
+        with loop.fail_after(HUNG):
             producer._core.offer(
                 PendingRecord("t", bytes(1900), None, None, (), 1), loop.current_time()
             )  # closes that batch

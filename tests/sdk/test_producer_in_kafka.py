@@ -8,13 +8,14 @@ import trio
 import ottla
 from ottla.errors import InvalidRecord, MessageTooLarge
 from tests.kafka import ApacheKafka
+from tests.patience import HUNG
 
 pytestmark = pytest.mark.slow
 
 
 async def read(client: ottla.Client, topic: str, count: int) -> list[ottla.Record]:
     records: list[ottla.Record] = []
-    with trio.fail_after(30):
+    with trio.fail_after(HUNG):
         async with client.consumer(topic) as consumer:
             async for batch in consumer:
                 records += batch

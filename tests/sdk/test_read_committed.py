@@ -18,6 +18,7 @@ from ottla.sdk.client import Client
 from ottla.sdk.consume import stable
 from ottla.testing import Broker
 from tests.kafka import ApacheKafka
+from tests.patience import HUNG
 from tests.sdk.loops import Loop, Trio
 
 Isolation = Literal["read_uncommitted", "read_committed"]
@@ -116,7 +117,7 @@ async def by_every_path(client: Client, topic: str, isolation: Isolation) -> lis
 
 
 async def tell_the_whole_story(loop: Loop, bootstrap: str, topic: str) -> None:
-    with loop.fail_after(60):
+    with loop.fail_after(HUNG):
         async with loop.connect(bootstrap) as client:
             await client.create_topic(topic, partitions=1)
             await write(client, topic)
@@ -161,7 +162,7 @@ def eager(tmp_path: Path) -> Iterator[Broker]:
 
 async def test_a_compacted_log_shows_the_last_committed_value_of_each_key(loop: Loop, eager: Broker) -> None:
     last: dict[bytes, bytes] = {}
-    with loop.fail_after(60):
+    with loop.fail_after(HUNG):
         async with loop.connect(eager.bootstrap) as client:
             configs = {"cleanup.policy": "compact", "segment.bytes": "1024", "min.cleanable.dirty.ratio": "0.01"}
             await client.create_topic("t", partitions=1, configs=configs)
@@ -192,7 +193,7 @@ async def compaction(loop: Loop, broker: Broker) -> None:
 
 async def test_what_is_committed_goes_on_over_what_a_reader_may_not_see(loop: Loop, ottla_broker: Broker) -> None:
     """Otherwise a group would seem to be behind for ever, and its offset would fall out of the log."""
-    with loop.fail_after(30):
+    with loop.fail_after(HUNG):
         async with (
             loop.connect(ottla_broker.bootstrap) as client,
             client.producer(transactional_id="t-1") as producer,
@@ -225,7 +226,7 @@ async def test_what_is_committed_goes_on_over_what_a_reader_may_not_see(loop: Lo
 
 
 async def test_a_batch_in_hand_is_not_committed_by_what_is_hidden_behind_it(loop: Loop, ottla_broker: Broker) -> None:
-    with loop.fail_after(30):
+    with loop.fail_after(HUNG):
         async with (
             loop.connect(ottla_broker.bootstrap) as client,
             client.producer(transactional_id="t-1") as producer,
@@ -249,7 +250,7 @@ async def test_a_batch_in_hand_is_not_committed_by_what_is_hidden_behind_it(loop
 
 
 async def test_the_lag_of_a_group_ends_where_its_readers_do(loop: Loop, ottla_broker: Broker) -> None:
-    with loop.fail_after(30):
+    with loop.fail_after(HUNG):
         async with loop.connect(ottla_broker.bootstrap) as client:
             await client.create_topic("t", partitions=1)
             await write(client, "t")
@@ -263,7 +264,7 @@ async def test_the_lag_of_a_group_ends_where_its_readers_do(loop: Loop, ottla_br
 
 
 async def wait_and_ask_why(loop: Loop, bootstrap: str, topic: str, caplog: pytest.LogCaptureFixture) -> None:
-    with loop.fail_after(60):
+    with loop.fail_after(HUNG):
         async with loop.connect(bootstrap) as client:
             await client.create_topic(topic, partitions=1)
             async with (
@@ -314,7 +315,7 @@ async def test_explain_says_what_older_brokers_tell(old_kafka: ApacheKafka, impa
             known = "transactional id 'waiting-third' (producer id"
             if old_kafka.release.version.startswith("2.8"):  # which tells the producer, and no transactional id
                 known = "the transaction of producer id"
-            with trio.fail_after(30):
+            with trio.fail_after(HUNG):
                 while known not in client.explain():
                     assert await consumer.poll(0.1) is None
             assert client.explain().startswith("waiting-0 at 0: the last stable offset has stood still")

@@ -16,6 +16,7 @@ import trio
 import ottla
 from ottla.testing import Broker
 from tests.kafka import absent
+from tests.patience import HUNG
 
 RECIPES = re.findall(r"```python\n(.*?)```", (Path(__file__).parents[2] / "docs" / "recipes.md").read_text(), re.DOTALL)
 AT_MOST_ONCE, AT_LEAST_ONCE, TRANSFORM, TRANSACTIONS, SQLITE, POSTGRES = RECIPES
@@ -75,7 +76,7 @@ async def run(recipe: str, folder: Path, broker: Broker, done: Callable[[], bool
     await fill(broker, COUNT, COUNT + 1)
     async with trio.open_nursery() as nursery:
         second = await nursery.start(partial(trio.run_process, command, cwd=folder, env=environment, check=False))
-        with trio.fail_after(60):
+        with trio.fail_after(HUNG):
             while not done():
                 assert second.returncode is None, "the second run died"
                 await trio.sleep(0.05)

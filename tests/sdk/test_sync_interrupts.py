@@ -21,6 +21,7 @@ import ottla.sync
 from ottla.sdk.core import ClientCore
 from ottla.sdk.transaction.transactions import Transactions
 from ottla.testing import Broker
+from tests.patience import HUNG
 
 PLACES = 40
 """Lines at which it comes, spread over all that a call executes."""
@@ -210,7 +211,7 @@ def test_ctrl_c_before_callbacks_leaves_them_and_the_results_of_others_to_whoeve
             finally:
                 sys.setprofile(None)
             producer.flush()
-            other.join(5.0)
+            other.join(HUNG)
     finally:
         signal.signal(signal.SIGINT, handler)
     assert came and told == [0, 1, 2, 3, 4] and len(sent) == 1

@@ -1,7 +1,6 @@
 """A client over TLS, on each loop and without one: all works as in the clear, and what is wrong is named at once."""
 
 import ssl
-import time
 from typing import Any
 
 import pytest
@@ -11,6 +10,7 @@ from ottla import TLS, Plain
 from ottla.errors import AuthenticationFailed, BrokerUnreachable, ConfigurationError
 from ottla.sdk.drivers.blocking import BlockingClient
 from ottla.testing import Broker
+from tests.patience import FAR
 from tests.sdk.loops import LOOPS, Loop
 from tests.sdk.scripted import Manner, at_once, byte_by_byte, scripted
 
@@ -60,28 +60,26 @@ def test_records_go_and_come_as_in_the_clear(
         assert broker.seen
 
 
-def fails(loop: Loop, address: str, **options: Any) -> tuple[Exception, float]:
-    """What connecting raises, and after how many seconds."""
+def fails(loop: Loop, address: str, **options: Any) -> Exception:
+    """What connecting raises; it does not wait for its timeout."""
 
     async def scenario() -> Exception:
         with pytest.raises(Exception) as raised:
-            async with loop.connect(address, **options):
+            async with loop.connect(address, **{"connect_timeout": FAR, **options}):
                 pass
         return raised.value
 
-    began = time.monotonic()
-    return loop.run(scenario), time.monotonic() - began
+    return loop.run(scenario)
 
 
 def test_a_broker_that_is_not_trusted_is_told_of_at_once(loop: Loop, listener: ssl.SSLContext) -> None:
     with scripted(tls=listener) as (address, broker):
-        error, took = fails(loop, address, tls=trusting(trustme.CA()))
+        error = fails(loop, address, tls=trusting(trustme.CA()))
         assert isinstance(error, AuthenticationFailed)
         assert str(error) == (
             f"{address}: the broker's certificate is not trusted: unable to get local issuer certificate; give the CA "
             "that signed it as tls=TLS(ca=…)"
         )
-        assert took < 5
         assert not broker.seen
     assert broker.ended and set(broker.ended) == {"TLSV1_ALERT_UNKNOWN_CA"}, "the broker is not told why"
 
@@ -96,10 +94,9 @@ def test_a_broker_that_wants_a_certificate_is_told_of_at_once(
     ca.configure_trust(context)
     own = ca.issue_cert("service")
     with scripted(tls=context) as (address, _):
-        error, took = fails(loop, address, tls=trusting(ca))
+        error = fails(loop, address, tls=trusting(ca))
         assert isinstance(error, AuthenticationFailed)
         assert "TLS(certificate=" in str(error)
-        assert took < 5
 
         async def scenario() -> list[str]:
             tls = trusting(ca, certificate=own.private_key_and_cert_chain_pem.bytes().decode())
@@ -111,14 +108,14 @@ def test_a_broker_that_wants_a_certificate_is_told_of_at_once(
 
 def test_tls_to_a_listener_without_it_is_recognised(loop: Loop, ca: trustme.CA) -> None:
     with scripted() as (address, _):
-        error, _ = fails(loop, address, tls=trusting(ca), connect_timeout=1.0)
+        error = fails(loop, address, tls=trusting(ca), connect_timeout=1.0)
         assert isinstance(error, BrokerUnreachable)
         assert "while TLS was agreed on; so do listeners without TLS" in str(error)
 
 
 def test_a_listener_with_tls_is_recognised_without_it(loop: Loop, listener: ssl.SSLContext) -> None:
     with scripted(tls=listener) as (address, _):
-        error, _ = fails(loop, address, connect_timeout=1.0)
+        error = fails(loop, address, connect_timeout=1.0)
         assert isinstance(error, BrokerUnreachable)
         assert "listeners that want TLS" in str(error)
 

@@ -18,6 +18,7 @@ from ottla.errors import (
 )
 from ottla.sdk.client import Client
 from ottla.testing import Broker
+from tests.patience import FAR, HUNG
 from tests.sdk.contents import contents
 from tests.sdk.hanging import lose
 from tests.sdk.loops import Loop
@@ -54,7 +55,7 @@ async def test_an_id_and_its_transaction_are_described(loop: Loop, ottla_broker:
 
 
 async def test_producers_are_described_by_the_partitions_that_they_write_to(loop: Loop, ottla_broker: Broker) -> None:
-    async with loop.connect(ottla_broker.bootstrap) as client:
+    async with loop.connect(ottla_broker.bootstrap, api_timeout=FAR) as client:
         await client.create_topic("t", partitions=2)
         async with client.producer() as producer:
             await producer.send("t", b"v", partition=0)
@@ -70,7 +71,7 @@ async def test_producers_are_described_by_the_partitions_that_they_write_to(loop
             assert 0 <= time.time() * 1000 - open_.last_timestamp < 60_000
             [_, ended] = (await client.describe_producers([T0]))[T0]
             assert (ended.coordinator_epoch, ended.transaction_start) == (0, None)
-        with loop.fail_after(3), pytest.raises(UnknownTopicOrPartition, match="partitions 0 to 1, not 2"):
+        with loop.fail_after(HUNG), pytest.raises(UnknownTopicOrPartition, match="partitions 0 to 1, not 2"):
             await client.describe_producers([("t", 2)])
         with pytest.raises(PartialFailure, match="u-0") as failed:
             await client.describe_producers([T1, ("u", 0)])
@@ -99,7 +100,7 @@ async def test_ids_are_listed_by_state_by_producer_and_by_how_long_they_run(loop
             assert await client.list_transactions(running_longer=3600.0) == ()
             with pytest.raises(ConfigurationError, match="no transaction is open in state Empty"):
                 await client.list_transactions(states=["Ongoing", "Empty"], running_longer=0.0)
-            with loop.fail_after(5):  # until a millisecond has gone by
+            with loop.fail_after(HUNG):  # until a millisecond has gone by
                 while await client.list_transactions(running_longer=0.0) != (second,):
                     await loop.checkpoint()
         with pytest.raises(ConfigurationError, match="'ongoin' is no state of a transaction: do you mean 'Ongoing'"):
@@ -145,7 +146,7 @@ async def test_a_transaction_that_its_coordinator_has_lost_is_found_and_aborted(
 
 async def test_only_what_hangs_is_aborted_unless_that_is_forced(loop: Loop, ottla_broker: Broker) -> None:
     async with (
-        loop.connect(ottla_broker.bootstrap) as client,
+        loop.connect(ottla_broker.bootstrap, api_timeout=FAR) as client,
         client.producer(transactional_id="t-1", transaction_timeout=42.0) as producer,
     ):
         await client.create_topic("t", partitions=2)
@@ -167,7 +168,7 @@ async def test_only_what_hangs_is_aborted_unless_that_is_forced(loop: Loop, ottl
         assert sorted(await committed(client, "t")) == [b"first", b"whole"]
         with pytest.raises(LocalProtocolError, match="of t-0: none is open there"):
             await client.abort_hanging_transaction("t", 0, 0)
-        with loop.fail_after(3), pytest.raises(UnknownTopicOrPartition):
+        with loop.fail_after(HUNG), pytest.raises(UnknownTopicOrPartition):
             await client.abort_hanging_transaction("u", 0, 0)
         vague: list[dict[str, Any]] = [{}, {"producer_id": 1}, {"start_offset": 0, "producer_id": 1}]
         for given in vague:

@@ -11,6 +11,7 @@ import ottla
 from ottla.errors import PartialFailure, ProducerFenced, TransactionalIdNotFound, UnsupportedVersion
 from ottla.sdk.client import Client
 from tests.kafka import NOW, OLD, ApacheKafka, Release, run, start
+from tests.patience import HUNG
 from tests.sdk.contents import contents
 from tests.sdk.hanging import UNVERIFIED, hang
 
@@ -177,7 +178,7 @@ async def test_a_node_that_is_gone_hides_its_ids_until_the_others_have_them(kafk
         hidden = {name for name in names if whose[name] == gone}
         kafka_cluster.kill(gone)
         try:
-            with trio.fail_after(90):
+            with trio.fail_after(HUNG):
                 while True:
                     try:
                         listed = {each.transactional_id for each in await client.list_transactions()}

@@ -25,6 +25,7 @@ from ottla.sdk.metrics import Metrics
 from ottla.sdk.outcome import Outcome
 from ottla.sdk.steps import settled
 from ottla.testing import Broker
+from tests.patience import HUNG
 
 
 def broken(now: float) -> None:
@@ -32,7 +33,7 @@ def broken(now: float) -> None:
 
 
 async def test_a_bug_in_the_core_ends_the_users_block_and_is_raised_there(ottla_broker: Broker) -> None:
-    with trio.fail_after(5), pytest.raises(ZeroDivisionError, match="a bug in a machine"):
+    with trio.fail_after(HUNG), pytest.raises(ZeroDivisionError, match="a bug in a machine"):
         async with ottla.connect(ottla_broker.bootstrap) as client:
             client._driver.core.later(trio.current_time() + 0.01, broken)
             client._driver.nudge()
@@ -40,7 +41,7 @@ async def test_a_bug_in_the_core_ends_the_users_block_and_is_raised_there(ottla_
 
 
 async def test_after_a_bug_that_a_user_caught_every_call_says_so(ottla_broker: Broker) -> None:
-    with trio.fail_after(5):
+    with trio.fail_after(HUNG):
         async with ottla.connect(ottla_broker.bootstrap) as client:
             client._driver.core.soon(broken)
             with pytest.raises(ZeroDivisionError):
@@ -57,7 +58,7 @@ async def test_a_connection_that_is_reset_before_its_options_are_set_is_like_any
         raise OSError(errno.EINVAL, "what some systems say of a socket that the other side has closed")
 
     monkeypatch.setattr(trio.SocketStream, "setsockopt", refused)
-    with trio.fail_after(5):
+    with trio.fail_after(HUNG):
         async with ottla.connect(ottla_broker.bootstrap) as client:
             assert await client.list_topics() == []
 
@@ -65,7 +66,7 @@ async def test_a_connection_that_is_reset_before_its_options_are_set_is_like_any
 async def test_a_bug_in_what_is_done_with_an_answer_is_raised_in_the_users_block(
     ottla_broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with trio.fail_after(5), pytest.raises(ZeroDivisionError):
+    with trio.fail_after(HUNG), pytest.raises(ZeroDivisionError):
         async with ottla.connect(ottla_broker.bootstrap) as client:
             core = client._driver.core
             monkeypatch.setattr(core, "handle", lambda event, now: broken(now))
@@ -116,7 +117,7 @@ async def test_an_address_of_a_name_that_takes_connections_and_breaks_them_is_no
         await stream.aclose()
 
     trio.socket.set_custom_hostname_resolver(Resolver("127.0.0.2", "127.0.0.1"))
-    with trio.fail_after(5):
+    with trio.fail_after(HUNG):
         async with listener("127.0.0.2", port, breaks), ottla.connect(f"broker.example:{port}") as client:
             assert await client.list_topics() == []
     assert len(broke) == 1
@@ -138,7 +139,7 @@ async def test_a_connection_that_was_hung_up_as_it_was_made_says_nothing_of_the_
             stream = await dial(driver, wanted)
         return stream
 
-    with trio.fail_after(5):
+    with trio.fail_after(HUNG):
         async with ottla.connect(ottla_broker.bootstrap) as client:
             monkeypatch.setattr(TrioDriver, "_stream", in_the_last_moment)
             key, told, driver = (7, "data"), list[Event](), client._driver
@@ -168,7 +169,7 @@ async def test_a_client_finds_a_cluster_that_came_back_elsewhere(
     announced = [ottla_broker.bootstrap]
 
     monkeypatch.setattr(mdns, "find", lambda name, timeout: list(announced))
-    with trio.fail_after(10):
+    with trio.fail_after(HUNG):
         async with ottla.connect("zeroconf://here") as client:
             await client.create_topic("t")
             ottla_broker.stop()
@@ -191,10 +192,10 @@ async def test_a_loop_that_does_not_turn_is_reported_with_the_line_that_holds_it
 
     async with ottla.connect(ottla_broker.bootstrap) as client:
         stop = client._driver.watch(0.02, report)
-        assert told.wait(5)  # this very line blocks the loop
+        assert told.wait(HUNG)  # this very line blocks the loop
         stop()
     [(seconds, stack)] = reports
-    assert seconds == 0.02 and "assert told.wait(5)  # this very line" in stack
+    assert seconds == 0.02 and "assert told.wait(HUNG)  # this very line" in stack
 
 
 @pytest.mark.parametrize("who", ["the timekeeper", "who blocked"])
@@ -224,7 +225,7 @@ class NoMemory(socket.socket):
 async def test_a_connection_to_which_a_write_failed_ends_with_the_reason_and_is_made_again(
     ottla_broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with trio.fail_after(5):
+    with trio.fail_after(HUNG):
         async with ottla.connect(ottla_broker.bootstrap) as client:
             driver, told = client._driver, []
             handle = driver.core.handle
@@ -249,7 +250,7 @@ async def test_who_writes_to_a_connection_that_was_reset_remembers_that_it_was()
         theirs.close()
         link = TrioLink((1, "data"))
         link.socket = ours
-        with trio.fail_after(5):
+        with trio.fail_after(HUNG):
             await trio.lowlevel.wait_readable(ours)
         for _ in range(2):
             link.outbox.append(b"lost")
@@ -274,7 +275,7 @@ async def test_a_client_that_is_used_outside_its_loop_says_so_and_goes_on(ottla_
                 client._driver.step()
             assert trio.from_thread.run(client.list_topics) == ["t"]
 
-        with trio.fail_after(5):
+        with trio.fail_after(HUNG):
             await trio.to_thread.run_sync(elsewhere)
             await trio.to_thread.run_sync(with_no_loop)
             assert (await producer.send("t", b"b")).topic == "t"
@@ -376,7 +377,7 @@ async def test_what_the_socket_does_not_take_at_once_follows_in_order(ottla_brok
         assert link.outbox and link.full, "more than a socket takes"
         link.outbox += parts[5:]
         got = bytearray()
-        with trio.fail_after(5):
+        with trio.fail_after(HUNG):
             async with ottla.connect(ottla_broker.bootstrap) as client, trio.open_nursery() as nursery:
                 client._driver._await_writable(link)
                 while len(got) < 3_000_000:
@@ -405,5 +406,5 @@ async def test_a_step_writes_by_itself_and_who_waits_needs_nobody_for_what_is_du
             assert theirs.recv(10) == b"onetwo", "also what was said just before the end"
         done = Outcome[None]()
         driver.core.soon(lambda now: done.succeed(None))  # and nobody tells the timekeeper
-        with trio.fail_after(5):
+        with trio.fail_after(HUNG):
             await driver.run(settled(done))
