@@ -3,6 +3,7 @@
 import inspect
 import pickle
 import re
+import socket
 
 import pytest
 
@@ -20,6 +21,7 @@ from ottla.errors import (
     OttlaError,
     RemoteProtocolError,
     TimeoutExpired,
+    TransactionAborted,
     UnknownErrorCode,
     broker_error,
 )
@@ -132,6 +134,20 @@ def test_failed_deliveries_say_how_many_where_and_why() -> None:
         "3 record(s) were not delivered (t-0: 2, t-1: 1); first cause: DeliveryTimeout: not acknowledged within 120 s"
     )
     assert error.__cause__ is cause
+
+
+def test_a_brokers_error_is_named_once_where_it_is_the_cause() -> None:
+    for error in (
+        DeliveryFailed(1, {("t", 9): 1}, broker_error(3)),
+        TransactionAborted({("t", 9): 1}, broker_error(3)),
+    ):
+        assert "first cause: UNKNOWN_TOPIC_OR_PARTITION (3): " in str(error)
+
+
+def test_what_a_resolver_says_comes_without_its_number() -> None:
+    unknown = socket.gaierror(socket.EAI_NONAME, "Name or service not known")
+    assert errors.reason(OSError("all attempts failed")) == "all attempts failed"
+    assert errors.reason(unknown) == "name or service not known"
 
 
 def test_who_is_to_blame_can_be_caught_by_class() -> None:

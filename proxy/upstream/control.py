@@ -236,7 +236,8 @@ class Control:
     def unreachable(self, timeout: float) -> BrokerUnreachable:
         """The error for an upstream that did not answer in ``timeout`` seconds: what was tried, and what it said."""
         missing = self._links.credentials.missing
-        silent = {(host, port): f"upstream {host}:{port}: {missing or 'no answer'}" for host, port in self._bootstrap}
+        why = missing or "no answer (is it a port of Kafka's? one of HTTP may give none)"
+        silent = {(host, port): f"upstream {host}:{port}: {why}" for host, port in self._bootstrap}
         return BrokerUnreachable(f"no answer within {timeout:g} s: {'; '.join((silent | self._complaints).values())}")
 
 

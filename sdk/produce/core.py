@@ -302,7 +302,7 @@ class ProducerCore:
             self.transactions.check()
         key, value = record.key, record.value
         if not isinstance(record.topic, str) or not record.topic:
-            raise EncodeError(f"a topic is named by a str, not {record.topic!r}")
+            raise EncodeError(f"a topic's name is a string that is not empty, not {record.topic!r}")
         if record.partition is not None and type(record.partition) is not int:
             raise EncodeError(f"a partition is an int, not {record.partition!r}")
         if record.headers != () or type(value) is not bytes or not (key is None or type(key) is bytes):

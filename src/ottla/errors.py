@@ -206,8 +206,12 @@ class DeliveryFailed(OttlaError):
             f"{topic}{'' if partition < 0 else f'-{partition}'}: {n}"
             for (topic, partition), n in sorted(self.partitions.items())
         )
-        first = f"{type(self.cause).__name__}: {self.cause}"
-        return f"{self.count} record(s) were not delivered ({where}); first cause: {first}"
+        return f"{self.count} record(s) were not delivered ({where}); first cause: {_named(self.cause)}"
+
+
+def _named(cause: OttlaError) -> str:
+    """An error with its kind: a broker's begins with Kafka's name for it."""
+    return str(cause) if isinstance(cause, BrokerError) else f"{type(cause).__name__}: {cause}"
 
 
 class TransactionAborted(OttlaError):
@@ -227,7 +231,7 @@ class TransactionAborted(OttlaError):
     def __str__(self) -> str:
         where = ", ".join(f"{topic}-{partition}: {n}" for (topic, partition), n in sorted(self.partitions.items()))
         lost = f"{sum(self.partitions.values())} record(s) were not delivered ({where}); " if where else ""
-        return f"the transaction is aborted: {lost}first cause: {type(self.cause).__name__}: {self.cause}"
+        return f"the transaction is aborted: {lost}first cause: {_named(self.cause)}"
 
 
 class CommitFailed(OttlaError):
@@ -1524,6 +1528,8 @@ def reason(error: BaseException) -> str:
         error = error.exceptions[0]
     if isinstance(error, OSError) and error.errno is not None and error.errno > 0:
         return os.strerror(error.errno).lower()
+    if isinstance(error, OSError) and error.errno is not None and error.strerror:
+        return error.strerror.lower()  # a resolver's, whose numbers are its own
     if error.__cause__ is not None:
         return reason(error.__cause__)
     return str(error).lower() or type(error).__name__

@@ -152,7 +152,8 @@ def test_a_capture_of_responses_must_be_told_what_it_is(tmp_path: Path, api: str
     ("arguments", "says"),
     [
         (["nosuch.log"], "cannot read nosuch.log: no such file or directory"),
-        (["letter.txt"], "the name of letter.txt does not tell what it holds: say --type log, index, "),
+        (["nosuch.txt"], "cannot read nosuch.txt: no such file or directory"),
+        (["/etc/passwd"], "the name of /etc/passwd does not tell what it holds: say --type log, index, "),
         (["-"], "stdin has no name: say --type log, "),
         (["--request", "--type", "log", "x.log"], "exclude each other"),
         (["--response", "Fetch", "x"], "Fetch has versions 0-18: say one, as in Fetch:18"),
@@ -193,6 +194,7 @@ def test_all_of_a_folder_is_dumped_but_what_has_another_name(tmp_path: Path) -> 
 
 
 def test_a_file_that_is_not_there_does_not_keep_the_others_from_being_dumped(tmp_path: Path) -> None:
+    (tmp_path / "letter.txt").write_text("Dear")
     code, out, err = dump(tmp_path / "nosuch.log", tmp_path / "letter.txt", PLAIN)
     assert code == exits.FAILED
     assert out.startswith(f"== {PLAIN} ==\nbatch at 0")

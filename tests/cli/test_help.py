@@ -45,6 +45,7 @@ def test_every_command_has_help_with_an_example(command: list[str]) -> None:
     assert result.exit_code == 0
     assert re.search(rf"Example:.*ottla {' '.join(command)}", result.output), result.output
     assert "``" not in result.output, "the markup of a docstring"
+    assert not re.search(r"--(?!help)\S+ .*<(bool|int|float|str|path|list)", result.output), "a type of Python"
 
 
 def test_without_a_command_help_is_shown() -> None:

@@ -2,23 +2,61 @@
 
 import inspect
 from collections.abc import Callable
-from typing import Annotated, Any
+from pathlib import Path
+from typing import Annotated, Any, get_args
 
 import typer
 from typer.core import TyperGroup
+from typer.models import OptionInfo
 
 from ottla.cli import consume, demo, dump, exits, groups, journal, offsets, perf, produce, servers, topics, transactions
 
+_OF_KAFKAS_TOOLS = {
+    "--from-beginning": "consume begins there, unless --from says otherwise",
+    "--max-messages": "say --count",
+    "--offset": "say --from",
+    "--timeout-ms": "say --until-end, to end where the topic ends now",
+    "--topic": "name the topic without an option, as in ottla consume orders",
+    "--create": "say ottla topics create",
+    "--list": "say ottla topics list, or ottla groups list",
+    "--describe": "say ottla topics describe, or ottla groups describe",
+    "--delete": "say ottla topics delete, or ottla groups delete",
+    "--reset-offsets": "say ottla groups reset",
+    "--property": "say --key-separator, or --json",
+    "--producer.config": "say --command-config",
+    "--consumer.config": "say --command-config",
+    "--port": "say --listen HOST:PORT",
+}
+"""Options of Kafka's own tools that have another name here."""
+
 
 class _Commands(TyperGroup):
-    """Refuses values in words for people: pydantic, which checks them for Typer, puts its own before these."""
+    """Refuses in words for people: pydantic, which checks values for Typer, has its own."""
 
     def invoke(self, ctx: Any) -> Any:
         try:
             return super().invoke(ctx)
         except typer.BadParameter as error:
-            error.message = error.message.removeprefix("Value error, ")
+            error.message = _plainly(error)
             raise
+        except Exception as error:
+            # Typer does not export the error for an unknown option, which alone has this attribute.
+            if advice := _OF_KAFKAS_TOOLS.get(getattr(error, "option_name", "")):
+                error.message, error.possibilities = f"{error.message}: {advice}", None  # type: ignore[attr-defined]
+            raise
+
+
+def _plainly(error: typer.BadParameter) -> str:
+    """What pydantic says of a value, with the value and without its types."""
+    found: list[Any] = getattr(error.__cause__, "errors", list)()
+    match found[0] if found else {}:
+        case {"type": "int_parsing", "input": given}:
+            return f"{given!r} is not a whole number"
+        case {"type": "float_parsing", "input": given}:
+            return f"{given!r} is not a number"
+        case {"type": "greater_than_equal", "input": given, "ctx": {"ge": least}}:
+            return f"{given} is below {least}"
+    return error.message.removeprefix("Value error, ")
 
 
 def _with_commands(server: Callable[..., None]) -> typer.Typer:
@@ -37,6 +75,26 @@ def _with_commands(server: Callable[..., None]) -> typer.Typer:
     group.callback()(run)
     group.command("journal", epilog=journal.EXAMPLE)(journal.journal)
     return group
+
+
+_SHOWN = {bool: "", int: "N", str: "TEXT", Path: "FILE"}
+"""What help shows of an option's value. A flag has none, and its type would read as if it had one."""
+
+
+def _show_values(commands: typer.Typer) -> None:
+    """Have help show values as people write them, and not the types of Python, where an option does not say it."""
+    for known in (*commands.registered_commands, commands.registered_callback):
+        callback = known.callback if known is not None else None
+        for parameter in inspect.signature(callback).parameters.values() if callback is not None else ():
+            kind, *declared = get_args(parameter.annotation) or (None,)
+            while get_args(kind):
+                kind = get_args(kind)[0]  # of `int | None`, and of list[int]
+            for option in declared:
+                if isinstance(option, OptionInfo) and option.metavar is None:
+                    option.metavar = _SHOWN.get(kind)
+    for group in commands.registered_groups:
+        if group.typer_instance is not None:
+            _show_values(group.typer_instance)
 
 
 app = typer.Typer(
@@ -83,3 +141,6 @@ def ottla(
     ] = False,
 ) -> None:
     """Kafka's little sister: a broker, a proxy that puts equal keys together, and the tools to talk to any Kafka."""
+
+
+_show_values(app)

@@ -7,6 +7,7 @@ Rules:
   where nothing tells where the next one begins, a file is given up.
 """
 
+import errno
 import io
 import os
 import re
@@ -249,9 +250,11 @@ def _told_by(name: str) -> FileType:
     """The same.
 
     Raises:
-        ConfigurationError: it tells nothing.
+        ConfigurationError: there is no such file, or its name tells nothing.
     """
     if (file_type := _type_of(name)) is None:
+        if name != "-" and not os.path.exists(name):
+            raise ConfigurationError(f"cannot read {name}: {os.strerror(errno.ENOENT).lower()}")
         what = "stdin has no name" if name == "-" else f"the name of {name} does not tell what it holds"
         raise ConfigurationError(f"{what}: {_SAY}")
     return file_type

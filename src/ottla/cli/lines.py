@@ -77,7 +77,7 @@ def parse_json(line: bytes) -> Line:
     if not isinstance(fields, dict):
         raise BadInput(f'not an object such as {{"value": "…"}}: {_short(line)}')
     if unknown := set(fields) - _KNOWN:
-        raise BadInput(f"{', '.join(sorted(unknown))} is not known; known are {', '.join(sorted(_KNOWN))}")
+        raise BadInput(f"{_short(min(unknown))} is not a field of a record; those are {', '.join(sorted(_KNOWN))}")
     if "value" not in fields and "value_base64" not in fields:
         raise BadInput(f'has no "value" (null is a tombstone): {_short(line)}')
     if isinstance(fields.get("value"), dict | list | int | float):
@@ -191,7 +191,8 @@ def _bytes(fields: Mapping[str, Any], name: str) -> bytes | None:
 def _number(fields: Mapping[str, Any], name: str) -> int | None:
     number = fields.get(name)
     if number is not None and (not isinstance(number, int) or isinstance(number, bool) or number < 0):
-        raise BadInput(f"{name} must be a whole number, not {_short(number)}")
+        what = "whole milliseconds since 1970" if name == "timestamp" else "a whole number"
+        raise BadInput(f"{name} must be {what}, 0 or more, not {_short(number)}")
     return number
 
 

@@ -25,7 +25,9 @@ def parse_time(text: str, option: str, also: str = "") -> datetime:
     try:
         time = datetime.fromisoformat(text)
     except ValueError:
-        message = f"{text!r} is not {also}a time such as 2013-07-04T12:00:00Z"
+        meant = {"earliest": "beginning", "latest": "end"}.get(text, "")
+        near = f"; do you mean {meant}?" if meant and meant in also else ""
+        message = f"{text!r} is not {also}a time such as 2013-07-04T12:00:00Z{near}"
         raise typer.BadParameter(message, param_hint=option) from None
     if time.tzinfo is None:
         message = f"{text!r} has no zone: say {time.isoformat()}Z, or {time.isoformat()}+02:00"

@@ -140,4 +140,5 @@ async def _send_all(
 
 
 def _refused(line: int, error: OttlaError) -> BadInput:
-    return BadInput(f"line {line}: {error}; the {line - 1} before it were sent")
+    sent = f"the {line - 1} before it were sent" if line > 1 else "nothing was sent"
+    return BadInput(f"line {line}: {error}; {sent}")

@@ -88,7 +88,8 @@ def broker(
     partitions: Annotated[int, typer.Option(min=1, help="Of topics that are created without a number.")] = 1,
     auto_create: Annotated[bool, typer.Option(help="Create a topic when a producer asks for it.")] = True,
     group_delay: Annotated[
-        float, typer.Option(metavar="SECONDS", help="How long the first member of an empty group waits for others.")
+        float,
+        typer.Option(metavar="SECONDS", min=0.0, help="How long the first member of an empty group waits for others."),
     ] = 0.5,
     sync: Annotated[
         Sync,
