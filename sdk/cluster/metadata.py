@@ -222,9 +222,16 @@ class Metadata:
 
     def hold(self, name: str) -> Callable[[], None]:
         """Keep the topic's metadata fresh until what this returns is called; see `HeldTopics`."""
-        if self._topics.is_old(name):
-            self._client.soon(self.refresh)
+        # Those who look up many topics and use them one by one hold many that are old. They are asked for alone: to
+        # refresh all would cost a question about all for each.
+        if name not in self._topics.held and self._topics.is_old(name):
+            self._client.later(self.updated_at + self._options.retry_backoff, lambda now: self._renew(name, now))
         return self._topics.hold(name)
+
+    def _renew(self, name: str, now: float) -> None:
+        """Ask for a topic that is held and was known, if what is known of it is still old."""
+        if name in self._topics.held and self._topics.is_old(name) and not self._client.closed:
+            self.topic(name, now, grace=0.0)
 
     def forget(self, name: str) -> None:
         """The topic is not as it was known: it is asked for again when it is wanted."""

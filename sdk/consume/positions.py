@@ -288,7 +288,6 @@ class Position:
     failing_since: float = math.nan
     unknown_since: float = math.nan
     """Since when every answer says that there is no such partition."""
-    reported: float = -math.inf
     retry_at: float = -math.inf
 
     def go(self, offset: int, leader_epoch: int = -1) -> None:

@@ -1,15 +1,18 @@
 """Partitions that could not be asked about: they are asked about again, after a pause, and reported if that goes on.
 
-Reading may wait for ever, but not silently: a partition without an answer for `STALL` seconds is reported.
+Reading may wait for ever, but not silently: a partition without an answer for `STALL` seconds is reported. A broker
+that is away stalls all that it leads, so one line stands for all partitions with the same kind of error, and the next
+one comes `STALL` seconds later.
 
 Source: OffsetFetcher.java, AbstractFetch.java.
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from ottla.errors import BrokerError, OttlaError, UnknownTopicOrPartition
-from ottla.sdk.consume.positions import NO_NODE, Position
+from ottla.sdk.cluster.cluster import TopicPartition
+from ottla.sdk.consume.positions import NO_NODE, Position, State
 from ottla.sdk.core import ClientCore
 from ottla.sdk.logs import STALL, logger
 
@@ -20,6 +23,7 @@ class Retries:
     """Of one fetcher.
 
     Args:
+        assigned: all partitions.
         leave: takes a partition out of the requests.
         again: called with each partition that is to be asked about again, when its pause is over.
         give_up: called with a partition that another attempt would not help, the error, and whether that is because its
@@ -29,11 +33,14 @@ class Retries:
     def __init__(
         self,
         core: ClientCore,
+        assigned: Mapping[TopicPartition, Position],
         leave: Callable[[Position], None],
         again: Callable[[Position], None],
         give_up: Callable[[Position, OttlaError, bool], bool],
     ) -> None:
-        self._core, self._leave, self._again, self._give_up = core, leave, again, give_up
+        self._core, self._assigned, self._leave, self._again, self._give_up = core, assigned, leave, again, give_up
+        self._reported: dict[type[OttlaError], float] = {}
+        """When partitions with each kind of error were reported last."""
 
     def retry(self, positions: Sequence[Position], error: OttlaError, now: float) -> None:
         """Partitions could not be asked about this time, by one ``error``."""
@@ -76,10 +83,13 @@ class Retries:
         self._core.later(now + pause, over)
 
     def _report(self, positions: Sequence[Position], error: OttlaError, now: float) -> None:
-        stalled = [e for e in positions if now - e.failing_since >= STALL and now - e.reported >= STALL]
-        for position in stalled:
-            position.reported = now
-        if stalled:
-            topic, partition = stalled[0].place
-            extra = {"topic": topic, "partition": partition, "partitions": len(stalled), "why": str(error)}
-            log.error("a partition is stalled", extra=extra | {"seconds": round(now - stalled[0].failing_since)})
+        kind = type(error)
+        stalled = any(now - each.failing_since >= STALL for each in positions)
+        if not stalled or now - self._reported.get(kind, -math.inf) < STALL:
+            return
+        self._reported[kind] = now
+        alike = [e for e in self._assigned.values() if type(e.trouble) is kind and e.state is not State.FAILED]
+        longest = min(alike, key=lambda each: each.failing_since)
+        topic, partition = longest.place
+        extra = {"topic": topic, "partition": partition, "partitions": len(alike), "why": str(longest.trouble)}
+        log.error("a partition is stalled", extra=extra | {"seconds": round(now - longest.failing_since)})

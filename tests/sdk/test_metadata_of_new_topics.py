@@ -167,6 +167,47 @@ def test_what_is_held_is_known_whatever_was_asked_for_since() -> None:
     assert not client.asked
 
 
+def test_topics_that_were_looked_up_together_and_are_held_one_by_one_are_asked_for_alone() -> None:
+    client, broker = holding("a", "b")
+    names = [f"n{number}" for number in range(20)]
+    broker.topics |= {*names}
+    for name in names:
+        client.metadata.topic(name, client.now)
+    client.passes(0.0)
+    broker.answer()
+    client.metadata.topic("b", client.now, fresh=True)
+    client.passes(0.0)
+    broker.answer()  # about others, so that what is known of them is old
+    broker.asked.clear()
+    for name in names:
+        client.metadata.hold(name)
+        client.metadata.hold(name)
+        client.passes(0.05)
+        while client.asked:
+            broker.answer()
+    assert sorted(name for asked in broker.asked for name in asked) == sorted(names)
+    assert len(broker.asked) <= 10 + 1, "not more than one in a retry_backoff"
+    client.metadata.hold("a")
+    client.passes(1.0)
+    assert not client.asked, "it was held all the time"
+
+
+def test_a_topic_that_is_held_again_and_gone_meanwhile_is_not_known_any_more() -> None:
+    client, broker = holding("a")
+    broker.topics.add("new")
+    client.metadata.topic("new", client.now)
+    client.passes(0.0)
+    broker.answer()
+    client.metadata.hold("new")()
+    broker.topics.remove("new")
+    client.metadata.hold("new")
+    client.passes(client.options.retry_backoff)
+    broker.answer()
+    assert "new" not in client.metadata.cluster.topics
+    client.passes(1.0)
+    assert not client.asked
+
+
 def test_an_answer_about_some_makes_the_others_no_younger() -> None:
     client, broker = holding("a")
     was = client.metadata.all_updated_at

@@ -1071,6 +1071,26 @@ def test_a_partition_that_stalls_is_reported_and_explained(caplog: pytest.LogCap
     assert list(fetcher.explain(leaders.now)) == []
 
 
+@pytest.mark.parametrize("how", ["a node is away", "no partition has a leader"])
+def test_partitions_that_stall_for_one_reason_are_one_line(how: str, caplog: pytest.LogCaptureFixture) -> None:
+    leaders = Leaders({"t": 60}, nodes=1)
+    fetcher = reader(leaders, {("t", index): Offset(0) for index in range(60)})
+    leaders.run(1.0)
+    if how == "a node is away":
+        leaders.hide = lambda node: True
+        leaders.cut()
+    else:
+        for log in leaders.logs.values():
+            log.leader = -1
+            log.leader_epoch += 1
+        leaders.core.metadata.refresh(leaders.now)
+    leaders.run(75.0)
+    lines = [record for record in caplog.records if record.message.startswith("a partition is stalled")]
+    assert [each.__dict__["partitions"] for each in lines] == [60, 60]
+    assert [each.__dict__["seconds"] // 10 for each in lines] == [3, 6]
+    fetcher.close()
+
+
 def test_a_topic_that_is_deleted_is_an_error_after_a_while() -> None:
     leaders = Leaders({"t": 1}, options=Options(api_timeout=20.0))
     fill(leaders, "a")
