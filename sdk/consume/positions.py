@@ -116,39 +116,45 @@ class Fetched:
         self.count = batches if self.cut is None else len(self.cut)
 
     def split(self, most: int | None = None) -> list["Fetched"]:
-        """This in parts, of which the first takes no more than `memory` bytes once it is opened.
+        """This in parts that take no more than `memory` bytes each once they are opened.
 
-        It has whole batches, and at least one. What is damaged stays whole: that is found when its records are wanted.
+        Each has whole batches, and at least one. A damaged batch stays whole: its damage is found when its records are
+        wanted.
 
         Args:
-            most: records that the first part may have; the only batch is then divided, too, where it has more.
+            most: records that a part may have. The first is divided within its only batch, too, where that has more;
+                the others are when their turn comes, as a batch has to be opened for it.
         """
-        several = len(self.batches) > 1
-        if most is None and not several:
-            return [self]
-        memory = taken = 0
-        for index, batch in enumerate(self.batches):
-            memory += batch.memory_bound if several else 0
-            if index and memory > self.memory:
-                return self._split_at(index)
-            if most is None:
-                continue
-            taken += len(self.cut) if self.cut is not None else _records_in(batch)
-            if taken > most:
-                if index:
-                    return self._split_at(index)
-                first, *rest = self._split_at(1)
-                return [*first._cut_at(most), *rest]
-        return [self]
+        ends: list[int] = []
+        if len(self.batches) > 1:
+            begin = memory = count = 0
+            for index, batch in enumerate(self.batches):
+                bound, records = batch.memory_bound, 0 if most is None else _records_in(batch)
+                memory, count = memory + bound, count + records
+                if index > begin and (memory > self.memory or (most is not None and count > most)):
+                    ends.append(index)
+                    begin, memory, count = index, bound, records
+        parts = self._split_at(ends) if ends else [self]
+        first = parts[0]
+        if most is not None and len(first.batches) == 1:
+            count = len(first.cut) if first.cut is not None else _records_in(first.batches[0])
+            if count > most:
+                parts[:1] = first._cut_at(most)
+        return parts
 
-    def _split_at(self, index: int) -> list["Fetched"]:
-        """In two between two batches, where there are as many."""
-        first, rest = self.batches[:index], self.batches[index:]
-        if not rest:
-            return [self]
-        size, following = self.size * index // len(self.batches), first[-1].next_offset
-        begin = replace(self, batches=first, next_offset=following, leader_epoch=_epoch_of(first[-1]), size=size)
-        return [begin, replace(self, first_offset=following, batches=rest, size=self.size - size)]
+    def _split_at(self, ends: list[int]) -> list["Fetched"]:
+        """In parts that end before the batches with these indices, and the last one."""
+        parts: list[Fetched] = []
+        first_offset, start, done = self.first_offset, 0, 0
+        for end in [*ends, len(self.batches)]:
+            batches, size = self.batches[start:end], self.size * end // len(self.batches)
+            part = replace(self, first_offset=first_offset, batches=batches, size=size - done)
+            if end < len(self.batches):
+                part.next_offset, part.leader_epoch = batches[-1].next_offset, _epoch_of(batches[-1])
+            part.fits = len(batches) > 1  # a single one may have to be cut
+            parts.append(part)
+            first_offset, start, done = part.next_offset, end, size
+        return parts
 
     def _cut_at(self, most: int) -> list["Fetched"]:
         """In two within the only batch, where it has more records than ``most``."""

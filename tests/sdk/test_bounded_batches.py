@@ -2,6 +2,7 @@
 with its commit.
 """
 
+import sys
 import tracemalloc
 from collections.abc import Callable
 from itertools import chain
@@ -77,6 +78,24 @@ def test_what_is_damaged_stays_whole() -> None:
     good[-5] ^= 0xFF
     fetched = Fetched("t", 0, 0, [parse_batch(bytes(good))], 3, 3, 7, 100)
     assert fetched.split(1) == [fetched]
+
+
+@pytest.mark.parametrize("most", [1, 3, 2000])
+def test_the_work_of_parting_grows_with_the_batches_and_not_with_their_square(most: int) -> None:
+    batches = [batch(each, 1) for each in range(1000)]
+    calls = 0
+
+    def count_calls(frame: object, event: str, argument: object) -> None:
+        nonlocal calls
+        calls += event == "call"
+
+    sys.setprofile(count_calls)
+    try:
+        _, parts = holding(batches, most)
+    finally:
+        sys.setprofile(None)
+    assert sum(each.count for each in parts) == 1000
+    assert calls < 60 * len(batches)
 
 
 # --- memory

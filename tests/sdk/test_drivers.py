@@ -6,6 +6,7 @@ import random
 import socket
 import subprocess
 import sys
+import time
 from functools import partial
 from typing import Any
 
@@ -90,6 +91,28 @@ def test_a_client_that_is_left_waits_until_a_slow_broker_has_read_what_it_does_n
             return len(broker.model.logs["t", 0].records())
 
         assert loop.run(scenario) == 300
+
+
+@pytest.mark.parametrize("by", ["an error", "a cancellation"])
+def test_records_without_acks_arrive_also_if_their_block_is_left_early(loop: Loop, by: str) -> None:
+    """What the producer has accepted is written before the connection ends, and nothing of it is cut off."""
+    with scripted(reads=0.002) as (address, broker):
+        log = broker.model.logs["t", 0]
+
+        async def scenario() -> None:
+            with contextlib.suppress(ZeroDivisionError), loop.cancel_scope() as scope:
+                async with loop.connect(address) as client, client.producer(acks=0, batch_size=1000) as producer:
+                    await producer.send_many("t", [b"%0999d" % number for number in range(100)])
+                    if by == "an error":
+                        raise ZeroDivisionError
+                    scope.cancel()
+                    await loop.checkpoint()
+
+        loop.run(scenario)
+        until = time.monotonic() + 10
+        while len(log.records()) < 100 and time.monotonic() < until:
+            time.sleep(0.01)
+        assert len(log.records()) == 100
 
 
 def test_nobody_listening_is_said_in_time(loop: Loop) -> None:
