@@ -120,6 +120,6 @@ def test_processes_that_plan_and_read_import_the_installed_pyspark_and_java_does
         env=environment | {"PYTHONPATH": path},
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=280,
     )
     assert done.stdout.split() == [*[pyspark.__file__] * 2, "true", "kept"], done.stderr
