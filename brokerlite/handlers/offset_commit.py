@@ -51,6 +51,7 @@ def handle(broker: BrokerCore, call: Call) -> OffsetCommitResponse:
                 ),
             )
             for asked, topic in topics
+            if asked.partitions
         )
     )
 

@@ -29,7 +29,14 @@ from ottla.brokerlite.machines.request_work import WorkFirst
 from ottla.brokerlite.machines.topics import INTERNAL, Place
 from ottla.brokerlite.machines.transaction import EPOCH_RISES
 from ottla.brokerlite.machines.transactions import Producing
-from ottla.brokerlite.machines.validation import DECOMPRESSED_LIMIT, InvalidRecords, InvalidTimestamps, validated, work
+from ottla.brokerlite.machines.validation import (
+    DECOMPRESSED_LIMIT,
+    InvalidRecords,
+    InvalidTimestamps,
+    NotOneBatch,
+    validated,
+    work,
+)
 from ottla.codec.apis.produce import (
     BatchIndexAndErrorMessage,
     PartitionProduceData,
@@ -65,7 +72,15 @@ _MAGIC, _ATTRIBUTES = 16, 22
 _TRANSACTIONAL = 0x10
 _TOO_MUCH = RequestTimedOut("too many large record sets wait to be validated")
 _NAMELESS = TransactionalIdAuthorizationFailed("a transactional batch, in a request without a transactional id")
-_UNREAD = (CorruptMessage, MessageTooLarge, RecordListTooLarge, KafkaStorageError, UnsupportedCompressionType)
+_UNREAD = (
+    CorruptMessage,
+    KafkaStorageError,
+    MessageTooLarge,
+    NotOneBatch,
+    RecordListTooLarge,
+    UnsupportedCompressionType,
+)
+"""Errors of record sets that Apache Kafka refuses before it looks at their log."""
 _NOT_VALIDATED = UnknownServerError()
 
 
@@ -277,12 +292,12 @@ def _join(broker: BrokerCore, call: Call, record_sets: Iterable[_RecordSet], tra
                 asked = Producing(transactional_id, batch.producer_id, batch.producer_epoch)
                 joining.setdefault(asked, []).append(each)
         except BrokerError as error:
-            each.valid, each.error = None, error
+            each.partition, each.error = None, error
     for asked, together in joining.items():
         refused = _ask(broker, call, asked, [each.place for each in together])
         for each in together:
             if each.place in refused:
-                each.valid, each.error = None, refused[each.place]
+                each.partition, each.error = None, refused[each.place]
 
 
 def _ask(broker: BrokerCore, call: Call, asked: Producing, places: Sequence[Place]) -> dict[Place, BrokerError]:

@@ -63,6 +63,10 @@ _ATTRIBUTES_AT = 22
 """The byte of a batch's header with its compression."""
 
 
+class NotOneBatch(InvalidRecord):
+    """The record set is not one batch of magic 2."""
+
+
 class InvalidRecords(InvalidRecord):
     """Some records of the batch are not what the topic takes.
 
@@ -162,7 +166,7 @@ def _only_batch(records: Buffer | None, version: int, settings: LogSettings, nam
     if not batch.read(memoryview(records), 0) or len(batch.data) < len(records):  # otherwise it is just one
         batches = list(_whole_batches(records))
         if len(batches) != 1:
-            raise InvalidRecord(f"the record set of {name} has {len(batches)} batches instead of one")
+            raise NotOneBatch(f"the record set of {name} has {len(batches)} batches instead of one")
         batch = batches[0]
     if batch.compression == Compression.ZSTD and version < ZSTD_SINCE:
         raise UnsupportedCompressionType(f"zstd needs Produce v{ZSTD_SINCE}, and this is v{version}")
@@ -190,7 +194,7 @@ def _whole_batches(records: Buffer) -> Iterator[RecordBatch]:
         if size > len(records) - position:
             return
         if magic < MAGIC:
-            raise InvalidRecord(f"record format (magic) {magic} instead of {MAGIC}")
+            raise NotOneBatch(f"record format (magic) {magic} instead of {MAGIC}")
         if size < HEADER_SIZE:
             raise CorruptMessage(f"a batch of {size} bytes")
         yield parse_batch(records, position)

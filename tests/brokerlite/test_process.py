@@ -53,7 +53,7 @@ def test_after_kill_9_a_retry_is_stored_once_and_nothing_acknowledged_is_lost(tm
     for _ in range(3):
         with process(tmp_path / "data", port) as broker, Peer(port) as peer:
             if acknowledged == 0:
-                create_topic(f"127.0.0.1:{port}", "t", segment_bytes="20000")
+                create_topic(f"127.0.0.1:{port}", "t", internal_segment_bytes="20000")
             for sequence in range(max(0, acknowledged - 10), acknowledged, 2):  # the client saw no answer to these
                 answer = peer.ask(producing(idempotent(sequence, 2)))
                 assert answer.responses[0].partition_responses[0].base_offset == sequence

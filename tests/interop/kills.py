@@ -56,7 +56,7 @@ class Storm(ABC):
         self._rng = random.Random(seed)
         self._steps = steps
         for topic in topics:
-            create_topic(self.broker.bootstrap, topic, PARTITIONS, segment_bytes="100000")
+            create_topic(self.broker.bootstrap, topic, PARTITIONS, internal_segment_bytes="100000")
 
     @property
     @abstractmethod

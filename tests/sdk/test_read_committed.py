@@ -164,7 +164,11 @@ async def test_a_compacted_log_shows_the_last_committed_value_of_each_key(loop: 
     last: dict[bytes, bytes] = {}
     with loop.fail_after(HUNG):
         async with loop.connect(eager.bootstrap) as client:
-            configs = {"cleanup.policy": "compact", "segment.bytes": "1024", "min.cleanable.dirty.ratio": "0.01"}
+            configs = {
+                "cleanup.policy": "compact",
+                "internal.segment.bytes": "1024",
+                "min.cleanable.dirty.ratio": "0.01",
+            }
             await client.create_topic("t", partitions=1, configs=configs)
             async with client.producer(transactional_id="t-1") as producer:
                 for number in range(40):

@@ -24,7 +24,7 @@ FEATURES = {
     "a producer lets its transaction time out",
     "a reader is out of range",
     "a request to delete records is answered",
-    "a request that a thread works for first",
+    "a request that holds its connection",
     "a start is cut short",
     "a start that the disk refuses",
     "a topic grows",

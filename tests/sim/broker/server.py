@@ -268,7 +268,7 @@ class Server:
             for action in actions:
                 ticket: Ticket = action.ticket
                 if isinstance(action, Hold):  # the network hands in one request of a connection at a time
-                    self.features["a request that a thread works for first"] += action.held
+                    self.features["a request that holds its connection"] += action.held
                     continue
                 if isinstance(action, Close):
                     if action.why == "internal error":
