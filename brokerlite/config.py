@@ -4,6 +4,7 @@ import enum
 from dataclasses import dataclass
 from pathlib import Path
 
+from ottla.addresses import parse_address
 from ottla.errors import ConfigurationError
 
 MAX_MESSAGE_BYTES = 2**20 + 12
@@ -109,21 +110,6 @@ class BrokerConfig:
         if self.data is not None and not isinstance(self.data, Path):
             raise ConfigurationError(f"data is {self.data!r}; it must be a pathlib.Path")
         if self.advertise is not None:
-            split_address(self.advertise, self.port)
+            parse_address(self.advertise, "advertise", default_port=self.port)
         if self.health is not None:
-            split_address(self.health, None)
-
-
-def split_address(text: str, default_port: int | None) -> tuple[str, int]:
-    """``host``, ``host:port`` or ``[IPv6]:port`` in two.
-
-    Raises:
-        ConfigurationError: it is none of these, or has no port and there is no default.
-    """
-    host, colon, port = text.rpartition(":")
-    if not colon or (":" in host and not host.startswith("[")) or port.endswith("]"):
-        host, port = text, "" if default_port is None else str(default_port)
-    host = host.removeprefix("[").removesuffix("]")
-    if not host or not port.isascii() or not port.isdigit() or int(port) > 65535:
-        raise ConfigurationError(f"{text!r} is not an address: write host:port, such as 127.0.0.1:9092")
-    return host, int(port)
+            parse_address(self.health, "health", any_port=True)

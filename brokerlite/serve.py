@@ -21,7 +21,8 @@ from typing import NamedTuple
 
 import trio
 
-from ottla.brokerlite.config import BrokerConfig, Sync, split_address
+from ottla.addresses import format_address, parse_address
+from ottla.brokerlite.config import BrokerConfig, Sync
 from ottla.brokerlite.handlers import SERVED, import_all
 from ottla.brokerlite.handlers.api_versions import unsupported
 from ottla.brokerlite.machines.configs import CONFIGS
@@ -210,8 +211,8 @@ async def _work(
             nursery.start_soon(front.flush, folder)
             nursery.start_soon(_import_handlers)
             if config.health is not None:
-                host, port = split_address(config.health, None)
-                running.health = _joined(host, await nursery.start(_probes, host, port, running))
+                host, port = parse_address(config.health, "health", any_port=True)
+                running.health = format_address(host, await nursery.start(_probes, host, port, running))
             task_status.started(scope)
 
 
@@ -422,7 +423,7 @@ def _asleep() -> float:
 def _settings(config: BrokerConfig, cluster_id: str, port: int) -> Settings:
     host, advertised_port = None if config.host in _WILDCARDS else config.host, port
     if config.advertise is not None:
-        host, advertised_port = split_address(config.advertise, port)
+        host, advertised_port = parse_address(config.advertise, "advertise", default_port=port)
     return Settings(
         node_id=config.node_id,
         cluster_id=cluster_id,
@@ -482,20 +483,16 @@ def _running(config: BrokerConfig, folder: DataFolder, core: BrokerCore, port: i
     settings = core.settings
     near = {"0.0.0.0": "127.0.0.1", "": "127.0.0.1", "::": "::1"}.get(config.host, config.host)
     return Running(
-        bootstrap=_joined(near, port),
-        listen=_joined(config.host, port),
+        bootstrap=format_address(near, port),
+        listen=format_address(config.host, port),
         host=near,
         port=port,
-        advertised=_joined(settings.host, settings.port) if settings.host else "",
+        advertised=format_address(settings.host, settings.port) if settings.host else "",
         data=folder.path,
         node_id=config.node_id,
         cluster_id=folder.cluster_id,
         _core=core,
     )
-
-
-def _joined(host: str, port: int) -> str:
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 def _log_recovery(folder: DataFolder, seconds: float) -> None:

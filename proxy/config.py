@@ -17,6 +17,7 @@ from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ottla.addresses import parse_address
 from ottla.codec.partitioners import PARTITIONERS
 from ottla.errors import ConfigurationError
 from ottla.proxy.threads import STEP
@@ -158,26 +159,30 @@ class ProxyConfig:
             raise ConfigurationError(f"max-batch is {self.max_batch}; it must be at most {STEP}, which is 2 MiB")
         if not self.upstream.startswith("zeroconf://"):
             for address in self.upstream.split(","):
-                split_address(address.strip())
-        probes = None if self.health is None else split_address(self.health)
-        if probes and probes[1] and probes == split_address(self.listen):
+                parse_address(address, "upstream")
+        probes = None if self.health is None else parse_address(self.health, "health", any_port=True)
+        if probes and probes[1] and probes == self.listens:
             raise ConfigurationError(f"health and listen are both {self.listen}: give the probes another port")
-        if self.advertise is not None and ":" in self.advertise:
-            split_address(self.advertise)
-        host, _ = split_address(self.listen)
+        host, _ = self.listens
+        if self.advertise is not None:
+            _ = self.advertised
         if host in EVERY_ADDRESS and self.advertise is None:
             raise ConfigurationError(
                 f"listen {self.listen!r} is every address: say with advertise which host clients reach"
             )
 
     @property
+    def listens(self) -> tuple[str, int]:
+        """The host and the port of `listen`."""
+        return parse_address(self.listen, "listen", any_port=True)
+
+    @property
     def advertised(self) -> tuple[str, int | None]:
         """The host that clients are told, and the port for the first node; ``None``: the port it listens on."""
         if self.advertise is None:
-            return split_address(self.listen)[0], None
-        if ":" in self.advertise:
-            return split_address(self.advertise)
-        return self.advertise, None
+            return self.listens[0], None
+        host, port = parse_address(self.advertise, "advertise", default_port=0)
+        return host, port or None
 
 
 def read_config(path: Path, **options: Any) -> ProxyConfig:
@@ -225,18 +230,3 @@ def _typed(path: Path, key: str, value: Any, kind: Any) -> Any:
 
 def _dashed(name: str) -> str:
     return name.replace("_", "-")
-
-
-def split_address(text: str) -> tuple[str, int]:
-    """``host:port`` or ``[IPv6]:port`` in two.
-
-    Raises:
-        ConfigurationError: it is neither.
-    """
-    host, _, port = text.rpartition(":")
-    if ":" in host and not (host.startswith("[") and host.endswith("]")):
-        host = ""
-    host = host.removeprefix("[").removesuffix("]")
-    if not host or not port.isascii() or not port.isdigit() or int(port) > 65535:
-        raise ConfigurationError(f"{text!r} is not an address: write host:port, such as 127.0.0.1:9092")
-    return host, int(port)

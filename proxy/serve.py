@@ -23,10 +23,11 @@ from typing import Any
 
 import trio
 
+from ottla.addresses import format_address, parse_address
 from ottla.codec.wire import Buffer
 from ottla.errors import ConfigurationError, OttlaError, RemoteProtocolError, reason
 from ottla.proxy.clients.observed import Tally
-from ottla.proxy.config import EVERY_ADDRESS, Mode, ProxyConfig, split_address
+from ottla.proxy.config import EVERY_ADDRESS, Mode, ProxyConfig
 from ottla.proxy.core import ProxyCore
 from ottla.proxy.events import (
     Action,
@@ -107,7 +108,9 @@ async def run_proxy(config: ProxyConfig, *, task_status: trio.TaskStatus[Running
         BrokerUnreachable: upstream did not answer within `connect_timeout`; says what was tried.
         AuthenticationFailed: upstream and the proxy do not trust each other; says why.
     """
-    bootstrap = tuple(split_address(each) for each in await resolve(config.upstream, config.connect_timeout))
+    bootstrap = tuple(
+        parse_address(each, "upstream") for each in await resolve(config.upstream, config.connect_timeout)
+    )
     state = StateDirectory(Path(config.state)) if config.state else None
     try:
         driver = _Driver(config, bootstrap, state)
@@ -168,7 +171,7 @@ class _Driver:
         self.clients: dict[int, Connection] = {}
         self.failure: OttlaError | None = None
         self._listener = Listener(Limits(max_frame=config.max_request_bytes, max_connections=config.max_connections))
-        self._host, self._port = split_address(config.listen)
+        self._host, self._port = config.listens
         self._first = config.first_node
         """The node that has the port of `ProxyConfig.listen`."""
         self._ports: dict[int, int] = {}
@@ -209,8 +212,8 @@ class _Driver:
 
     async def _run(self, task_status: trio.TaskStatus[Running]) -> None:
         first = min(self._ports)
-        advertised = f"{self.core.cluster.host}:{self.core.cluster.ports[first]}"
-        bootstrap = advertised if self._host in EVERY_ADDRESS else f"{self._host}:{self._ports[first]}"
+        advertised = format_address(self.core.cluster.host, self.core.cluster.ports[first])
+        bootstrap = advertised if self._host in EVERY_ADDRESS else format_address(self._host, self._ports[first])
         running = Running(bootstrap, advertised, self._ports, self._health, self.core)
         self._running = running
         extra = {"bootstrap": bootstrap, "advertised": advertised, "upstream": self.config.upstream}
@@ -352,7 +355,7 @@ class _Driver:
             _, first = self.config.advertised
             told = port if first is None else first + above
             self._ports[node] = port
-            log.info("listening", extra={"node": node, "address": f"{self._host}:{port}"})
+            log.info("listening", extra={"node": node, "address": format_address(self._host, port)})
         except ConfigurationError as error:
             if self._running is None:
                 self.failure = error
@@ -363,7 +366,7 @@ class _Driver:
     async def _open_health(self) -> None:
         if self.config.health is None:
             return
-        host, port = split_address(self.config.health)
+        host, port = parse_address(self.config.health, "health", any_port=True)
 
         async def answer(*, task_status: trio.TaskStatus[int]) -> None:
             try:
@@ -372,7 +375,7 @@ class _Driver:
                 self.failure = error
                 task_status.started(0)
 
-        self._health = f"{host}:{await self._nursery.start(answer)}"
+        self._health = format_address(host, await self._nursery.start(answer))
         if self.failure is not None:
             raise self.failure
 

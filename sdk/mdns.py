@@ -19,6 +19,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from ottla.addresses import format_address
 from ottla.errors import BrokerUnreachable, ConfigurationError
 
 if TYPE_CHECKING:
@@ -209,7 +210,7 @@ def _resolve(zeroconf: "Zeroconf", full_name: str, timeout: float) -> Announceme
 def _announcement(info: "ServiceInfo") -> Announcement:
     return Announcement(
         name=info.name.removesuffix(f".{SERVICE_TYPE}"),
-        addresses=tuple(f"{address}:{info.port}" for address in info.parsed_addresses()),
+        addresses=tuple(format_address(address, info.port or 0) for address in info.parsed_addresses()),
         properties={key: value or "" for key, value in info.decoded_properties.items()},
     )
 

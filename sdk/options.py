@@ -6,6 +6,7 @@ from dataclasses import dataclass, fields
 from numbers import Integral, Real
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from ottla.addresses import parse_address
 from ottla.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -28,6 +29,8 @@ _OTHERS = {
     "fetch_batch_memory": _MEMORY,
 }
 """What has bounds of its own: it may be 0, or no request says it."""
+_DEFAULT_PORT = 9092
+"""Kafka's, of a bootstrap address without one."""
 _LONGEST_PAUSE = 1.0
 _BROKERS_PART = 0.8
 """Of the time that an answer is waited for, what the broker may take; the rest is for the way."""
@@ -165,18 +168,9 @@ def parse_bootstrap(bootstrap: str | Sequence[str]) -> list[tuple[str, int]]:
     if not isinstance(bootstrap, Sequence) or not all(isinstance(each, str) for each in bootstrap):
         raise ConfigurationError(f"bootstrap is host:port, or a list of such, not {bootstrap!r}")
     texts = bootstrap.split(",") if isinstance(bootstrap, str) else list(bootstrap)
-    addresses = []
-    for text in (each.strip() for each in texts):
-        if not text:
-            continue
-        if text.isdigit():  # to resolvers 5 is 0.0.0.5
-            raise ConfigurationError(f"bootstrap address {text!r} is a number, not host:port, as in localhost:9092")
-        host, colon, port = text.rpartition(":") if not text.endswith("]") else (text, "", "")
-        if not colon:
-            host, port = text, "9092"
-        if "/" in host or host.split() != [host] or not port.isdigit() or not 0 < int(port) < 65536:
-            raise ConfigurationError(f"bootstrap address {text!r} is not host:port; several are separated by commas")
-        addresses.append((host.strip("[]"), int(port)))
+    addresses = [
+        parse_address(text, "bootstrap address", default_port=_DEFAULT_PORT) for each in texts if (text := each.strip())
+    ]
     if not addresses:
         raise ConfigurationError("bootstrap names no address; it is host:port, several separated by commas")
     return addresses

@@ -15,6 +15,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from ottla.addresses import parse_address
 from ottla.codec.apis.list_offsets import EARLIEST, LATEST
 from ottla.errors import ConfigurationError
 from ottla.sdk.cluster.cluster import TopicPartition
@@ -235,10 +236,7 @@ def _address(options: Mapping[str, str], name: str) -> tuple[str, int] | None:
     value = options.get(name)
     if value is None:
         return None
-    host, _, port = value.rpartition(":")
-    if not host or not (port.isascii() and port.isdigit()) or not 0 < int(port) < 2**16:
-        raise ConfigurationError(f"{name} must be a host of the driver and a port, such as 0.0.0.0:9404, not {value!r}")
-    return host.strip("[]"), int(port)
+    return parse_address(value, name)
 
 
 def _layout(options: Mapping[str, str]) -> Layout:

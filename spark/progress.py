@@ -10,6 +10,7 @@ import logging
 import time
 from typing import Any
 
+from ottla.addresses import format_address
 from ottla.errors import ConfigurationError
 from ottla.sdk.cluster.cluster import TopicPartition
 from ottla.sdk.metrics import Gauge, Meter, Metric, Metrics
@@ -126,7 +127,8 @@ class Served:
         except OSError as error:
             self._retry_at = now + RETRY_SECONDS
             why = error.strerror or error
-            log.warning(f"option prometheus: cannot listen on {host}:{port} ({why}); each query needs its own port")
+            where = format_address(host, port)
+            log.warning(f"option prometheus: cannot listen on {where} ({why}); each query needs its own port")
 
     def stop(self) -> None:
         """Serve no more."""

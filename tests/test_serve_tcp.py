@@ -197,6 +197,22 @@ async def test_an_address_that_cannot_be_used_is_named(host: str, port: int, com
         await Listener().open(host, port, Desk())
 
 
+@pytest.mark.skipif(not socket.has_ipv6, reason="needs IPv6")
+async def test_two_colons_are_every_address_of_both_families() -> None:
+    desk = Desk(echo)
+    listener = Listener(LIMITS)
+    port = await listener.open("::", 0, desk)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(listener.run)
+        for host in ("127.0.0.1", "::1"):
+            async with await trio.open_tcp_stream(host, port) as stream:
+                await stream.send_all(framed(b"a"))
+                assert await received(stream, 5) == framed(b"a")
+        nursery.cancel_scope.cancel()
+    assert [each.session.local_host for each in desk.connections] == ["127.0.0.1", "::1"]
+    assert [each.peer.rpartition(":")[0] for each in desk.connections] == ["127.0.0.1", "[::1]"]
+
+
 async def test_a_name_with_several_addresses_gets_one_free_port() -> None:
     listener = Listener(LIMITS)
     port = await listener.open("localhost", 0, Desk(echo))

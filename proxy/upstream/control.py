@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import count
 
+from ottla.addresses import format_address
 from ottla.codec.apis.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from ottla.codec.apis.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from ottla.errors import (
@@ -237,7 +238,7 @@ class Control:
         """The error for an upstream that did not answer in ``timeout`` seconds: what was tried, and what it said."""
         missing = self._links.credentials.missing
         why = missing or "no answer (is it a port of Kafka's? one of HTTP may give none)"
-        silent = {(host, port): f"upstream {host}:{port}: {why}" for host, port in self._bootstrap}
+        silent = {each: f"upstream {format_address(*each)}: {why}" for each in self._bootstrap}
         return BrokerUnreachable(f"no answer within {timeout:g} s: {'; '.join((silent | self._complaints).values())}")
 
 

@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from itertools import count
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from ottla.addresses import format_address
 from ottla.codec import wire
 from ottla.codec.apis.metadata import MetadataRequest, MetadataResponse
 from ottla.codec.frames import build_request_parts, parse_response
@@ -485,7 +486,7 @@ class Link:
         self._links.actions.append(Send(self.number, self._wire.seal(parts)))
 
     def __str__(self) -> str:
-        return f"upstream {self.address[0]}:{self.address[1]}"
+        return f"upstream {format_address(*self.address)}"
 
 
 def _ignore(error: OttlaError, now: float) -> None:

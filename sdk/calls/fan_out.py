@@ -13,6 +13,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from itertools import islice
 from typing import Any, Generic, NamedTuple, TypeVar
 
+from ottla.addresses import format_address
 from ottla.errors import (
     LeaderNotAvailable,
     OttlaError,
@@ -347,7 +348,10 @@ def ask_brokers(
     timeout = min(core.options.connect_timeout, core.options.api_timeout / 2)
 
     def ask(node: Node) -> Outcome[Any]:
-        whose, work = f"{what} of {node.host}:{node.port}", lambda each: each.ask(lambda: node, request, judge, build)
+        whose, work = (
+            f"{what} of {format_address(node.host, node.port)}",
+            lambda each: each.ask(lambda: node, request, judge, build),
+        )
         return Task(core, whose, task.now, work, timeout, background=task.background).outcome
 
     answers: dict[Node, Any] = {}
@@ -360,7 +364,7 @@ def ask_brokers(
         for node, answer in asked.items():
             yield answer
             if answer.error is not None:
-                failures[f"node {node.id} ({node.host}:{node.port})"] = answer.error
+                failures[f"node {node.id} ({format_address(node.host, node.port)})"] = answer.error
             else:
                 answers[node] = answer.result()
         # A node that is gone has left what was its own to the others, which may have been asked too early.

@@ -23,6 +23,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import astuple
 from typing import Any, NamedTuple
 
+from ottla.addresses import format_address
 from ottla.codec.apis.describe_producers import (
     DescribeProducersRequest,
     DescribeProducersResponse,
@@ -448,7 +449,7 @@ def _refuse_owned(task: Task[Any], place: TopicPartition, writer: Writer) -> Ste
     if owner is not None and not why_hanging(place, writer.producer_epoch, owner):
         name, node = owner.transactional_id, owner.coordinator
         whose = f"the transaction in {place_name(place)} is that of transactional id {name!r}, {owner.state}"
-        ends = f"its coordinator, node {node.id} ({node.host}:{node.port}), ends it"
+        ends = f"its coordinator, node {node.id} ({format_address(node.host, node.port)}), ends it"
         when = f"{owner.timeout:g} s after its beginning at the latest"
         fence = f"`ottla transactions fence {shlex.quote(name)}`"
         instead = f"wait, or fence its producer ({fence}); `force` would tear it apart"

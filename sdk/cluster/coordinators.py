@@ -13,6 +13,7 @@ Source: AbstractCoordinator.java, FindCoordinatorFuture.
 from enum import IntEnum
 from functools import partial
 
+from ottla.addresses import format_address
 from ottla.codec.apis.find_coordinator import GROUP, TRANSACTION, FindCoordinatorRequest, FindCoordinatorResponse
 from ottla.errors import (
     ConnectionLost,
@@ -97,7 +98,7 @@ class Coordinators:
     def where(self, key: str) -> str:
         """Which node coordinates the key, or why that is not known; for people."""
         if node := self._known.get(key):
-            return f"its coordinator is node {node.id} at {node.host}:{node.port}"
+            return f"its coordinator is node {node.id} at {format_address(node.host, node.port)}"
         question = self._asked.get(key)
         trouble = f" ({question.trouble})" if question is not None and question.trouble else ""
         return f"its coordinator is being looked for{trouble}"

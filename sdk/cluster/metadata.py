@@ -21,6 +21,7 @@ Source: NetworkClient.java, DefaultMetadataUpdater; Metadata.java; ConsumerMetad
 import math
 from collections.abc import Callable, Collection, Iterator
 
+from ottla.addresses import format_address
 from ottla.codec.apis.metadata import MetadataResponse
 from ottla.errors import (
     AuthenticationFailed,
@@ -445,4 +446,4 @@ def unnameable(topic: str) -> str:
 
 
 def _address(node: Node) -> str:
-    return f"{node.host}:{node.port}"
+    return format_address(node.host, node.port)

@@ -36,6 +36,7 @@ import math
 from collections.abc import Iterator
 from enum import Enum
 
+from ottla.addresses import format_address
 from ottla.codec.wire import Buffer
 from ottla.errors import (
     AuthenticationFailed,
@@ -147,7 +148,7 @@ class Connection:
     @property
     def where(self) -> str:
         """For messages: the address, and the node id where it is known."""
-        return f"{self.node.host}:{self.node.port}" + (f" (node {self.node.id})" if self.node.id >= 0 else "")
+        return format_address(self.node.host, self.node.port) + (f" (node {self.node.id})" if self.node.id >= 0 else "")
 
     @property
     def load(self) -> int:
@@ -570,5 +571,5 @@ class Connection:
         return ""
 
     def _extra(self, **more: object) -> dict[str, object]:
-        address = f"{self.node.host}:{self.node.port}"
+        address = format_address(self.node.host, self.node.port)
         return {"node": logged(self.node), "address": address, "channel": self.key[1]} | more

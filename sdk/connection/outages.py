@@ -17,6 +17,7 @@ from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
+from ottla.addresses import format_address
 from ottla.sdk.events import Node, logged
 from ottla.sdk.logs import logger
 from ottla.sdk.timers import Timer, Timers
@@ -246,5 +247,5 @@ def _named(nodes: Iterable[Node]) -> dict[str, object]:
     """Which they are: one by its id and its address, of many the ids."""
     some = sorted(nodes)
     if len(some) == 1:
-        return {"node": logged(some[0]), "address": f"{some[0].host}:{some[0].port}"}
+        return {"node": logged(some[0]), "address": format_address(some[0].host, some[0].port)}
     return {"brokers": len(some), "nodes": [logged(each) for each in some[:_NAMED]]}

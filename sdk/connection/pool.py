@@ -19,6 +19,7 @@ import math
 from collections.abc import Callable, Collection, Container, Iterator, Mapping
 from typing import TYPE_CHECKING
 
+from ottla.addresses import format_address
 from ottla.sdk.connection.connection import Connection, State
 from ottla.sdk.connection.credentials import Credentials
 from ottla.sdk.connection.exchange import Exchange
@@ -280,7 +281,9 @@ class Connections:
                 node, self._options, self._metrics, self._rng, self.credentials, self._failed
             )
         elif peer.node != node and peer.moved(node):
-            log.info("a node has another address", extra={"node": node.id, "address": f"{node.host}:{node.port}"})
+            log.info(
+                "a node has another address", extra={"node": node.id, "address": format_address(node.host, node.port)}
+            )
             for key, connection in list(self._connections.items()):
                 if key[0] == node.id:
                     self._actions += connection.moved(now)

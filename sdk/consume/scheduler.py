@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
+from ottla.addresses import format_address
 from ottla.codec.apis.fetch import FetchRequest, FetchResponse
 from ottla.errors import OttlaError
 from ottla.sdk.connection.exchange import Exchange
@@ -182,7 +183,7 @@ class FetchScheduler:
         for session in self._sessions.values():
             waited = now - session.since
             if session.under_way and waited > self._core.options.fetch_max_wait + 1:
-                node = f"{session.node.host}:{session.node.port} (node {session.node.id})"
+                node = f"{format_address(session.node.host, session.node.port)} (node {session.node.id})"
                 yield f"{node}: no answer for {waited:.1f} s to a Fetch of {len(session.wanted)} partition(s)"
 
     def close(self) -> None:

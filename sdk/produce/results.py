@@ -22,6 +22,7 @@ Partition.scala (what is answered after the append).
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
+from ottla.addresses import format_address
 from ottla.codec.apis.produce import PartitionProduceResponse
 from ottla.errors import (
     BrokerError,
@@ -250,7 +251,7 @@ class Results:
         if node is None:
             words.append(f"no leader ({self._core.metadata.why_no_leader(topic, partition)})")
         else:
-            words.append(f"leader is node {node.id} at {node.host}:{node.port}")
+            words.append(f"leader is node {node.id} at {format_address(node.host, node.port)}")
         if batch.request is not None:
             waits = "not sent yet, the request waits for its connection"
             words.append("sent, no answer yet" if batch.request.sent else waits)

@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass
 
+from ottla.addresses import format_address
+
 ANONYMOUS = "User:ANONYMOUS"
 """Kafka's principal of a client that has not said who it is."""
 
@@ -33,5 +35,4 @@ class Session:
     @property
     def peer(self) -> str:
         """The client's ``host:port``, for logs."""
-        host = f"[{self.peer_host}]" if ":" in self.peer_host else self.peer_host
-        return f"{host}:{self.peer_port}"
+        return format_address(self.peer_host, self.peer_port)

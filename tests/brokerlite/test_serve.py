@@ -17,7 +17,8 @@ from typing import Any, cast
 import pytest
 import trio
 
-from ottla.brokerlite.config import BrokerConfig, Sync, split_address
+from ottla.addresses import parse_address
+from ottla.brokerlite.config import BrokerConfig, Sync
 from ottla.brokerlite.machines.clock import Clock
 from ottla.brokerlite.machines.jobs import Job, Work
 from ottla.brokerlite.serve import Running, _asleep, _Front, _work_off, run_broker
@@ -268,26 +269,6 @@ def test_who_comes_to_a_broker_on_every_address_is_told_the_one_they_came_by(tmp
                 assert peer.ask(MetadataRequest(topics=None)).brokers[0].host == host
 
 
-@pytest.mark.parametrize(
-    ("text", "default", "expected"),
-    [
-        ("a:1", None, ("a", 1)),
-        ("a", 5, ("a", 5)),
-        ("[::1]:9", None, ("::1", 9)),
-        ("[::1]", 5, ("::1", 5)),
-        ("::1", 5, ("::1", 5)),
-    ],
-)
-def test_addresses_are_split(text: str, default: int | None, expected: tuple[str, int]) -> None:
-    assert split_address(text, default) == expected
-
-
-@pytest.mark.parametrize("text", ["", ":1", "a:", "a:x", "a:70000", "a:-1", "a"])
-def test_what_is_no_address_is_refused(text: str) -> None:
-    with pytest.raises(ConfigurationError, match="is not an address"):
-        split_address(text, None)
-
-
 @pytest.mark.parametrize("option", [{"port": 70000}, {"node_id": -1}, {"segment_bytes": 5}, {"advertise": ":"}])
 def test_options_out_of_range_are_refused(option: dict[str, Any]) -> None:
     with pytest.raises(ConfigurationError):
@@ -339,7 +320,7 @@ async def test_without_a_folder_it_is_temporary() -> None:
 async def test_the_probes_tell_health_and_readiness() -> None:
     async def probe(path: str) -> bytes:
         assert running.health is not None
-        stream = await trio.open_tcp_stream(*split_address(running.health, None))
+        stream = await trio.open_tcp_stream(*parse_address(running.health))
         async with stream:
             await stream.send_all(f"GET {path} HTTP/1.1\r\n\r\n".encode())
             return await stream.receive_some(100)

@@ -91,12 +91,12 @@ def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        ({"upstream": "kafka"}, "'kafka' is not an address"),
-        ({"upstream": "kafka:9092,"}, "'' is not an address"),
-        ({"listen": "::1:9092"}, "is not an address"),
+        ({"upstream": "kafka"}, "'kafka' has no port"),
+        ({"upstream": "kafka:9092,"}, "'' is not host:port"),
+        ({"listen": "::1:9092"}, "is ambiguous"),
         ({"listen": "0.0.0.0:9092"}, "advertise"),
-        ({"listen": "host:99999"}, "is not an address"),
-        ({"health": "8080"}, "is not an address"),
+        ({"listen": "host:99999"}, "has no such port"),
+        ({"health": "8080"}, "is a number, not host:port"),
         ({"connect_timeout": 0}, "connect-timeout is 0"),
         ({"max_buffered": 0}, "max-buffered is 0"),
     ],

@@ -19,7 +19,8 @@ from tests.brokerlite.peer import Peer
 from tests.brokerlite.running import BrokerProcess
 from tests.proxy.running import RunningProxy
 from tests.proxy.simulated import Upstream, World, batch
-from tests.proxy.test_transactions import code, end, ends, opened, produce, world_of
+from tests.proxy.test_rewriting import world_of
+from tests.proxy.test_transactions import code, end, ends, opened, produce
 
 MB = 2**20
 PRODUCE, VERSIONS, LIST_OFFSETS = 9, 3, 7

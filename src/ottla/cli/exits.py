@@ -115,7 +115,8 @@ def run(command: Callable[[], Awaitable[None]]) -> None:
     """Run a command under trio until it ends, fails or is told to stop.
 
     Args:
-        command: is cancelled by the first SIGINT, SIGTERM or SIGHUP, and then has 1.5 seconds for what must still be done.
+        command: is cancelled by the first SIGINT, SIGTERM or SIGHUP, and then has 1.5 seconds for what must still be
+            done.
 
     Raises:
         typer.Exit: with the exit code, unless that is 0.

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from ottla.addresses import format_address
 from ottla.cli import exits, tables
 from ottla.cli.options import AsJson, Connect, Isolation, IsolationLevel, at_cluster
 from ottla.cli.places import Place, format_places, parse_duration, parse_places, parse_time, partitions_of
@@ -279,7 +280,7 @@ def _listing(each: "GroupListing") -> dict[str, str]:
         "state": each.state,
         "type": each.type,
         "protocol_type": each.protocol_type,
-        "coordinator": f"{node.host}:{node.port} (node {node.id})",
+        "coordinator": f"{format_address(node.host, node.port)} (node {node.id})",
     }
 
 
@@ -321,7 +322,7 @@ def _as_dict(lag: "GroupLag") -> dict[str, Any]:
 def _print(lag: "GroupLag", members: bool) -> None:
     group, node = lag.group, lag.group.coordinator
     assignor = f", {group.protocol}" if group.protocol else ""
-    where = f"coordinator {node.host}:{node.port} (node {node.id})"
+    where = f"coordinator {format_address(node.host, node.port)} (node {node.id})"
     typer.echo(f"{group.group}: {group.state}{assignor}, {len(group.members)} member(s), {where}")
     if members and group.members:
         of_members = ("member", "instance", "client", "host", "partitions", "assignment")

@@ -2,7 +2,8 @@
 
 Rules:
 - One line on stdout says that the server takes connections, and where; everything after that is logs on stderr.
-- SIGTERM, SIGHUP and Ctrl-C drain: nobody new is accepted, what was asked is answered, the data folder is closed in order.
+- SIGTERM, SIGHUP and Ctrl-C drain: nobody new is accepted, what was asked is answered, the data folder is closed in
+  order.
 """
 
 import ctypes
@@ -107,12 +108,13 @@ def broker(
 ) -> None:
     """Run a small Kafka-compatible broker, for laptops, CI and the edge."""
     configure(log_format, log_level)
-    from ottla.brokerlite.config import BrokerConfig, split_address
+    from ottla.addresses import parse_address
+    from ottla.brokerlite.config import BrokerConfig
     from ottla.brokerlite.serve import run_broker
 
     _all_imported()
     with exits.reported():
-        host, port = split_address(listen, None)
+        host, port = parse_address(listen, "--listen", any_port=True)
         config = BrokerConfig(
             host=host,
             port=port,
@@ -224,7 +226,7 @@ def proxy(
 ) -> None:
     """Run a proxy that puts records with equal keys into one partition, whatever clients think of it."""
     configure(log_format, log_level)
-    from ottla.proxy.config import ProxyConfig, parse_rule, read_config, split_address
+    from ottla.proxy.config import ProxyConfig, parse_rule, read_config
     from ottla.proxy.serve import run_proxy
 
     _all_imported()
@@ -255,7 +257,7 @@ def proxy(
             settings = ProxyConfig(topics=rules, **{key: value for key, value in given.items() if value is not None})
         if settings.upstream_config is not None:
             settings = replace(settings, **_security(Path(settings.upstream_config)))
-        host, _ = split_address(settings.listen)
+        host, _ = settings.listens
 
     async def server(task_status: "trio.TaskStatus[Any]") -> None:
         await run_proxy(settings, task_status=task_status)
@@ -322,9 +324,10 @@ def _serve(
     async def announce(running: Running, task_status: "trio.TaskStatus[str]") -> None:
         import trio
 
+        from ottla.addresses import parse_address
         from ottla.sdk import discovery, mdns
 
-        port = int(running.bootstrap.rpartition(":")[2])
+        _, port = parse_address(running.bootstrap)
         chosen = name or f"{socket.gethostname().partition('.')[0]}-{port}"
         # A broker and the proxy before it are two ways into one cluster, and must not be mixed.
         properties = {mdns.CLUSTER: f"{kind} {told(running).get('cluster_id', chosen)}", "role": kind}

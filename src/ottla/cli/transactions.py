@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from ottla.addresses import format_address
 from ottla.cli import tables
 from ottla.cli.options import AsJson, Connect, at_cluster
 from ottla.cli.places import Place, format_places, format_time, parse_duration, parse_places
@@ -228,7 +229,7 @@ def _place(text: str) -> Place:
 
 
 def _where(node: "Node") -> str:
-    return f"{node.host}:{node.port} (node {node.id})"
+    return f"{format_address(node.host, node.port)} (node {node.id})"
 
 
 def _as_dict(each: "TransactionDescription") -> dict[str, Any]:

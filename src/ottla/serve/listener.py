@@ -4,12 +4,14 @@ import errno
 import itertools
 import logging
 import socket
+import sys
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
 import trio
 
+from ottla.addresses import format_address
 from ottla.complaints import INTERVAL
 from ottla.errors import ConfigurationError
 from ottla.serve.connection import Connection, Service
@@ -23,6 +25,8 @@ log = logging.getLogger("ottla.serve")
 _EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 _KEEP_ALIVE = {"TCP_KEEPIDLE": 60, "TCP_KEEPINTVL": 15, "TCP_KEEPCNT": 4}
 """Seconds of silence before it is looked, and between looks; looks without an answer before a peer is given up."""
+_BACKLOG = 512
+"""Connections that the system keeps until they are accepted."""
 _LOOK = 1.0
 """Seconds after which it is looked at connections again."""
 _PAUSE = 0.1
@@ -216,18 +220,34 @@ async def listen(host: str, port: int, purpose: str = "") -> list[trio.SocketLis
     Raises:
         ConfigurationError: the address is in use, not ours, not allowed, or none at all.
     """
+    where = f"{format_address(host, port)}{purpose}"
     if not 0 <= port <= 65535:  # the resolver would take it modulo 65536
-        raise ConfigurationError(f"cannot listen on {host}:{port}{purpose}: ports are 0 to 65535")
+        raise ConfigurationError(f"cannot listen on {where}: ports are 0 to 65535")
     try:
-        listeners = await trio.open_tcp_listeners(port, host=host, backlog=512)
+        listeners = [_dual(port)] if host == "::" else await trio.open_tcp_listeners(port, host=host, backlog=_BACKLOG)
     except OSError as error:
-        raise ConfigurationError(f"cannot listen on {host}:{port}{purpose}: {_advice(error)}") from error
+        raise ConfigurationError(f"cannot listen on {where}: {_advice(error)}") from error
     except UnicodeError:
-        raise ConfigurationError(f"cannot listen on {host}:{port}{purpose}: that is no host name") from None
+        raise ConfigurationError(f"cannot listen on {where}: that is no host name") from None
     if port == 0:
         while len(listeners) > 1:  # each has another port
             listeners.pop().socket.close()
     return listeners
+
+
+def _dual(port: int) -> trio.SocketListener:
+    """A listener on every address of both families, as ``::`` is with Apache Kafka; trio's is for IPv6 alone."""
+    sock = socket.socket(socket.AF_INET6, socket.SOCK_STREAM)
+    try:
+        if sys.platform != "win32":  # there it would let another process listen on the same port
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
+        sock.bind(("::", port))
+        sock.listen(_BACKLOG)
+    except OSError:
+        sock.close()
+        raise
+    return trio.SocketListener(trio.socket.from_stdlib_socket(sock))
 
 
 def _advice(error: OSError) -> str:

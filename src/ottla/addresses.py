@@ -1,0 +1,89 @@
+"""Addresses as people write them: the one parser and the one formatter of all parts.
+
+Rules:
+- ``host:port``. An IPv6 address stands in brackets before a port, ``[::1]:9092``, and may do so without one; a scope
+  belongs to it, ``[fe80::1%eth0]:9092``.
+- Where the port may be left out, an IPv6 address without brackets is a host, unless its end could be a port.
+- Everywhere else a host is a name or an address without brackets, as on the wire.
+
+Source: RFC 3986, section 3.2.2; RFC 5952, section 6; Utils.java, getHost and getPort.
+"""
+
+from ottla.errors import ConfigurationError
+
+_EXAMPLE_PORT = 9092
+_HIGHEST = 65535
+
+
+def parse_address(
+    text: str, what: str = "address", *, default_port: int | None = None, any_port: bool = False
+) -> tuple[str, int]:
+    """The host, without brackets, and the port of an address.
+
+    Args:
+        what: the address is called so in errors.
+        default_port: the port where there is none; ``None``: there has to be one.
+        any_port: port 0 stands for any free one, as servers understand it.
+
+    Raises:
+        ConfigurationError: it is no address; says what would be one.
+    """
+    host, port = _split(text.strip(), what)
+    if port is None:
+        if default_port is None:
+            example = format_address(host, _EXAMPLE_PORT)
+            raise ConfigurationError(f"{what} {text!r} has no port: write host:port, such as {example}")
+        return host, default_port
+    if not (port.isascii() and port.isdigit()):
+        raise _not_one(text, what)
+    if not (0 if any_port else 1) <= int(port) <= _HIGHEST:
+        lowest = "0 (any free one)" if any_port else "1"
+        raise ConfigurationError(f"{what} {text!r} has no such port: ports are {lowest} to {_HIGHEST}")
+    return host, int(port)
+
+
+def format_address(host: str, port: int) -> str:
+    """``host:port``, as `parse_address` and clients of every language read it."""
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def _split(text: str, what: str) -> tuple[str, str | None]:
+    """The host and the port; ``None`` where there is none."""
+    port: str | None
+    if text.startswith("["):
+        host, bracket, rest = text[1:].partition("]")
+        if not bracket or (rest and not rest.startswith(":")):
+            raise _not_one(text, what)
+        port = rest[1:] if rest else None
+        if not _is_ipv6(host):
+            raise ConfigurationError(f"{what} {text!r}: {host!r} is not an IPv6 address, and only those have brackets")
+        return host, port
+    host, colon, last = text.rpartition(":")
+    if ":" in host:
+        if not _is_ipv6(text):
+            if _is_ipv6(host):
+                raise ConfigurationError(f"{what} {text!r}: an IPv6 address stands in brackets: write [{host}]:{last}")
+            raise _not_one(text, what)
+        if _is_ipv6(host) and last.isdigit():
+            raise ConfigurationError(f"{what} {text!r} is ambiguous: write [{host}]:{last}, or [{text}]")
+        return text, None
+    host, port = (host, last) if colon else (text, None)
+    if not host or any(each.isspace() or each in "/[],;@" for each in host):
+        raise _not_one(text, what)
+    if host.isdigit():  # to resolvers 5 is 0.0.0.5
+        raise ConfigurationError(f"{what} {text!r} is a number, not host:port, as in localhost:9092")
+    return host, port
+
+
+def _not_one(text: str, what: str) -> ConfigurationError:
+    return ConfigurationError(f"{what} {text!r} is not host:port, such as 127.0.0.1:{_EXAMPLE_PORT}")
+
+
+def _is_ipv6(text: str) -> bool:
+    from ipaddress import AddressValueError, IPv6Address  # most addresses need none of it
+
+    try:
+        IPv6Address(text)
+    except AddressValueError:
+        return False
+    return True
