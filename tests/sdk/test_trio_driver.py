@@ -352,7 +352,7 @@ async def test_of_a_large_answer_much_is_waited_for_where_the_system_can(
 ) -> None:
     monkeypatch.setattr(driver_module, "_PAUSE", math.inf)
     link = TrioLink((1, "data"))
-    with connected(kind) as (ours, theirs), trio.fail_after(5):
+    with connected(kind) as (ours, theirs), trio.fail_after(HUNG):
         link.socket = ours
         theirs.sendall(bytes(49_000))
         with trio.move_on_after(0.05) as waited:
@@ -371,7 +371,7 @@ async def test_of_a_large_answer_much_is_waited_for_where_the_system_can(
 async def test_the_end_of_a_connection_is_no_answer_to_wait_for(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(driver_module, "_PAUSE", math.inf)
     link = TrioLink((1, "data"))
-    with connected() as (ours, theirs), trio.fail_after(5):
+    with connected() as (ours, theirs), trio.fail_after(HUNG):
         link.socket = ours
         theirs.sendall(b"the last")
         theirs.close()
@@ -383,7 +383,7 @@ async def test_the_end_of_a_connection_is_no_answer_to_wait_for(monkeypatch: pyt
 
 async def test_of_an_answer_that_stalls_what_is_there_is_taken_all_the_same() -> None:
     link = TrioLink((1, "data"))
-    with connected() as (ours, theirs), trio.fail_after(5):
+    with connected() as (ours, theirs), trio.fail_after(HUNG):
         link.socket = ours
         theirs.sendall(b"a little")
         await link.wait_readable(50_000)  # as a system that forgets to wake does
