@@ -365,7 +365,7 @@ class ApacheKafka:
         """Where the node's second listener sends clients to."""
         return HOST, self._node(node).relay_port
 
-    def run(self, main: str, *args: str | Path, timeout: float = 60.0) -> str:
+    def run(self, main: str, *args: str | Path, timeout: float = HUNG) -> str:
         """As the function `run`, with the classes of this release."""
         return run(main, *args, timeout=timeout, release=self.release)
 
@@ -380,7 +380,7 @@ class ApacheKafka:
             self.zookeeper = None
 
 
-def run(main: str, *args: str | Path, timeout: float = 60.0, release: Release = NOW) -> str:
+def run(main: str, *args: str | Path, timeout: float = HUNG, release: Release = NOW) -> str:
     """What a class of Kafka's prints, such as ``org.apache.kafka.tools.DumpLogSegments``.
 
     Raises:

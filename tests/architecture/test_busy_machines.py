@@ -153,6 +153,13 @@ def short_guards(module: ast.Module) -> Iterator[ast.AST]:
         seconds = number(timeout)
         if seconds is not None and 0 < seconds < HUNG:
             yield call
+    for function in functions(module):
+        optional = [*function.args.posonlyargs, *function.args.args][-len(function.args.defaults) or None :]
+        defaults = zip(optional, function.args.defaults, strict=False)
+        named = zip(function.args.kwonlyargs, function.args.kw_defaults, strict=True)
+        for argument, default in itertools.chain(defaults, named):
+            if argument.arg == "timeout" and 0 < (number(default) or 0) < HUNG:
+                yield argument
 
 
 def sleeps_before_an_assertion(module: ast.Module) -> Iterator[ast.AST]:
@@ -232,6 +239,7 @@ def test_every_exception_is_needed() -> None:
         (short_guards, "subprocess.run(command, timeout=20)"),
         (short_guards, "with trio.fail_after(5): ..."),
         (short_guards, "thread.join(5)"),
+        (short_guards, "def consume(topic, timeout: float = 60.0): ..."),
         (sleeps_before_an_assertion, "async def test():\n await trio.sleep(1)\n assert done"),
     ],
 )
