@@ -23,8 +23,10 @@ import signal
 import socket
 import struct
 import subprocess
+import sys
 import tempfile
 import time
+from collections import deque
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -32,14 +34,14 @@ from typing import NoReturn
 
 import pytest
 
+from tests.patience import HUNG
+
 VERSION = "4.3.1"
 MAVENS_COPY = "org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy"
 CACHE = Path(os.environ.get("OTTLA_CACHE") or Path.home() / ".cache" / "ottla")
 HOST = "127.0.0.1"
 CLUSTER_ID = "b3R0bGEtYXMtcGVlci0wMA"
-START_SECONDS = 90.0
-"""How long brokers may take to start; three nodes need nine seconds on two idle cores."""
-ZOOKEEPER_SESSION_SECONDS = 10
+ZOOKEEPER_SESSION_SECONDS = 30
 """How long a broker may be without a core before it counts as gone: one that starts beside others takes seconds."""
 
 _PORTS = range(15_000, 32_000)
@@ -100,15 +102,31 @@ def need(program: str, package: str) -> str:
 
 
 def free_ports(count: int) -> list[int]:
-    """``count`` different ports of the loopback address on which nothing listens."""
+    """``count`` different ports of the loopback address on which nothing listens, and that no other test is given."""
     ports: list[int] = []
     for port in random.sample(_PORTS, len(_PORTS)):
         with contextlib.suppress(OSError), socket.socket() as probe:
             probe.bind((HOST, port))
+            _claim(port)
             ports.append(port)
         if len(ports) == count:
             return ports
     raise OSError(f"no {count} free ports between {_PORTS.start} and {_PORTS.stop}")
+
+
+_claims: deque[int] = deque()
+"""Descriptors that keep other processes of tests from ports which were found free, and are not listened on yet."""
+
+
+def _claim(port: int) -> None:
+    """Raises OSError: another process of tests has it. The system forgets claims with the process (Linux only)."""
+    if sys.platform != "linux":
+        return
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as claim:
+        claim.bind(f"\0ottla-tests-port-{port}")
+        _claims.append(claim.detach())
+    if len(_claims) > 64:  # by now somebody listens there
+        os.close(_claims.popleft())
 
 
 def classpath(release: Release = NOW) -> str:
@@ -308,7 +326,7 @@ class ApacheKafka:
         assert process is not None, f"node {node} is down already"
         process.send_signal(sig)
         if sig not in (signal.SIGSTOP, signal.SIGCONT):
-            process.wait(timeout=60)
+            process.wait(timeout=HUNG)
             self.nodes[node].process = None
 
     def revive(self, node: int = 0) -> None:
@@ -321,14 +339,14 @@ class ApacheKafka:
 
     def await_nodes(self) -> None:
         """Wait until every running node knows every running node."""
-        deadline = time.monotonic() + START_SECONDS
+        deadline = time.monotonic() + HUNG
         running = [node for node in self.nodes if node.process is not None]
         while any(node.known_brokers() != len(running) for node in running):
             for node in running:
                 if node.process is not None and node.process.poll() is not None:
                     raise RuntimeError(f"Kafka's node {node.id} ended while it started:\n{_tail(node.log)}")
             if time.monotonic() > deadline:
-                raise TimeoutError(f"Kafka is not up after {START_SECONDS} s:\n{_tail(running[0].log)}")
+                raise TimeoutError(f"Kafka is not up after {HUNG} s:\n{_tail(running[0].log)}")
             time.sleep(0.05)
 
     def data(self, node: int = 0) -> Path:
@@ -347,7 +365,7 @@ class ApacheKafka:
         """Where the node's second listener sends clients to."""
         return HOST, self._node(node).relay_port
 
-    def run(self, main: str, *args: str | Path, timeout: float = 60.0) -> str:
+    def run(self, main: str, *args: str | Path, timeout: float = HUNG) -> str:
         """As the function `run`, with the classes of this release."""
         return run(main, *args, timeout=timeout, release=self.release)
 
@@ -362,7 +380,7 @@ class ApacheKafka:
             self.zookeeper = None
 
 
-def run(main: str, *args: str | Path, timeout: float = 60.0, release: Release = NOW) -> str:
+def run(main: str, *args: str | Path, timeout: float = HUNG, release: Release = NOW) -> str:
     """What a class of Kafka's prints, such as ``org.apache.kafka.tools.DumpLogSegments``.
 
     Raises:
@@ -494,7 +512,7 @@ def _on_zookeeper(node: Node, port: int) -> dict[str, str]:
         "broker.id": str(node.id),
         "zookeeper.connect": f"{HOST}:{port}",
         "zookeeper.session.timeout.ms": str(ZOOKEEPER_SESSION_SECONDS * 1000),
-        "zookeeper.connection.timeout.ms": f"{START_SECONDS * 1000:.0f}",  # it starts at the same time
+        "zookeeper.connection.timeout.ms": f"{HUNG * 1000:.0f}",  # it starts at the same time
         "delete.topic.enable": "true",  # the default since 1.0
     }
 

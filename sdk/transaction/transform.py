@@ -198,8 +198,8 @@ class TransformCore:
             self._failures = 0
             return False
         places = [f"{fetched.topic}-{fetched.partition}" for fetched, _ in taken]
-        why = {"id": self.transactions.transactional_id, "partitions": places, "why": str(cause)}
-        log.warning("a transaction is aborted, and its records are handled again", extra=why)
+        extra = {"id": self.transactions.transactional_id, "partitions": places, "why": str(cause)}
+        log.warning("a transaction is aborted, and its records are handled again", extra=extra)
         return True
 
     def _refuse_unhandled(self) -> None:

@@ -23,6 +23,8 @@ from confluent_kafka import (
 )
 from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
 
+from tests.patience import HUNG
+
 with warnings.catch_warnings():
     warnings.simplefilter("ignore", DeprecationWarning)  # kafka-python uses what Python has deprecated
     from kafka import KafkaAdminClient
@@ -58,7 +60,7 @@ class Witness:
             created = self._admin.create_topics(topics)
             for topic in list(topics):
                 try:
-                    created[topic.topic].result(30)
+                    created[topic.topic].result(HUNG)
                     topics.remove(topic)
                 except KafkaException:  # the controller is not ready yet
                     if time.monotonic() > until:
@@ -135,7 +137,7 @@ class Witness:
         # the same node has been elected again. A client that nobody holds answers nothing.
         admin = _admin(self.bootstrap)
         found = admin.list_offsets(wanted, isolation_level=isolation, request_timeout=10)
-        return {(place.topic, place.partition): future.result(15).offset for place, future in found.items()}
+        return {(place.topic, place.partition): future.result(HUNG).offset for place, future in found.items()}
 
     def log(self, topic: str, *, committed: bool = False) -> dict[int, list[tuple[int, bytes, bytes]]]:
         """Partition -> all its records (offset, key, value), or only those that are committed."""
@@ -255,7 +257,7 @@ class Watch:
 
     def __exit__(self, *_: Any) -> None:
         self._stop.set()
-        self._thread.join(30)
+        self._thread.join(HUNG)
 
     def _watch(self) -> None:
         while not self._stop.wait(1.0):

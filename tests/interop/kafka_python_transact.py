@@ -6,6 +6,7 @@ from kafka.structs import OffsetAndMetadata
 
 from tests.interop.aiokafka_peer import typed
 from tests.interop.transacting import Kind, Record, serve
+from tests.patience import HUNG
 
 _FATAL = (
     kafka.errors.ProducerFencedError,
@@ -38,7 +39,7 @@ class KafkaPython:
         self._producer.send(topic, value, key, partition=partition)
 
     def flush(self) -> None:
-        self._producer.flush(20)
+        self._producer.flush(HUNG)
 
     def commit(self) -> None:
         self._producer.commit_transaction()

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from tests.interop.lines import Received
 from tests.interop.peers import AIOKAFKA, JAVA, KAFKAJS, LIBRDKAFKA, PeerFailed, Running
 from tests.interop.programs import kafka_python
+from tests.patience import HUNG
 
 _news = threading.Condition()
 """Something was read from a member."""
@@ -141,7 +142,7 @@ class Member(Running):
         return f"{self.name} with {len(self.records)} records and partitions {sorted(self.partitions)}"
 
 
-def until(condition: Callable[[], bool], members: Iterable[Member], timeout: float = 30.0) -> None:
+def until(condition: Callable[[], bool], members: Iterable[Member], timeout: float = HUNG) -> None:
     """Wait until ``condition`` holds, looking whenever one of the members has said something.
 
     Raises:

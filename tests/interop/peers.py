@@ -84,7 +84,7 @@ class Client:
         bootstrap: str,
         messages: Iterable[Message],
         config: Mapping[str, str] | None = None,
-        timeout: float = 60.0,
+        timeout: float = HUNG,
     ) -> list[Outcome]:
         """Send ``messages`` and return what became of each, in their order.
 
@@ -97,7 +97,7 @@ class Client:
             return producer.finish(timeout)
 
     def consume(
-        self, bootstrap: str, topic: str, config: Mapping[str, str] | None = None, timeout: float = 60.0
+        self, bootstrap: str, topic: str, config: Mapping[str, str] | None = None, timeout: float = HUNG
     ) -> list[Received]:
         """Every record of a topic from its beginning to the end it has now; of each partition in order.
 
@@ -141,7 +141,7 @@ class Running:
         self._process.wait()
         self._reader.join()
 
-    def close(self, timeout: float = 20.0) -> None:
+    def close(self, timeout: float = HUNG) -> None:
         """Let it end in good order, which it does when its input ends.
 
         Raises:
@@ -215,7 +215,7 @@ class Producing(Running):
         except BrokenPipeError:
             raise PeerFailed(f"{self} has ended too soon:\n{self.said()}") from None
 
-    def finish(self, timeout: float = 60.0) -> list[Outcome]:
+    def finish(self, timeout: float = HUNG) -> list[Outcome]:
         """Let the client send what it has, and return the outcome of every message."""
         self.close(timeout)
         if len(self.outcomes) != self._sent:
@@ -309,7 +309,7 @@ PRODUCERS = (*CLIENTS, SARAMA, FRANZ, OTTLA)
 """The idempotent producers that there are; those of Go do not consume here."""
 
 
-def kcat(bootstrap: str, *args: str, stdin: bytes = b"", timeout: float = 30.0) -> bytes:
+def kcat(bootstrap: str, *args: str, stdin: bytes = b"", timeout: float = HUNG) -> bytes:
     """What kcat prints, run with ``-b bootstrap`` and ``args``.
 
     Raises:

@@ -24,6 +24,8 @@ from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Self
 
+from tests.patience import HUNG
+
 PRODUCE = 0
 FETCH = 1
 
@@ -146,7 +148,7 @@ class Relay:
         self._listener.close()
         self.cut_all()
         for thread in list(self._threads):
-            thread.join(10)
+            thread.join(HUNG)
 
     def _accept(self) -> None:
         while not self._closed:
@@ -155,7 +157,7 @@ class Relay:
             except OSError:
                 return
             try:
-                broker = socket.create_connection(self.upstream, timeout=10)
+                broker = socket.create_connection(self.upstream, timeout=HUNG)
             except OSError:
                 client.close()
                 continue

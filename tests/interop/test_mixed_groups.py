@@ -92,12 +92,12 @@ class Group:
             sender.join()
         self.await_read()
 
-    def await_shared(self, timeout: float = 60.0) -> None:
+    def await_shared(self, timeout: float = HUNG) -> None:
         """Every running member has partitions, and each partition one member."""
         running = self.running
         until(lambda: shared(running, PARTITIONS), running, timeout)
 
-    def await_read(self, timeout: float = 60.0) -> None:
+    def await_read(self, timeout: float = HUNG) -> None:
         """All that was sent has been read by somebody."""
         until(lambda: self.seen.keys() == set(range(self.sent)), self.running, timeout)
 

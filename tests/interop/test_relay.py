@@ -11,6 +11,7 @@ from tests.interop.lines import Message
 from tests.interop.peers import CLIENTS, Client, create_topic
 from tests.interop.relay import PRODUCE, Moment, Relay
 from tests.kafka import ApacheKafka
+from tests.patience import HUNG
 
 
 class Echo:
@@ -37,7 +38,7 @@ class Echo:
     def stop(self) -> None:
         with socket.create_connection(self.address) as last:
             last.sendall(struct.pack(">i", 4) + b"stop")
-        self._thread.join(10)
+        self._thread.join(HUNG)
         self._listener.close()
 
 
@@ -51,7 +52,7 @@ def echo() -> Iterator[Echo]:
 def call(relay: Relay, *correlation_ids: int, api_key: int = PRODUCE) -> list[int]:
     """Send a request for each id over one connection; the correlation ids of the answers that came back."""
     answered: list[int] = []
-    with socket.create_connection((relay.host, relay.port), timeout=10) as client, client.makefile("rb") as stream:
+    with socket.create_connection((relay.host, relay.port), timeout=HUNG) as client, client.makefile("rb") as stream:
         for correlation_id in correlation_ids:
             body = struct.pack(">hhi", api_key, 9, correlation_id) + b"body"
             try:
@@ -76,7 +77,7 @@ def test_an_answer_is_lost_after_the_broker_has_given_it(echo: Echo) -> None:
     with Relay(echo.address) as relay:
         order = relay.cut(PRODUCE, Moment.BEFORE_ANSWER, every=2)
         assert call(relay, 1, 2, 3) == [1]
-        assert order.wait(5)
+        assert order.wait(HUNG)
         assert echo.seen == [1, 2]
 
 
@@ -95,12 +96,12 @@ def test_an_order_counts_its_own_api_and_ends_after_its_times(echo: Echo) -> Non
         assert call(relay, 2, 3, 4) == [2]
         assert call(relay, 5, 6, 7) == [5]
         assert call(relay, 8, 9, 10) == [8, 9, 10]
-        assert order.wait(5)
+        assert order.wait(HUNG)
         assert (order.seen, order.done) == (7, 2)
 
 
 def test_every_connection_is_cut_on_command(echo: Echo) -> None:
-    with Relay(echo.address) as relay, socket.create_connection((relay.host, relay.port), timeout=10) as client:
+    with Relay(echo.address) as relay, socket.create_connection((relay.host, relay.port), timeout=HUNG) as client:
         client.sendall(struct.pack(">ihhi", 8, PRODUCE, 0, 7))
         assert client.recv(12, socket.MSG_WAITALL)
         assert relay.cut_all() == 1

@@ -15,6 +15,7 @@ from tests.interop.peers import CLIENTS, KAFKAJS, LIBRDKAFKA, Client, create_top
 from tests.interop.raw_reader import RawReader
 from tests.interop.transacting import TRANSACTORS, Record, Refused, Transactor, TransactorClient
 from tests.kafka import run
+from tests.patience import HUNG
 
 pytestmark = pytest.mark.slow
 
@@ -98,7 +99,7 @@ def committed(
     return [[value for index, _, value in expected if index == partition] for partition in range(PARTITIONS)]
 
 
-def until(condition: Callable[[], bool], timeout: float = 30.0) -> None:
+def until(condition: Callable[[], bool], timeout: float = HUNG) -> None:
     """Wait for what a broker does by itself."""
     deadline = time.monotonic() + timeout
     while not condition():

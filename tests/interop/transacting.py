@@ -37,10 +37,11 @@ from tests.interop.lines import settings
 from tests.interop.peers import PeerFailed, Running
 from tests.interop.programs import go_program, java_classes, kafkajs
 from tests.kafka import NOW, OLD, Release, java
+from tests.patience import HUNG
 
-BOUND = 90.0
+BOUND = HUNG
 """Seconds within which a client must get its call through, once the broker is there."""
-_ENOUGH = 40.0
+_ENOUGH = HUNG
 """Seconds in which any call of any client returns: all are told to give up sooner."""
 Kind = Literal["abortable", "retriable", "fatal"]
 

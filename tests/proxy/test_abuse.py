@@ -26,6 +26,7 @@ from ottla.testing import Broker
 from tests.brokerlite.peer import Peer
 from tests.brokerlite.running import BrokerProcess
 from tests.interop.peers import LIBRDKAFKA, create_topic
+from tests.patience import HUNG
 from tests.proxy.running import RunningProxy, proxied
 from tests.proxy.simulated import batch
 from tests.proxy.storms import ProxyProcess
@@ -54,7 +55,7 @@ def stores(peer: Peer, key: bytes = b"decent") -> bool:
     return code(peer.ask(producing(batch([(key, b"v")])), PRODUCE)) == 0
 
 
-def at(bootstrap: str, timeout: float = 30.0) -> Peer:
+def at(bootstrap: str, timeout: float = HUNG) -> Peer:
     return Peer(int(bootstrap.rpartition(":")[2]), timeout=timeout)
 
 

@@ -2,7 +2,6 @@
 
 import sys
 import threading
-import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -68,8 +67,7 @@ def test_what_is_offered_is_taken_or_taken_back_but_never_both() -> None:
     sys.setswitchinterval(1e-6)
     try:
         thread.start()
-        until = time.monotonic() + 10.0
-        while offered < 500 and time.monotonic() < until:
+        while offered < 500:
             ahead.offer(task, [(Fetched("t", 0, each, [], 0, 0, 0), None) for each in range(offered, offered + 8)])
             settled += ahead.settle()
             offered = len(settled)
@@ -77,7 +75,7 @@ def test_what_is_offered_is_taken_or_taken_back_but_never_both() -> None:
         over.set()
         thread.join()
         sys.setswitchinterval(interval)
-    assert [each.first_offset for each in settled] == list(range(offered)) and offered >= 500
+    assert [each.first_offset for each in settled] == list(range(offered))
     assert taken == settled
 
 

@@ -287,7 +287,7 @@ async def test_a_consumer_reads_a_batch_above_the_limit_with_a_higher_one_or_goe
             client.consumer("t") as consumer,
         ):
             sizes[memory] = []
-            with loop.fail_after(10):
+            with loop.fail_after(HUNG):
                 while 9 not in sizes[memory]:
                     try:
                         sizes[memory] += [len(each.value or b"") for each in await anext(consumer)]

@@ -1,0 +1,261 @@
+"""No test depends on how busy the machine is: what of that can be read from the tests' source.
+
+Each rule stands for a kind of test that failed at random. `ALLOWED` holds the exceptions, each with its reason.
+"""
+
+import ast
+import functools
+import itertools
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.patience import HUNG
+
+TESTS = Path(__file__).parents[1]
+UNCHECKED = {
+    "bench": "it measures the machine",
+    "sim": "its time is virtual",
+    "cli": "to be done",
+    "demo": "to be done",
+    "discovery": "to be done",
+    "docs": "to be done",
+    "packaging": "to be done",
+    "spark": "to be done",
+}
+"""Folder of tests that the rules do not cover -> why."""
+ALLOWED = {
+    "kafka.py: known_brokers": "one of many attempts, until HUNG",
+    "sdk/test_drivers.py: elsewhere": "it asserts that nothing has happened",
+    "sdk/test_loops.py: test_a_thread_leaves_the_loop_free": "the timeout is what it expects",
+    "sdk/test_loops.py: test_what_takes_too_long_is_cancelled_and_fails": "the timeout is what it expects",
+    "sdk/test_read_committed.py: test_a_batch_in_hand_is_not_committed_by_what_is_hidden_behind_it": (
+        "it asserts that nothing has happened"
+    ),
+    "sdk/test_near_replicas_in_kafka.py: "
+    "test_what_is_there_already_is_read_on_before_the_cluster_notices_that_the_near_replica_died": (
+        "the cluster's own seconds are what it is compared with"
+    ),
+}
+"""``file: function`` -> why it may do what a rule rejects."""
+
+NETWORK = {"create_connection", "create_server", "open_tcp_listeners", "open_tcp_stream", "serve_tcp", "socket", "tcp"}
+"""Names of what opens a socket on the network, `tests.tcp` included."""
+FIXTURES = {"kafka", "kafka_cluster", "old_kafka", "ottla_broker"}
+WALL_CLOCKS = {"current_time", "monotonic", "perf_counter", "time"}
+"""Functions that return what a clock on the wall shows; `process_time` and `thread_time` count a processor's work."""
+ENDS_NOWHERE = {0, 1, 9}
+"""Ports: any free one, and those where nothing listens."""
+DIALS = {"bind", "connect", "connect_ex", "create_connection", "create_server", "open_tcp_listeners", "open_tcp_stream"}
+SLEEPS = {"asyncio.sleep", "loop.sleep", "time.sleep", "trio.sleep"}
+GUARDS = {"communicate", "create_connection", "fail_after", "flush", "join", "result", "run", "urlopen", "wait"}
+"""Calls with a timeout that only guards against hanging."""
+
+
+def name_of(node: ast.AST) -> str:
+    """The last part of a dotted name."""
+    return node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""
+
+
+@functools.cache
+def nodes(tree: ast.AST) -> list[ast.AST]:
+    return list(ast.walk(tree))
+
+
+def calls(tree: ast.AST, names: set[str]) -> Iterator[ast.Call]:
+    return (each for each in nodes(tree) if isinstance(each, ast.Call) and name_of(each.func) in names)
+
+
+def number(node: ast.AST | None) -> float | None:
+    is_number = isinstance(node, ast.Constant) and type(node.value) in (int, float)
+    return node.value if is_number else None  # type: ignore[union-attr] # as tested
+
+
+def jumps(module: ast.AST) -> bool:
+    """A clock of the module is mocked and jumps by itself."""
+    arguments = {each.arg for each in nodes(module) if isinstance(each, ast.arg | ast.keyword) and each.arg}
+    return not arguments.isdisjoint({"autojump_threshold", "autojump_clock"})
+
+
+def network_beside_a_mocked_clock(module: ast.Module) -> Iterator[ast.AST]:
+    """The clock jumps while the system still moves bytes: `tests.pairs` has connections without the network."""
+    if not jumps(module):
+        return
+    for node in nodes(module):
+        imported = [each.name.rpartition(".")[2] for each in node.names] if isinstance(node, ast.Import) else []
+        if isinstance(node, ast.ImportFrom):
+            imported = [(node.module or "").rpartition(".")[2], *(each.name for each in node.names)]
+        named = name_of(node.func) if isinstance(node, ast.Call) else node.arg if isinstance(node, ast.arg) else ""
+        if NETWORK & {*imported, named} or named in FIXTURES:
+            yield node
+
+
+def upper_bounds_on_wall_time(module: ast.Module) -> Iterator[ast.AST]:
+    """A busy machine exceeds any: give the timeout that must not be waited for as `FAR`, or count processor time."""
+    if jumps(module) or not any(calls(module, WALL_CLOCKS)):
+        return
+    for function in functions(module):
+        if any(calls(function, WALL_CLOCKS)):
+            yield from _bounds(function)
+
+
+def _bounds(function: ast.AST) -> Iterator[ast.Compare]:
+    def is_a_time(node: ast.AST) -> bool:
+        return name_of(node) in times or any(calls(node, WALL_CLOCKS))
+
+    def is_a_difference(node: ast.AST) -> bool:
+        return name_of(node) in differences or any(
+            isinstance(each, ast.BinOp)
+            and isinstance(each.op, ast.Sub)
+            and is_a_time(each.left)
+            and number(each.right) is None
+            for each in ast.walk(node)
+        )
+
+    times: set[str] = set()
+    differences: set[str] = set()
+    for node in nodes(function):
+        if isinstance(node, ast.Assign) and any(calls(node.value, WALL_CLOCKS)):
+            (differences if is_a_difference(node.value) else times).update(map(name_of, node.targets))
+    times.discard("")
+    differences.discard("")
+    for stated in (each.test for each in nodes(function) if isinstance(each, ast.Assert)):
+        for compared in (each for each in ast.walk(stated) if isinstance(each, ast.Compare)):
+            sides = itertools.pairwise([compared.left, *compared.comparators])
+            for operator, (left, right) in zip(compared.ops, sides, strict=True):
+                smaller = right if isinstance(operator, ast.Gt | ast.GtE) else left
+                if is_a_difference(smaller):
+                    yield compared
+
+
+def ports_that_are_written_down(module: ast.Module) -> Iterator[ast.AST]:
+    """Somebody else may have the port: take 0, or `free_ports`."""
+    for call in calls(module, DIALS):
+        for argument in call.args:
+            parts = argument.elts if isinstance(argument, ast.Tuple) else [argument]
+            port = number(parts[-1])
+            if isinstance(argument, ast.Constant) and isinstance(argument.value, str):
+                text = argument.value.rpartition(":")[2]
+                port = int(text) if text.isdecimal() else None
+            if port is not None and port not in ENDS_NOWHERE and (port >= 1024 or isinstance(argument, ast.Tuple)):
+                yield call
+
+
+def short_guards(module: ast.Module) -> Iterator[ast.AST]:
+    """A guard against hanging says nothing of speed: `HUNG` is the one for all."""
+    if jumps(module):
+        return
+    for call in calls(module, GUARDS):
+        timeout = next((each.value for each in call.keywords if each.arg == "timeout"), None)
+        if timeout is None and name_of(call.func) in {"fail_after", "flush", "join", "result"} and call.args:
+            timeout = call.args[0]
+        seconds = number(timeout)
+        if seconds is not None and 0 < seconds < HUNG:
+            yield call
+    for function in functions(module):
+        optional = [*function.args.posonlyargs, *function.args.args][-len(function.args.defaults) or None :]
+        defaults = zip(optional, function.args.defaults, strict=False)
+        named = zip(function.args.kwonlyargs, function.args.kw_defaults, strict=True)
+        for argument, default in itertools.chain(defaults, named):
+            if argument.arg == "timeout" and 0 < (number(default) or 0) < HUNG:
+                yield argument
+
+
+def sleeps_before_an_assertion(module: ast.Module) -> Iterator[ast.AST]:
+    """In that time a busy machine may do nothing: wait for a condition."""
+    if jumps(module):
+        return
+    for block in (getattr(each, part, None) for each in nodes(module) for part in ("body", "orelse", "finalbody")):
+        if not isinstance(block, list):
+            continue
+        for one, other in itertools.pairwise(block):
+            value = one.value if isinstance(one, ast.Expr) else None
+            call = value.value if isinstance(value, ast.Await) else value
+            if isinstance(call, ast.Call) and ast.unparse(call.func) in SLEEPS and isinstance(other, ast.Assert):
+                yield one
+
+
+def functions(module: ast.Module) -> list[ast.FunctionDef | ast.AsyncFunctionDef]:
+    return [each for each in nodes(module) if isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef)]
+
+
+RULES: list[Callable[[ast.Module], Iterator[ast.AST]]] = [
+    network_beside_a_mocked_clock,
+    upper_bounds_on_wall_time,
+    ports_that_are_written_down,
+    short_guards,
+    sleeps_before_an_assertion,
+]
+
+
+def found(rule: Callable[[ast.Module], Iterator[ast.AST]], module: ast.Module) -> Iterator[tuple[str, int]]:
+    """The function, or "", and the line of everything that a rule rejects."""
+    for node in rule(module):
+        line: int = getattr(node, "lineno", 0)
+        around = [each for each in functions(module) if each.lineno <= line <= (each.end_lineno or 0)]
+        yield (min(around, key=lambda each: each.lineno).name if around else ""), line
+
+
+@functools.cache
+def modules() -> dict[str, ast.Module]:
+    paths = {path.relative_to(TESTS).as_posix(): path for path in sorted(TESTS.rglob("*.py"))}
+    checked = {name: path for name, path in paths.items() if name.partition("/")[0] not in UNCHECKED}
+    return {name: ast.parse(path.read_text()) for name, path in checked.items() if path != Path(__file__)}
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.__name__)
+def test_no_test_depends_on_how_busy_the_machine_is(rule: Callable[[ast.Module], Iterator[ast.AST]]) -> None:
+    rejected = [
+        f"tests/{name}:{line}: {function}"
+        for name, module in modules().items()
+        for function, line in found(rule, module)
+        if f"{name}: {function}" not in ALLOWED
+    ]
+    assert rejected == [], f"{rule.__doc__}\n" + "\n".join(rejected)
+
+
+def test_every_exception_is_needed() -> None:
+    needed = {
+        f"{name}: {function}"
+        for rule in RULES
+        for name, module in modules().items()
+        for function, _ in found(rule, module)
+    }
+    assert set(ALLOWED) <= needed
+
+
+@pytest.mark.parametrize(
+    ("rule", "source"),
+    [
+        (network_beside_a_mocked_clock, "import socket\nMockClock(autojump_threshold=0)"),
+        (network_beside_a_mocked_clock, "from tests.tcp import peer\nasync def test(autojump_clock): ..."),
+        (network_beside_a_mocked_clock, "async def test(autojump_clock, ottla_broker): ..."),
+        (upper_bounds_on_wall_time, "def test():\n began = time.monotonic()\n assert time.monotonic() - began < 2"),
+        (upper_bounds_on_wall_time, "def test():\n a = monotonic()\n took = monotonic() - a\n assert 0 < took <= 2"),
+        (upper_bounds_on_wall_time, "def test():\n a = trio.current_time()\n assert 2 > trio.current_time() - a"),
+        (ports_that_are_written_down, 'server.bind(("127.0.0.1", 9092))'),
+        (ports_that_are_written_down, 'ottla.connect("localhost:9092")'),
+        (short_guards, "subprocess.run(command, timeout=20)"),
+        (short_guards, "with trio.fail_after(5): ..."),
+        (short_guards, "thread.join(5)"),
+        (short_guards, "def consume(topic, timeout: float = 60.0): ..."),
+        (sleeps_before_an_assertion, "async def test():\n await trio.sleep(1)\n assert done"),
+    ],
+)
+def test_a_rule_rejects(rule: Callable[[ast.Module], Iterator[ast.AST]], source: str) -> None:
+    assert len(list(rule(ast.parse(source)))) == 1
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "from tests.pairs import peer\nasync def test(autojump_clock):\n assert trio.current_time() - began < 2",
+        "def test():\n began = time.monotonic()\n assert time.monotonic() - began > 2",
+        "def test():\n began = time.process_time()\n assert time.process_time() - began < 2",
+        "def test():\n before = time.time() - 1\n assert before <= record.timestamp <= time.time()",
+        'server.bind(("127.0.0.1", 0))\nsubprocess.run(command, timeout=HUNG)\n", ".join(names)',
+    ],
+)
+def test_no_rule_rejects(source: str) -> None:
+    assert [each for rule in RULES for each in rule(ast.parse(source))] == []
