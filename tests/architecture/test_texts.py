@@ -2,6 +2,7 @@
 
 import ast
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
@@ -29,3 +30,19 @@ def test_no_error_no_line_of_a_log_and_no_option_has_the_markup_of_a_docstring()
         if "``" in text and text != "``"  # which is how errors take the marks out
     ]
     assert not marked, "\n".join(marked)
+
+
+def test_no_string_stands_behind_another_which_it_would_not_explain() -> None:
+    def alone(each: ast.stmt) -> bool:
+        return isinstance(each, ast.Expr) and isinstance(each.value, ast.Constant) and isinstance(each.value.value, str)
+
+    orphans = [
+        f"{path.relative_to(ROOT)}:{second.lineno}"
+        for part in PARTS
+        for path in (ROOT / part).rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(body := getattr(node, "body", None), list)
+        for first, second in pairwise(body)
+        if alone(first) and alone(second)
+    ]
+    assert not orphans, "\n".join(orphans)
