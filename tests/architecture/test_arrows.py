@@ -16,7 +16,7 @@ LINT_IMPORTS = Path(sys.executable).parent / "lint-imports"
 def lint_imports(tree: Path) -> subprocess.CompletedProcess[str]:
     environment = os.environ | {"PYTHONPATH": str(tree / "src")}
     command = [str(LINT_IMPORTS), "--no-cache", "--config", str(tree / "pyproject.toml")]
-    return subprocess.run(command, cwd=tree, env=environment, capture_output=True, text=True, timeout=60)
+    return subprocess.run(command, cwd=tree, env=environment, capture_output=True, text=True, timeout=240)
 
 
 @pytest.fixture(scope="module")

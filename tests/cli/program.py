@@ -12,8 +12,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-PATIENCE = 30.0
-"""Seconds for a process to start or to answer on a busy machine."""
+PATIENCE = 120.0
+"""Seconds after which a process hangs, however busy the machine is."""
+PROMPT = 8.0
+"""Seconds within which a program ends that is told to: it takes 1.8 s by its own clock, and a program that waited for a
+deadline of the protocol instead would take 10 s at least."""
 
 # Warnings of the interpreter's development mode are errors of ours: they would show on stderr.
 COMMAND = (sys.executable, "-X", "dev", "-m", "ottla.cli")
