@@ -136,7 +136,7 @@ class Connection:
         self.muted_until = -math.inf
         """Until when the broker expects this client, which is over its quota, to send nothing."""
         self._session = self._renew_at = self._over_at = math.inf
-        """Seconds that a session lasts, and the times when it is to be renewed and when it is over."""
+        """The length of a session in seconds, and the times of its renewal and its end."""
         self._holds = False
         """The session is over, and there is no token for another: nothing is sent until there is."""
         self._answered = False

@@ -65,7 +65,7 @@ def test_a_planted_import_breaks_its_contract(tree: Path, where: str, planted: s
 
 
 DRAWN = {"spark": {"sdk"}, "proxy": {"sdk", "codec"}, "sdk": {"codec"}, "brokerlite": {"codec"}, "codec": set[str]()}
-"""The arrows of the figure in docs/design.md, but for those of the command line."""
+"""The arrows of the figure in docs/design.md, except from the command line."""
 
 
 def test_the_figure_of_the_design_draws_every_arrow() -> None:

@@ -1,4 +1,4 @@
-"""What programs print is for people, and has no markup of docstrings. Of help, see tests/cli/test_help.py."""
+"""Messages of programs have no markup of docstrings, and docstrings stand where they belong."""
 
 import ast
 from collections.abc import Iterator
@@ -8,7 +8,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 PARTS = ("codec", "sdk", "proxy", "brokerlite", "spark", "src/ottla", "src/pyspark_ottla")
 SQL = "spark/value_schema.py"
-"""Where two backticks are those of a schema."""
+"""Parses schemas of Spark, in which two backticks have a meaning."""
 
 
 def texts(path: Path) -> Iterator[tuple[int, str]]:

@@ -15,8 +15,8 @@ from typing import Any
 PATIENCE = 120.0
 """Seconds after which a process hangs, however busy the machine is."""
 PROMPT = 8.0
-"""Seconds within which a program ends that is told to: it takes 1.8 s by its own clock, and a program that waited for a
-deadline of the protocol instead would take 10 s at least."""
+"""Seconds from a signal to the end of a program: it allows itself 1.8 s. A program that waits for a deadline of the
+protocol instead takes 10 s or more."""
 
 # Warnings of the interpreter's development mode are errors of ours: they would show on stderr.
 COMMAND = (sys.executable, "-X", "dev", "-m", "ottla.cli")
