@@ -11,8 +11,7 @@ Rules:
 - Nothing is dropped in silence: a name that is not known fails with the nearest one that is; one that cannot mean
   anything here, or a value that is not possible, fails and says why. All that is wrong is said at once.
 - Whether a value is possible is decided by the calls that take it, on a client that is never opened.
-- What a name means is in the tables of `ottla.sdk.kafka_meanings`; names for TLS and SASL are those of
-  `ottla.sdk.kafka_security`.
+- `ottla.sdk.kafka_meanings` has the tables of names; `ottla.sdk.kafka_security` reads names for TLS and SASL.
 - What other names make idle, as Kafka's clients have it too, such as the level of a compression that is not chosen, is
   left out, with a warning in the log.
 - A configuration that others use too holds names that nobody would miss here. ``lenient`` leaves those out, with one

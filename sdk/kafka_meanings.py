@@ -1,4 +1,4 @@
-"""Kafka's configuration names, and what each means here: a table of Java's, librdkafka's and confluent-kafka's names.
+"""Kafka's configuration names and their meaning here: a table of Java's, librdkafka's and confluent-kafka's names.
 
 Rules:
 - Every name of a table is one of: an option of ours (`To`), a fixed value (`Only`), or no option at all (`No`).
@@ -80,7 +80,7 @@ def _interval(value: Any) -> float:
 
 
 def _size(value: Any) -> int:
-    """Where one record, or one batch, always fits: so 0 is no other than 1."""
+    """A limit within which one record, or one batch, always fits: 0 means the same as 1."""
     return 1 if _number(value) == 0 else _number(value)
 
 
@@ -424,7 +424,7 @@ SAME: dict[str, str] = {
     "on_commit": "offset_commit_cb",
     "on_delivery": "dr_cb",
 }
-"""Other names for the same: librdkafka's, and last those of confluent-kafka."""
+"""Synonyms: of librdkafka, and at the end of confluent-kafka."""
 
 UNITED: dict[str, str] = {
     "enable_auto_commit": "auto_commit",
@@ -432,20 +432,20 @@ UNITED: dict[str, str] = {
     "lz4": "compression_level",
     "zstd": "compression_level",
 }
-"""What is no argument by itself, and to which one it leads together with others."""
+"""Options that several names decide together, by the name that each name alone leads to."""
 
 MEANINGS: dict[str, Meaning] = CLIENT | PRODUCER | CONSUMER | LIBRDKAFKA
 
 
 def meaning(name: str) -> Meaning | None:
-    """What a name of Kafka's means here; ``None`` where it is not known."""
+    """The meaning of one of Kafka's names here; ``None`` for an unknown name."""
     if name.startswith("ssl_"):
         return No(_SECURITY)
     return MEANINGS.get(SAME.get(name, name))
 
 
 def side(name: str) -> Part | None:
-    """Whose name it is alone, the producer's or the consumer's; ``None`` where it is both's, or is not known."""
+    """The part that alone has this name, producer or consumer; ``None`` for both, and for an unknown name."""
     name = SAME.get(name, name)
     if name in PRODUCER or name in CONSUMER:
         return "producer" if name in PRODUCER else "consumer"

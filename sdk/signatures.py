@@ -1,10 +1,10 @@
-"""Calls that answer an unknown option with the one that was meant.
+"""Calls whose error for an unknown option names the right option.
 
 Rules:
 - The error is Python's own, a `TypeError`, as for every argument that a function does not have.
 - Names of Kafka's clients lead to ours: ``group.id``, and ``group_id`` as kafka-python and aiokafka spell it. The
   advice shows the value in our units: ``linger_ms=5`` is ``linger=0.005``.
-- No advice shows a value that is not an option's: it could be a password.
+- Advice never shows a value of TLS or SASL: it could be a password.
 """
 
 import inspect
@@ -64,7 +64,7 @@ def declared_by(options: Callable[P, Given]) -> Callable[[Callable[[Given], R]],
 
 
 def advising(function: Callable[P, R]) -> Callable[P, R]:
-    """A decorator: an option that the function does not have is refused with the one that was meant."""
+    """A decorator: the error for an unknown option names the right option."""
     parameters = inspect.signature(function).parameters
     known = {name: each for name, each in parameters.items() if name != "self" and each.kind is not each.VAR_POSITIONAL}
     _CALLS[function.__name__] = known

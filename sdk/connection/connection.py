@@ -137,9 +137,9 @@ class Connection:
         self.muted_until = -math.inf
         """Until when the broker expects this client, which is over its quota, to send nothing."""
         self._session = self._renew_at = self._over_at = math.inf
+        """The length of a session in seconds, and the times of its renewal and its end."""
         self._holds = False
         """The session is over, and there is no token for another: nothing is sent until there is."""
-        """For how many seconds it lasts, and when it is to be renewed."""
         self._answered = False
         """A request after the handshake was answered: of interest for messages only."""
         self._slow_logged = self._damage_logged = -math.inf

@@ -507,7 +507,7 @@ class NotCoordinator(BrokerError):
 
 
 class InvalidTopic(BrokerError):
-    """The topic's name is empty, too long, that of an internal topic, or has characters that Kafka does not allow."""
+    """The topic's name is empty, too long, reserved for an internal topic, or has forbidden characters."""
 
     code = 17
     name = "INVALID_TOPIC_EXCEPTION"

@@ -20,7 +20,7 @@ from ottla.testing import Broker
 def ottla_broker(tmp_path: Path) -> Iterator[Broker]:
     """A fresh broker: `.bootstrap`, `.create_topic(name, partitions=3)`, `.restart()`, `.kill()`, `.data`.
 
-    Its topics are in pytest's temporary folder, so that those of a test that failed can be looked at.
+    Its topics are in pytest's temporary folder, which pytest keeps after a failed test.
     """
     from ottla.brokerlite.config import BrokerConfig, Sync
 

@@ -47,7 +47,7 @@ class Broker:
     Without a ``with`` block, call `stop` at the end. A broker that still runs when the program ends is killed.
 
     Args:
-        config: what is to differ from a broker for tests, as in
+        config: the broker's configuration, as in
             ``Broker(BrokerConfig(port=0, data=Path("kafka-data"), auto_create=False))``. By default the broker listens
             on a free port of the loopback address, syncs nothing to the disk, and lets the first member of a group
             begin without waiting for others. Without ``data`` the topics are in a temporary folder, which outlives
@@ -204,7 +204,7 @@ class Broker:
 
 
 def _remove(folder: str, process: int) -> None:
-    if os.getpid() == process:  # a fork, such as a worker of multiprocessing, ends without taking the folder along
+    if os.getpid() == process:  # a forked worker must leave its parent's folder alone
         shutil.rmtree(folder, ignore_errors=True)
 
 

@@ -1,6 +1,7 @@
 """The contracts of pyproject.toml hold what they promise: a planted import breaks the one that forbids it."""
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -64,3 +65,23 @@ def test_a_planted_import_breaks_its_contract(tree: Path, where: str, planted: s
     assert linted.returncode == 1
     broken = [line for line in linted.stdout.splitlines() if " BROKEN" in line]
     assert any(line.startswith(contract) for line in broken), linted.stdout
+
+
+DRAWN = {"spark": {"sdk"}, "proxy": {"sdk", "codec"}, "sdk": {"codec"}, "brokerlite": {"codec"}, "codec": set[str]()}
+"""The arrows of the figure in docs/design.md, except from the command line."""
+
+
+def test_the_figure_of_the_design_draws_every_arrow() -> None:
+    parts = next(
+        line for line in (ROOT / "docs/design.md").read_text().splitlines() if line.startswith("          spark")
+    )
+    assert re.search(r"spark ─+► +sdk +◄─+ proxy +brokerlite", parts)
+    for part, drawn in DRAWN.items():
+        imported = {
+            found
+            for path in (ROOT / part).rglob("*.py")
+            for found in re.findall(r"^ *(?:from|import) ottla\.(\w+)", path.read_text(), re.MULTILINE)
+        }
+        reached = drawn | {each for through in drawn for each in DRAWN[through]} | {part}
+        assert imported & DRAWN.keys() <= reached, part
+        assert drawn <= imported, f"{part} does not import all that is drawn"

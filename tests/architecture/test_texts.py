@@ -1,13 +1,14 @@
-"""What programs print is for people, and has no markup of docstrings. Of help, see tests/cli/test_help.py."""
+"""Messages of programs have no markup of docstrings, and docstrings stand where they belong."""
 
 import ast
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 PARTS = ("codec", "sdk", "proxy", "brokerlite", "spark", "src/ottla", "src/pyspark_ottla")
 SQL = "spark/value_schema.py"
-"""Where two backticks are those of a schema."""
+"""Parses schemas of Spark, in which two backticks have a meaning."""
 
 
 def texts(path: Path) -> Iterator[tuple[int, str]]:
@@ -29,3 +30,19 @@ def test_no_error_no_line_of_a_log_and_no_option_has_the_markup_of_a_docstring()
         if "``" in text and text != "``"  # which is how errors take the marks out
     ]
     assert not marked, "\n".join(marked)
+
+
+def test_no_string_stands_behind_another_which_it_would_not_explain() -> None:
+    def alone(each: ast.stmt) -> bool:
+        return isinstance(each, ast.Expr) and isinstance(each.value, ast.Constant) and isinstance(each.value.value, str)
+
+    orphans = [
+        f"{path.relative_to(ROOT)}:{second.lineno}"
+        for part in PARTS
+        for path in (ROOT / part).rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(body := getattr(node, "body", None), list)
+        for first, second in pairwise(body)
+        if alone(first) and alone(second)
+    ]
+    assert not orphans, "\n".join(orphans)

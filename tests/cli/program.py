@@ -12,8 +12,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-PATIENCE = 30.0
-"""Seconds for a process to start or to answer on a busy machine."""
+PATIENCE = 120.0
+"""Seconds after which a process hangs, however busy the machine is."""
+PROMPT = 8.0
+"""Seconds from a signal to the end of a program: it allows itself 1.8 s. A program that waits for a deadline of the
+protocol instead takes 10 s or more."""
 
 # Warnings of the interpreter's development mode are errors of ours: they would show on stderr.
 COMMAND = (sys.executable, "-X", "dev", "-m", "ottla.cli")

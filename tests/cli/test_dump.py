@@ -297,7 +297,9 @@ def test_an_interrupt_ends_it_with_130(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_a_disk_that_is_full_is_one_line() -> None:
     command = " ".join(program.COMMAND)
-    done = subprocess.run(["bash", "-c", f"{command} dump {PLAIN} > /dev/full"], capture_output=True, timeout=30)
+    done = subprocess.run(
+        ["bash", "-c", f"{command} dump {PLAIN} > /dev/full"], capture_output=True, timeout=program.PATIENCE
+    )
     assert done.returncode == exits.FAILED
     assert done.stderr == b"ottla: no space left on device\n"
 
@@ -312,7 +314,9 @@ def test_memory_does_not_grow_with_the_file(tmp_path: Path) -> None:
             f"import resource, subprocess; subprocess.run({arguments!r}, stdout=subprocess.DEVNULL);"
             "print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)"
         )
-        out = subprocess.run([program.COMMAND[0], "-c", code], capture_output=True, text=True, timeout=120).stdout
+        out = subprocess.run(
+            [program.COMMAND[0], "-c", code], capture_output=True, text=True, timeout=program.PATIENCE
+        ).stdout
         peaks.append(int(out))
     assert peaks[1] - peaks[0] < 8 * 2**10, "kilobytes"
 

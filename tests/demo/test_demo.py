@@ -11,13 +11,15 @@ from pathlib import Path
 import pytest
 
 from ottla.testing import Broker
+from tests.cli.program import PROMPT
 from tests.kafka import ApacheKafka
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
 COMMAND = (sys.executable, "-m", "ottla.cli", "demo")
 ENVIRONMENT = {**os.environ, "NO_COLOR": "1", "COLUMNS": "100", "TERM": "dumb"}
-PATIENCE = 280.0
+PATIENCE = 800.0
+"""Seconds after which the demo hangs, however busy the machine is."""
 
 
 def demo(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
@@ -60,6 +62,7 @@ def test_the_story_is_true_on_apache_kafka(kafka: ApacheKafka) -> None:
     assert re.search(r"ottla topics delete flights-direct-\S+ flights-\S+ -b", done.stdout)
 
 
+@pytest.mark.deep  # that each wrong count is named is tested in test_story.py
 def test_a_flight_that_nobody_sent_is_noticed(ottla_broker: Broker) -> None:
     with subprocess.Popen(
         [*COMMAND, "--kafka", ottla_broker.bootstrap, "--rows", "1000"],
@@ -79,7 +82,7 @@ def test_a_flight_that_nobody_sent_is_noticed(ottla_broker: Broker) -> None:
 
 def _await_topic(broker: Broker) -> str:
     """The name of the demo's first topic, as soon as its folder is there."""
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + PATIENCE
     while time.monotonic() < deadline:
         if found := sorted(broker.data.glob("flights-direct-*-0")):
             return found[0].name.removesuffix("-0")
@@ -95,7 +98,11 @@ def test_a_kafka_that_is_not_there_is_told_in_a_line_and_by_code_3() -> None:
     assert all("no broker is available" in each for each in warnings) and len(warnings) <= 1
 
 
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)], ids=["Ctrl-C", "SIGTERM"])
+@pytest.mark.parametrize(
+    ("number", "code"),
+    [(signal.SIGINT, 130), pytest.param(signal.SIGTERM, 143, marks=pytest.mark.deep)],
+    ids=["Ctrl-C", "SIGTERM"],
+)
 def test_a_signal_ends_the_demo_and_everything_it_has_started(
     number: signal.Signals, code: int, tmp_path: Path
 ) -> None:
@@ -112,16 +119,16 @@ def test_a_signal_ends_the_demo_and_everything_it_has_started(
         _await(lambda: len(_marked(marker)) >= 6 and any((tmp_path / "data").glob("flights-direct-*/*.log")))
         start = time.monotonic()
         process.send_signal(number)
-        _, err = process.communicate(timeout=30)
+        _, err = process.communicate(timeout=PATIENCE)
         seconds = time.monotonic() - start
     assert (process.returncode, err) == (code, b"")
-    assert seconds < 2
+    assert seconds < PROMPT
     _await(lambda: not _marked(marker))
 
 
 def _await(condition: object) -> None:
     assert callable(condition)
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + PATIENCE
     while not condition():
         assert time.monotonic() < deadline
         time.sleep(0.05)

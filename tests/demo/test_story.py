@@ -108,14 +108,14 @@ async def test_no_child_outlives_the_family_nor_what_it_started(tmp_path: Path, 
             start = trio.current_time()
             scope.cancel()
             await trio.sleep_forever()
-    assert trio.current_time() - start < 2
+    assert trio.current_time() - start < 60, "the children sleep for 600 s"
     for pid in said["pids"]:
         await _gone(pid)
 
 
 async def _gone(pid: int) -> None:
     """Wait until a process has ended; one that only its new parent has not yet waited for has."""
-    with trio.fail_after(10):
+    with trio.fail_after(60):
         while True:
             try:
                 os.kill(pid, signal.SIG_DFL)

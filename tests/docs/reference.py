@@ -35,6 +35,8 @@ class Part:
 
     file: str
     names: tuple[str, ...] = ()
+    meanings: bool = False
+    """Explain each field by the string behind it: for a class whose docstring does not."""
     brief: bool = False
     """Leave methods out: a protocol tells of them, ours or somebody else's."""
 
@@ -151,7 +153,7 @@ def is_overload(node: Definition) -> bool:
 
 
 def declared_by(node: Definition) -> list[ast.ClassDef]:
-    """The dataclasses that declare what a function takes: see `ottla.sdk.signatures.declared_by`."""
+    """The dataclasses that declare a function's options: see `ottla.sdk.signatures.declared_by`."""
     for each in node.decorator_list:
         if isinstance(each, ast.Call) and ast.unparse(each.func) == "declared_by":
             found = {one.name: one for one in ast.parse(OPTIONS.read_text()).body if isinstance(one, ast.ClassDef)}
@@ -188,14 +190,14 @@ def method(of: str, source: list[str], node: Definition) -> str:
     return f"{'###' if of else '##'} {title}\n\n```python\n{block}\n```\n\n{text}\n"
 
 
-def klass(source: list[str], node: ast.ClassDef, *, brief: bool) -> Iterator[str]:
+def klass(source: list[str], node: ast.ClassDef, *, brief: bool, meanings: bool) -> Iterator[str]:
     yield f"## {node.name}\n"
     declared = fields(node)
     if declared:
         yield f"```python\n{declared}\n```\n"
     yield described(node.name, node) + "\n"
-    if meanings := explained(node):
-        yield meanings + "\n"
+    if meanings:
+        yield explained(node) + "\n"
     for each in node.body:
         if not isinstance(each, Definition) or brief or is_overload(each):
             continue
@@ -224,7 +226,7 @@ def rendered(part: Part) -> Iterator[str]:
     for name in part.names:
         match found.get(name):
             case ast.ClassDef() as node:
-                yield from klass(source, node, brief=part.brief)
+                yield from klass(source, node, brief=part.brief, meanings=part.meanings)
             case None:
                 yield alias(name, source, module)
             case node:
@@ -402,7 +404,7 @@ PAGES: dict[str, Page] = {
             Part("src/ottla/testing.py"),
             Part("src/ottla/testing.py", ("Broker",)),
             Part("src/ottla/pytest_plugin.py", ("ottla_broker",)),
-            Part("brokerlite/config.py", ("BrokerConfig", "Sync")),
+            Part("brokerlite/config.py", ("BrokerConfig", "Sync"), meanings=True),
         ),
     ),
     "codec": Page(

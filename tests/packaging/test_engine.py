@@ -86,5 +86,5 @@ print(engine, build(MetadataRequest(topics=None), 1).hex(), sys.modules.keys() &
 def test_python_runs_without_the_extensions_and_no_warning() -> None:
     command = [sys.executable, "-W", "error", "-c", PURE, *_engine.EXTENSIONS]
     environment = os.environ | {"OTTLA_ENGINE": "python"}
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=240)
     assert (done.stdout, done.stderr) == ("python ffffffff set()\n", "")

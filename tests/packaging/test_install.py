@@ -114,7 +114,9 @@ def test_the_sdist_holds_what_it_takes_to_build(built: dict[str, Path]) -> None:
     assert needed | {f"codec/{name}.pyx" for name in EXTENSIONS} <= names
 
 
-@pytest.mark.parametrize("source", ["tree", "wheel", "sdist", "sdist without a compiler"])
+@pytest.mark.parametrize(
+    "source", ["tree", "wheel", pytest.param("sdist", marks=pytest.mark.deep), "sdist without a compiler"]
+)
 def test_ottla_works_in_a_clean_environment(source: str, tree: Path, built: dict[str, Path], tmp_path: Path) -> None:
     venv.create(tmp_path / "env", with_pip=True)
     python, ottla = (tmp_path / "env" / "bin" / name for name in ("python", "ottla"))

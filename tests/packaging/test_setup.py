@@ -1,4 +1,4 @@
-"""What `setup.py` does where an extension cannot be built, and what it tells of the project."""
+"""`setup.py` without a working compiler, and the metadata that it writes."""
 
 import re
 import subprocess
@@ -33,7 +33,7 @@ def test_a_compiler_that_fails_is_told_in_a_line_and_no_older_extension_stays(tm
     assert not any(path.exists() for path in older)
 
 
-def test_packages_tell_of_the_project_what_is_true_without_its_tree(tmp_path: Path) -> None:
+def test_the_metadata_and_the_sdist_are_right_without_the_tree(tmp_path: Path) -> None:
     command = [sys.executable, "setup.py", "--quiet", "egg_info", "--egg-base", str(tmp_path)]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr

@@ -14,7 +14,7 @@ ROOT = Path(__file__).parents[2]
 def copy_tree(to: Path) -> Path:
     """A copy of the files that git knows or would add, so that no build folder lends it anything."""
     command = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
-    listed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True, timeout=60).stdout
+    listed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True, timeout=300).stdout
     for name in filter(None, listed.split("\0")):
         if (ROOT / name).exists():
             (to / name).parent.mkdir(parents=True, exist_ok=True)

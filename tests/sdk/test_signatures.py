@@ -1,4 +1,4 @@
-"""An unknown option is answered with the one that was meant."""
+"""The error for an unknown option names the right option."""
 
 import inspect
 from collections.abc import Callable

@@ -104,7 +104,7 @@ def header_fields(headers: Headers) -> list[dict[str, Any]]:
 
 
 def _why(error: ValueError) -> str:
-    """What Python says of a line, in words for those who wrote it."""
+    """Python's reason, in words for the author of the line."""
     match error:
         case json.JSONDecodeError(msg=msg, pos=at):
             return f"{msg[0].lower()}{msg[1:].removesuffix(' at')} at character {at + 1}"
@@ -209,7 +209,7 @@ def _headers(given: Any) -> Headers:
 
 
 def _short(what: object) -> str:
-    """A line, or a value of one, as it is written there; what a terminal cannot show is escaped."""
+    """A line, or a value in it, as written, but with control characters escaped."""
     text = what.decode(errors="backslashreplace") if isinstance(what, bytes) else _encode(what)
     text = text if len(text) <= 60 else text[:60] + "…"
     return "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in text)

@@ -433,7 +433,7 @@ async def consume(
     ] = None,
     warm_up: WarmUp = 0.0,
     group: Annotated[
-        str | None, typer.Option(metavar="GROUP", help="Read as a member of it, and commit what is counted.")
+        str | None, typer.Option(metavar="GROUP", help="Read as a member of it, and commit the counted records.")
     ] = None,
     isolation: Isolation = IsolationLevel.READ_UNCOMMITTED,
     as_json: AsJson = False,
