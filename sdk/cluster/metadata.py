@@ -237,7 +237,7 @@ class Metadata:
         return self._topics.hold(name)
 
     def _renew(self, name: str, now: float) -> None:
-        """Ask for a topic that is held and was known, if what is known of it is still old."""
+        """Ask for a held topic if its metadata are still old."""
         if name in self._topics.held and self._topics.is_old(name) and not self._client.closed:
             self.topic(name, now, grace=0.0)
 
@@ -290,10 +290,10 @@ class Metadata:
             self._ask_another(now, waits_alone=True)
 
     def _ask_another(self, now: float, *, waits_alone: bool = False) -> None:
-        """Ask a node that is not being asked, and of these one that has not failed, if there is any.
+        """Ask a node that has no question of this client, rather one without a failure in this round.
 
         Args:
-            waits_alone: only for what callers wait for.
+            waits_alone: ask only for topics of waiting callers.
         """
         node = self._client.other_node({*self._asked, *self._gave_none}) or self._client.other_node(self._asked)
         if self._client.closed or node is None:

@@ -90,7 +90,7 @@ class Questions:
         """What to ask now.
 
         Args:
-            waits_alone: only for what callers wait for, whatever else is due.
+            waits_alone: only the topics of waiting callers, though all may be due.
         """
         self.forget_gone()
         waits = self.waits

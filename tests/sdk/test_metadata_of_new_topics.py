@@ -177,7 +177,7 @@ def test_topics_that_were_looked_up_together_and_are_held_one_by_one_are_asked_f
     broker.answer()
     client.metadata.topic("b", client.now, fresh=True)
     client.passes(0.0)
-    broker.answer()  # about others, so that what is known of them is old
+    broker.answer()  # about another topic: the metadata of these are old now
     broker.asked.clear()
     for name in names:
         client.metadata.hold(name)
