@@ -3,6 +3,8 @@
 Rules:
 - A node that is connected is asked, else the next one in turn. If there is no answer within a second another is asked
   as well: a dead address costs a second at most.
+- A question about all topics may take seconds where there are many. A caller who waits for a new topic does not wait
+  for its answer: another node is asked for that topic alone.
 - However many parts ask, and however often, metadata are refreshed once in `retry_backoff` at most. Only what a caller
   waits for (a topic that is not known, the first connection) and the next address after one that failed are asked for
   at once; and after a round in which no node gave metadata, nothing is before its pause is over.
@@ -20,6 +22,7 @@ Source: NetworkClient.java, DefaultMetadataUpdater; Metadata.java; ConsumerMetad
 
 import math
 from collections.abc import Callable, Collection, Iterator
+from typing import NamedTuple
 
 from ottla.addresses import format_address
 from ottla.codec.apis.metadata import MetadataResponse
@@ -61,6 +64,13 @@ KNOWN_TOPIC_GRACE = 1.0
 none."""
 
 
+class Asked(NamedTuple):
+    """A question that a node has not answered yet, and the timer that asks another node as well."""
+
+    question: Question
+    hedge: Timer
+
+
 class Metadata:
     """The metadata of ``cluster``, kept up to date for ``client``.
 
@@ -90,8 +100,8 @@ class Metadata:
         self._topics = HeldTopics(cluster, self._options.metadata_max_age)
         self._questions = Questions(cluster, self._topics)
         self._due: Timer | None = None
-        self._asked: dict[int, Timer] = {}
-        """Nodes that have not answered yet, each with when another is asked as well."""
+        self._asked: dict[int, Asked] = {}
+        """Nodes that have not answered yet."""
         self._gave_none: set[int] = set()
         """Nodes that gave none in this round."""
         self._rounds = 0
@@ -230,7 +240,7 @@ class Metadata:
         return self._topics.hold(name)
 
     def _renew(self, name: str, now: float) -> None:
-        """Ask for a topic that is held and was known, if what is known of it is still old."""
+        """Ask for a held topic if its metadata are still old."""
         if name in self._topics.held and self._topics.is_old(name) and not self._client.closed:
             self.topic(name, now, grace=0.0)
 
@@ -277,22 +287,29 @@ class Metadata:
             self._ask_at(earliest)
             return
         # A node that has not answered in time may be stopped: the others are asked nevertheless.
-        if not any(hedge.call for hedge in self._asked.values()):
+        if not any(each.hedge.call for each in self._asked.values()):
             self._ask_another(now)
+        elif self._questions.wait_behind(each.question for each in self._asked.values()):
+            self._ask_another(now, waits_alone=True)
 
-    def _ask_another(self, now: float) -> None:
-        """Ask a node that is not being asked, and of these one that has not failed, if there is any."""
+    def _ask_another(self, now: float, *, waits_alone: bool = False) -> None:
+        """Ask a node that has no question of this client, rather one without a failure in this round.
+
+        Args:
+            waits_alone: ask only for topics of waiting callers.
+        """
         node = self._client.other_node({*self._asked, *self._gave_none}) or self._client.other_node(self._asked)
         if self._client.closed or node is None:
             return
-        question = self._questions.next(now)
+        question = self._questions.next(now, waits_alone=waits_alone)
 
         def ended(answer: MetadataResponse | OttlaError, now: float) -> None:
-            self._asked.pop(node.id).cancel()
+            self._asked.pop(node.id).hedge.cancel()
             if not self._client.closed:
                 self._answered(node, answer, question, now)
 
-        self._asked[node.id] = self._client.later(now + HEDGE_DELAY * 2 ** len(self._asked), self._ask_another)
+        hedge = self._client.later(now + HEDGE_DELAY * 2 ** len(self._asked), self._ask_another)
+        self._asked[node.id] = Asked(question, hedge)
         timeout = min(self._options.request_timeout, self._options.connect_timeout)
         request = requests.metadata(question.topics, create=question.create)
         if math.isnan(self.asked_since):

@@ -8,7 +8,7 @@ Rules:
 """
 
 import math
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -77,11 +77,24 @@ class Questions:
         """All topics that are held are wanted as they are ``when`` that is, at the latest."""
         self.all_at = min(self.all_at, when)
 
-    def next(self, now: float) -> Question:
-        """What to ask now."""
+    def wait_behind(self, under_way: Iterable[Question]) -> bool:
+        """Whether a caller waits for a new topic, while these questions are about all others."""
+        asked = list(under_way)
+        known = self._cluster.topics
+        new = (each for each in self.waits if each.name not in known and not each.outcome.done)
+        return all(each.about_all for each in asked) and any(
+            not any(question.concerns(wait) for question in asked) for wait in new
+        )
+
+    def next(self, now: float, *, waits_alone: bool = False) -> Question:
+        """What to ask now.
+
+        Args:
+            waits_alone: only the topics of waiting callers, though all may be due.
+        """
         self.forget_gone()
         waits = self.waits
-        all_due = self._all_asked is not None or now >= self.all_at
+        all_due = not waits_alone and (self._all_asked is not None or now >= self.all_at)
         create = any(each.create and each.name not in self._cluster.topics for each in waits)
         if self._created and (all_due or not all(each.create for each in waits)):
             create = False

@@ -1,8 +1,8 @@
 """The calls by which a consumer's user commits: soon, or waiting, of a batch, of everything, or at given offsets.
 
 Rules:
-- To wait for a commit is to wait for all that was asked for before of the same partitions. A caller that is cancelled
-  waits no more, but what was asked for goes on: a cancellation cannot take back what may be on its way.
+- A caller waits for its own commit and for earlier ones of the same partitions. A cancellation ends the wait, not the
+  commit, which may be on its way.
 - What nobody waits for is dropped with a line in the log where it cannot be committed any more.
 
 Source: KafkaConsumer.java, commitSync and commitAsync.

@@ -119,7 +119,7 @@ class PositionLookups:
     def _resolved(
         self, position: Position, result: ListOffsetsPartitionResponse, timestamp: int, version: int, now: float
     ) -> None:
-        """``timestamp`` is what was asked for."""
+        """Interpret the answer about one position; the request named ``timestamp``."""
         offset = offset_in(result)
         if timestamp == LATEST and _by_time(position.start):
             position.end_before = position.led, offset

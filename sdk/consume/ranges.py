@@ -218,7 +218,7 @@ class RangeReader:
             recreated = NO_UUID not in (wanted.topic_id, topic.topic_id) and wanted.topic_id != topic.topic_id
             missing = place[1] not in topic.partitions
             if (recreated or missing) and topic.name not in self._asked_again:
-                self._asked_again.add(topic.name)  # what is known may be older than the range
+                self._asked_again.add(topic.name)  # the metadata may be older than the range
                 self._look_up(topic.name, fresh=True)
                 return
             if recreated:

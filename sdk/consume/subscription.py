@@ -151,7 +151,7 @@ class Subscription:
 def know_topics(core: ClientCore, names: Sequence[str], places: Iterable[TopicPartition]) -> Steps[None]:
     """Wait until the named topics are known, and those of ``places``, which have to exist.
 
-    The named ones are asked for in any case: all of their partitions are read, also those that are new.
+    The named topics are asked for even if they are known, so that no new partition is missed.
 
     Raises:
         UnknownTopicOrPartition, InvalidTopic, TopicAuthorizationFailed: one cannot be read.

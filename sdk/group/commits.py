@@ -15,8 +15,7 @@ Rules:
   when it goes on, and no order holds between two connections. So behind a commit whose outcome is unknown the newest is
   sent once more, `request_timeout` later. Between those two nothing can be promised.
 - Nothing is sent without a generation: while the members synchronize, commits wait and go out in the next one.
-- To wait for a commit is to wait for everything that was asked for before of the same partitions, too. A waiter that is
-  cancelled withdraws nothing.
+- A waiter waits for its own commit and for earlier ones of the same partitions. A cancelled waiter withdraws nothing.
 - The error of one partition holds up no other: its offset alone is sent again after a pause. Errors of the coordinator
   or of the member hold up all.
 - A partition that the coordinator does not know is given up once other brokers deny its topic, too. A topic that is
@@ -119,7 +118,7 @@ class PendingCommit:
     """Attempts in a row that failed because of this partition."""
     retry_at: float = -math.inf
     topic: Outcome[Topic] | None = None
-    """What other brokers say of the topic, where the coordinator does not know it."""
+    """The metadata of the topic, asked for once the coordinator denies it."""
 
 
 PendingCommits = dict[TopicPartition, PendingCommit]
@@ -325,7 +324,7 @@ class Commits:
             self._find_at(-math.inf)
 
     def _find_at(self, when: float) -> None:
-        """Send what is due then, or when the pause is over."""
+        """Send due commits at ``when``, or at the end of the pause."""
         when = max(when, self._paused_until)
         due = self._due
         if due is not None and due.call is not None:

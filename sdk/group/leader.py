@@ -5,7 +5,7 @@ Rules:
 - The leader watches the topics of the whole group, and begins a rebalance when their partitions change, or, where
   members have racks, get replicas in other racks.
 - A topic that does not exist holds up no rebalance. It is looked for a while longer; should it appear, that is such a
-  change. Only one that had partitions before is waited for, and no longer than `KNOWN_TOPIC_GRACE`.
+  change. The leader waits only for topics that had partitions before, and no longer than `KNOWN_TOPIC_GRACE`.
 
 Source: ConsumerCoordinator.java, onLeaderElected.
 """

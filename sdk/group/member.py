@@ -166,7 +166,7 @@ class ClassicMember:
         self._failures = 0
         self._trouble = ""
         self._silent = False
-        """That it does not answer, or fails, is in the log."""
+        """The log has a line that the group does not answer, or fails."""
         self._since = 0.0
         """When the present state began."""
         self._seen = 0.0

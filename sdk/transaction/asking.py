@@ -38,7 +38,7 @@ def ask_coordinator(
     """The answer of the coordinator of ``key`` of which ``judge`` finds no error; raises one that no repetition mends.
 
     Args:
-        topics: those that the request names.
+        topics: the topics in the request.
 
     ``task.repeated`` then says whether an earlier attempt may have been carried out, or may yet be.
     """

@@ -1511,9 +1511,9 @@ def broker_error(code: int, detail: str | None = "", *, repeatable: bool = False
     """The exception for a non-zero error ``code``.
 
     Args:
-        detail: the broker's own message, or what it was about.
-        repeatable: the request does no harm if it is carried out twice, so an error that tells nothing of its cause
-            (UNKNOWN_SERVER_ERROR, or a code that is not known here) is retriable: it may be over at once.
+        detail: the broker's own message, or the subject of the request.
+        repeatable: the request does no harm if it is carried out twice. So an error without a known cause
+            (UNKNOWN_SERVER_ERROR, or a code that this version does not know) is retriable, as in Java's consumer.
     """
     cls = BY_CODE.get(code)
     error = UnknownErrorCode(code, detail or "") if cls is None else cls(detail or "")

@@ -198,7 +198,7 @@ def test_a_coordinator_that_fails_once_ends_no_membership(request_: str, caplog:
     group.settle(2, T0)
     if request_ == "Heartbeat":
         group.beat(UnknownServerError)
-        group.world.later(0.2)  # it is sent again before its interval is over
+        group.world.later(0.2)  # a retry, earlier than the next interval
         group.world.answer(group.world.asked(HeartbeatRequest), HeartbeatResponse(error_code=0))
     assert group.member.state is State.STABLE and group.member.owned == (T0,) and group.member.failed is None
     assert sum("the coordinator of the group fails" in each.message for each in caplog.records) == 1

@@ -177,7 +177,7 @@ def test_topics_that_were_looked_up_together_and_are_held_one_by_one_are_asked_f
     broker.answer()
     client.metadata.topic("b", client.now, fresh=True)
     client.passes(0.0)
-    broker.answer()  # about others, so that what is known of them is old
+    broker.answer()  # about another topic: the metadata of these are old now
     broker.asked.clear()
     for name in names:
         client.metadata.hold(name)
@@ -206,6 +206,40 @@ def test_a_topic_that_is_held_again_and_gone_meanwhile_is_not_known_any_more() -
     assert "new" not in client.metadata.cluster.topics
     client.passes(1.0)
     assert not client.asked
+
+
+def test_a_new_topic_does_not_wait_for_a_slow_answer_about_all() -> None:
+    client, broker = holding("a", "b")
+    client.metadata.refresh(client.now)
+    client.passes(0.0)
+    broker.topics |= {"new", "newer"}
+    found = client.metadata.topic("new", client.now)
+    client.passes(0.0)
+    assert under_way(client) == [["a", "b"], ["new"]]
+    newer = client.metadata.topic("newer", client.now)
+    client.passes(0.0)
+    assert len(client.asked) == 2, "what is asked for alone is answered soon"
+    broker.answer(1)
+    assert found.done and found.error is None and not newer.done
+    client.passes(0.0)
+    assert under_way(client) == [["a", "b"], ["newer"]]
+    broker.answer(1)
+    assert newer.done and newer.error is None
+    client.passes(1.0)
+    assert under_way(client)[0] == ["a", "b"] and "a" in under_way(client)[1], "another node is asked for all"
+    broker.answer(1)
+    client.passes(1.0)
+    assert len(client.asked) == 1, "all were learned"
+
+
+def test_a_caller_who_waits_for_what_is_asked_for_already_asks_no_other_node() -> None:
+    client, _ = holding("a", "b")
+    client.metadata.forget("a")
+    client.metadata.refresh(client.now)
+    client.passes(0.0)
+    client.metadata.topic("a", client.now)
+    client.passes(0.5)
+    assert under_way(client) == [["a", "b"]]
 
 
 def test_an_answer_about_some_makes_the_others_no_younger() -> None:
@@ -240,7 +274,7 @@ def test_a_late_answer_to_an_older_question_about_all_is_none_to_the_newer() -> 
     broker.topics.add("new")
     client.metadata.topic("new", client.now)
     client.passes(2.0)
-    assert under_way(client) == [["a", "b"], ["a", "b", "new"]]
+    assert under_way(client) == [["a", "b"], ["new"], ["a", "b", "new"]]
 
 
 def test_a_question_about_a_new_topic_that_fails_asks_for_no_others() -> None:

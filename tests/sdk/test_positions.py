@@ -99,7 +99,7 @@ def test_offsets_by_time_count_what_arrives_during_the_lookup() -> None:
     append_at_each_lookup(leaders, 9500)
     before = offsets_before(leaders.core, {P: 9000}, leaders.now)
     leaders.run(before)
-    assert before.result() == {P: 0}  # the old record; those that have come since are of that time or later
+    assert before.result() == {P: 0}  # the old record; the new records are of that time or later
     since = 9600
     planned = Task(leaders.core, "planning", leaders.now, lambda task: _planned(task, {}, Time(since), [P]))
     end = leaders.logs[P].end

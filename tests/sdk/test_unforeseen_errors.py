@@ -1,4 +1,4 @@
-"""UNKNOWN_SERVER_ERROR, or a code of a newer Kafka, in one answer: the request is sent again, and nothing ends."""
+"""UNKNOWN_SERVER_ERROR, or a code of a newer Kafka, in one answer: the client repeats the request and goes on."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -52,7 +52,7 @@ def failing_once(kind: type, fail: Callable[[Any], Any]) -> Callable[[int, Any, 
 
 
 def in_partitions(topics: str, code: int) -> Callable[[Any], Any]:
-    """Puts the code in the place of what is answered about partitions; ``topics`` is the name of the field."""
+    """Replaces the error code of every partition in the answer; ``topics`` is the name of the field."""
 
     def fail(answer: Any) -> Any:
         there = getattr(answer, topics)

@@ -105,7 +105,7 @@ class Sloth:
     """Watches that all topics that are held are asked for when that is due, and only then.
 
     Whatever else is asked for meanwhile puts it off by no more than one question, to a node that may not answer; and a
-    caller who waits for one topic has that asked for alone.
+    caller who waits for one topic has that asked for alone, also while a question about all is under way.
     """
 
     def __init__(self, process: Process) -> None:
@@ -161,7 +161,7 @@ class Sloth:
             exchange.ended = told
 
     def _learned(self, now: float) -> None:
-        self._others += now > self._due
+        self._others += now > self._due and self._under_way == math.inf
 
     def _check(self) -> None:
         core, now = self._process.core, self._process.clock.now

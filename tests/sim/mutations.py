@@ -595,16 +595,16 @@ def _whenever_somebody_asks(_: Any) -> Any:
 def _asked_within_the_pause(_: Any) -> Any:
     def broken(self: Metadata, now: float) -> None:
         self._due = None
-        if not any(hedge.call for hedge in self._asked.values()):
+        if not any(each.hedge.call for each in self._asked.values()):
             self._ask_another(now)
 
     return broken
 
 
 def _all_for_one(next_question: Any) -> Any:
-    def broken(self: Questions, now: float) -> Any:
+    def broken(self: Questions, now: float, **options: Any) -> Any:
         self.all_at = -math.inf
-        return next_question(self, now)
+        return next_question(self, now, **options)
 
     return broken
 
