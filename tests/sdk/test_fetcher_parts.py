@@ -1,6 +1,5 @@
 """Each part of a fetcher, made alone."""
 
-import math
 import random
 from typing import Any
 
@@ -352,7 +351,7 @@ def test_a_lost_answer_is_asked_for_again() -> None:
 @pytest.mark.parametrize(("start", "state"), [(Offset(0), State.FETCHING), (Time(EARLIEST), State.RESOLVING)])
 def test_a_review_has_partitions_fetched_or_looked_up(start: Offset | Time, state: State) -> None:
     parts = Parts()
-    lookups = PositionLookups(parts.core, parts.positions, parts.changes, READ_UNCOMMITTED, math.nan)
+    lookups = PositionLookups(parts.core, parts.positions, parts.changes, READ_UNCOMMITTED)
     review = Review(parts.core, parts.positions, lookups, parts.scheduler)
     parts.positions.assign({P: start})
     each = parts.positions.assigned[P]

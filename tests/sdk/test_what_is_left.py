@@ -3,7 +3,7 @@
 import gc
 import types
 from collections import Counter, deque
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Callable, Coroutine, Iterable
 from functools import partial
 from typing import Any
 
@@ -23,7 +23,7 @@ BEFORE = 20
 LONG = 700.0
 """Seconds after which a client has dropped what it keeps in case it is asked again."""
 
-Opens = Callable[[ottla.Client, int], Awaitable[Any]]
+Opens = Callable[[ottla.Client, int], Coroutine[Any, Any, None]]
 
 
 async def producer(client: ottla.Client, number: int) -> None:
