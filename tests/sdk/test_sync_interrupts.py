@@ -152,7 +152,7 @@ class Interrupted(ottla.sync.ConsumerInterceptor):
 
 
 class Again(CtrlC):
-    """Comes at a line behind the one that came in ``interceptor``."""
+    """Comes at a line behind the interrupt of ``interceptor``."""
 
     def __init__(self, at: int | None, interceptor: Interrupted) -> None:
         super().__init__(at)
