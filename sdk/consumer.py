@@ -26,7 +26,7 @@ from ottla.sdk.consume.options import ConsumerOptions
 from ottla.sdk.consume.places import Where, start_at
 from ottla.sdk.drivers.driver import Driver
 from ottla.sdk.logs import logger
-from ottla.sdk.steps import Steps
+from ottla.sdk.steps import Outside, Steps
 
 T = TypeVar("T")
 
@@ -244,7 +244,8 @@ class Consumer:
         on_commit = self._on_commit if self._interceptors else None
         listener = _Listening(self._listener, self) if self._listener is not None else None
         core = ConsumerCore(self._driver.core, self._options, self._fetcher(), self._driver, listener, on_commit)
-        if self._driver.core.threaded:
+        # Interceptors belong to the call that takes a batch, so that an interrupt finds it taken or not at all.
+        if self._driver.core.threaded and not self._interceptors:
             core.read_ahead(self._batch)
         return core
 
@@ -293,25 +294,27 @@ class Consumer:
         if batch is None:
             task = driver.current_task()
             steps = core.next_batch(task) if timeout is None else core.poll(task, timeout)
-            batch = await driver.run(self._made(steps), self._put_back)
-        if batch is not None and self._interceptors:  # else nothing is called any more: Ctrl-C would come there
-            fetched = batch._fetched  # an interceptor may open the batch
-            try:
-                self._intercept(batch)
-            except BaseException:  # Ctrl-C, say: the batch has not reached the loop
-                assert fetched is not None
-                driver.do(partial(core.put_back, fetched))
-                raise
+            made = await driver.run(self._made(steps), self._put_back)
+            batch = None if made is None else made[0]
         return batch
 
-    def _made(self, steps: Steps[Taken | None]) -> Steps[Batch | None]:
+    def _made(self, steps: Steps[Taken | None]) -> Steps[tuple[Batch, Fetched] | None]:
         """A batch of what is taken; within the call, so that an interrupt finds it taken or not at all."""
         taken = yield from steps
-        return None if taken is None else self._batch(*taken)
+        if taken is None:
+            return None
+        batch, fetched = self._batch(*taken), taken[0]
+        if self._interceptors:
+            try:
+                yield Outside(partial(self._intercept, batch))
+            except BaseException:  # Ctrl-C, say: the batch has not reached the loop
+                self._core.put_back(fetched)
+                raise
+        return batch, fetched  # which an interceptor may have opened
 
-    def _put_back(self, batch: Batch | None) -> None:
-        if batch is not None and batch._fetched is not None:
-            self._core.put_back(batch._fetched)
+    def _put_back(self, made: tuple[Batch, Fetched] | None) -> None:
+        if made is not None:
+            self._core.put_back(made[1])
 
     def _intercept(self, batch: Batch) -> None:
         for each in self._interceptors:

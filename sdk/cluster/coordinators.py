@@ -83,7 +83,7 @@ class Coordinators:
         return own(question.outcome)
 
     def _use(self, key: str, now: float) -> None:
-        """Note that ``key`` is asked for, and forget those that were not for long."""
+        """Note the question about ``key``, and forget keys without a question for long."""
         self._used.pop(key, None)
         self._used[key] = now
         while self._used[oldest := next(iter(self._used))] < now - self._core.options.metadata_max_age:

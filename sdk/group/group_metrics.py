@@ -1,4 +1,4 @@
-"""What a member of a group and its commits measure, by the names of Kafka's `consumer-coordinator-metrics`.
+"""The metrics of a group's member and of its commits, by the names of Kafka's `consumer-coordinator-metrics`.
 
 Source: ConsumerCoordinatorMetrics.java, AbstractCoordinator.java (GroupCoordinatorMetrics).
 """
@@ -20,7 +20,7 @@ class _GroupMetrics:
 
 
 class MemberMetrics(_GroupMetrics):
-    """Of one member."""
+    """Measures one member."""
 
     def __init__(self, metrics: Metrics, group: str) -> None:
         super().__init__(metrics)
@@ -31,7 +31,7 @@ class MemberMetrics(_GroupMetrics):
 
 
 class CommitMetrics(_GroupMetrics):
-    """Of the commits of one consumer."""
+    """Measures the commits of one consumer."""
 
     def __init__(self, metrics: Metrics, group: str) -> None:
         super().__init__(metrics)

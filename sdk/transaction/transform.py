@@ -193,8 +193,8 @@ class TransformCore:
             return False
         self._failures += 1
         if self._failures >= self._options.attempts:
-            why = f"; partitions were lost the last time: {'; '.join(lost)}" if lost else ""
-            error.add_note(f"batches were tried {self._failures} times, all that `attempts` allows{why}")
+            causes = f"; partitions were lost the last time: {'; '.join(lost)}" if lost else ""
+            error.add_note(f"batches were tried {self._failures} times, all that `attempts` allows{causes}")
             self._failures = 0
             return False
         places = [f"{fetched.topic}-{fetched.partition}" for fetched, _ in taken]

@@ -138,6 +138,53 @@ def test_ctrl_c_at_any_line_of_a_call_leaves_the_client_whole(name: str, ottla_b
     assert not set(threading.enumerate()) - threads, "a thread is left"
 
 
+class Interrupted(ottla.sync.ConsumerInterceptor):
+    """Ctrl-C comes while it is called, the first time; it may have opened the batch."""
+
+    def __init__(self, *, opens: bool) -> None:
+        self.opens, self.came = opens, False
+
+    def on_consume(self, batch: ottla.sync.Batch) -> None:
+        if not self.came:
+            self.came = True
+            if self.opens:
+                assert batch.records
+            raise KeyboardInterrupt
+
+
+class Again(CtrlC):
+    """Comes at a line behind the interrupt of ``interceptor``."""
+
+    def __init__(self, at: int | None, interceptor: Interrupted) -> None:
+        super().__init__(at)
+        self._interceptor = interceptor
+
+    def _line(self, frame: FrameType, event: str, argument: Any) -> Any:
+        return super()._line(frame, event, argument) if self._interceptor.came else self._line
+
+
+@pytest.mark.parametrize("opens", [False, True], ids=["unopened", "opened by the interceptor"])
+def test_a_second_ctrl_c_while_the_batch_of_an_interrupted_interceptor_is_put_back_loses_no_batch(
+    opens: bool, ottla_broker: Broker
+) -> None:
+    ottla_broker.create_topic("t")
+    with ottla.sync.connect(ottla_broker.bootstrap) as client, client.producer(linger=0) as producer:
+        lines, at = 1, None
+        while at is None or at < lines:
+            interceptor = Interrupted(opens=opens)
+            again = Again(at, interceptor)
+            with client.consumer("t", start="end", interceptors=[interceptor]) as consumer:
+                value = b"%r" % at
+                producer.send("t", value)
+                with again.coming(), pytest.raises(KeyboardInterrupt):
+                    next(consumer)
+                assert again.came == (at is not None)
+                assert (found := consumer.poll(5)) is not None, f"the batch is lost at line {at} of {lines}"
+                assert [each.value for each in found] == [value]
+            lines, at = (again.lines, 0) if at is None else (lines, at + 1)
+    assert lines > 5
+
+
 @pytest.mark.parametrize("version", [1, 2])
 def test_ctrl_c_at_any_line_of_a_transaction_leaves_it_whole_or_absent_and_the_next_one_begins(
     version: int, ottla_broker: Broker, monkeypatch: pytest.MonkeyPatch

@@ -1,9 +1,9 @@
-"""A client keeps nothing of what it opened and closed: each kind of object many times, with another name each time."""
+"""A client keeps nothing of closed objects: each kind is opened and closed many times, with another name each time."""
 
 import gc
 import types
 from collections import Counter, deque
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Callable, Coroutine, Iterable
 from functools import partial
 from typing import Any
 
@@ -21,9 +21,9 @@ from tests.sdk.virtual import Virtual
 BEFORE = 20
 """Rounds before the first count."""
 LONG = 700.0
-"""Seconds after which a client has dropped what it keeps in case it is asked again."""
+"""Seconds after which a client has dropped its caches."""
 
-Opens = Callable[[ottla.Client, int], Awaitable[Any]]
+Opens = Callable[[ottla.Client, int], Coroutine[Any, Any, None]]
 
 
 async def producer(client: ottla.Client, number: int) -> None:
@@ -140,7 +140,7 @@ def held(core: ClientCore) -> Counter[str]:
         if id(each) in seen:
             continue
         seen[id(each)] = each
-        if isinstance(each, Timers):  # those that were cancelled leave the heap many at a time
+        if isinstance(each, Timers):  # cancelled ones leave the heap many at a time
             found["timers"] = sum(timer.call is not None for _, _, timer in each._heap)
             left += (timer.call for _, _, timer in each._heap if timer.call is not None)
             continue

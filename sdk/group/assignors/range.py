@@ -51,7 +51,7 @@ class _Topic:
 
     Attributes:
         members: those that want it, in order.
-        given: what each of them has, by member id; nothing of those that have none.
+        given: the partitions of each member, by member id; members without any are left out.
     """
 
     def __init__(

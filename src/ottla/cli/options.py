@@ -96,6 +96,8 @@ Isolation = Annotated[
 Format = Annotated[LogFormat, typer.Option("--log-format", help="How log lines on stderr look.")]
 Level = Annotated[LogLevel, typer.Option("--log-level", help="Which log lines are printed.")]
 
+_BATCH_MEMORY = 2**31 - 1
+"""Bytes that one batch may take: commands print whatever a topic has, and a person who watches can end them."""
 Connect = Callable[[], "AbstractAsyncContextManager[Client]"]
 """`ottla.connect`, to the cluster that the options name."""
 
@@ -131,6 +133,7 @@ def at_cluster(command: Callable[..., Awaitable[None]]) -> Callable[..., None]:
 
             given = {"bootstrap": bootstrap, "connect_timeout": connect_timeout}
             arguments: dict[str, Any] = {"bootstrap": BOOTSTRAP, "connect_timeout": CONNECT_TIMEOUT}
+            arguments["fetch_batch_memory"] = _BATCH_MEMORY
             arguments |= await configured(command_config, settings or [])
             arguments |= {name: value for name, value in given.items() if value is not None}
             await command(partial(ottla.connect, **arguments), **own)
