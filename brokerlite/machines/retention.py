@@ -5,7 +5,8 @@ Rules:
   long as it stays at least `retention.bytes` large without them, and those whose largest timestamp is older than
   `retention.ms`. Nothing at or beyond the high watermark goes.
 - The active segment goes too when it is its turn: then another is begun first. An empty one stays.
-- A segment's time is the largest timestamp of its records; where none has one, when it was last written to.
+- A segment's time is the largest timestamp of its records; where none has one, when it was last written to. One that
+  has lost all of its records has no time and no size: it goes with the next that goes, so that readers learn of it.
 - An active segment is rolled before a batch that would make it, or its index, too large, that is too far from its first
   offset, or that is `segment.ms` younger than its first batch: by the timestamps of the two, so that a backfill makes
   the segments that it would have made at its time. A segment that begins without a timestamp is not rolled by time.
@@ -99,17 +100,26 @@ def _beyond_size(segments: Sequence[SegmentState], candidates: list[SegmentState
     excess = sum(segment.size for segment in segments) - limit
     if limit < 0 or excess < 0:
         return 0
-    for count, segment in enumerate(candidates):
+    count = 0
+    for i, segment in enumerate(candidates, 1):
         excess -= segment.size
         if excess < 0:
-            return count
-    return len(candidates)
+            break
+        if segment.size:
+            count = i
+    return count
 
 
 def _beyond_time(candidates: list[SegmentState], limit: int, now: int) -> int:
     if limit < 0:
         return 0
-    return next((i for i, segment in enumerate(candidates) if now - segment.time <= limit), len(candidates))
+    count = 0
+    for i, segment in enumerate(candidates, 1):
+        if segment.size:
+            if now - segment.time <= limit:
+                break
+            count = i
+    return count
 
 
 def is_full(active: ActiveSegment, settings: LogSettings, name: str, batch: RecordBatch) -> bool:

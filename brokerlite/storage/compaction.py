@@ -160,6 +160,7 @@ class Compaction:
                     return
                 self._let_others_run(found)
             offsets.skip_to(segment.end_offset)
+        offsets.skip_to(self._due.end_offset)  # records may be missing behind the last segment
 
     def _replace(self, old: list[Segment], cleaner: Cleaner, made: _Made) -> Job:
         """Have one segment in place of ``old``."""

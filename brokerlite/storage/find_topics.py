@@ -139,6 +139,8 @@ def _rebuilt(disk: Disk, data: Path, name: str, ids: Ids, clean: bool) -> TopicF
         begun = 0 in ids and not clean and not _has_records(disk, data / f"{name}-{partition}")
         if topic_id is not None and not begun:
             raise Unusable(topic_path(data / f"{name}-0", 0), "the file is gone")
+    if any(topic_id is not None for topic_id in ids.values()):
+        log.warning("topic %s was being made when the broker was killed: it is removed, and was empty", name)
     return None
 
 

@@ -70,6 +70,10 @@ def identify(disk: Disk, data: Path, node_id: int, cluster_id: str | None, found
         ConfigurationError: it belongs to another node or cluster.
     """
     known = _read(disk, data / META)
+    ours = {"node.id": str(found.node_id), "cluster.id": found.cluster_id} if found.checked else {}
+    if any(known.get(key, value) != value for key, value in ours.items()):  # which has no checksum
+        log.warning("%s is damaged, and written again", META, extra={"file": str(data / META)})
+        known |= {key: value for key, value in ours.items() if value is not None}
     known_node = known.get("node.id") or (None if found.node_id is None else str(found.node_id))
     known_cluster = known.get("cluster.id") or found.cluster_id
     if known_node not in (None, str(node_id)):

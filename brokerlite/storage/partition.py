@@ -113,9 +113,13 @@ class PartitionSegments:
 
     def states(self, *, first_timestamps: bool = False) -> list[SegmentState]:
         try:
-            return [segment.state(first_timestamp=first_timestamps) for segment in self._segments]
+            states = [segment.state(first_timestamp=first_timestamps) for segment in self._segments]
         except OSError as error:
             raise self._refused("read", error) from error
+        for i, follower in enumerate(self._segments[1:]):
+            if states[i].end_offset != follower.base_offset:  # what is missing or damaged stays as long as the segment
+                states[i] = states[i]._replace(end_offset=follower.base_offset)
+        return states
 
     def append(self, batch: RecordBatch) -> None:
         if self._failed is not None:
@@ -180,7 +184,11 @@ class PartitionSegments:
     def batches_since(self, timestamp: int) -> Iterator[RecordBatch]:
         try:
             for segment in self._segments:
-                yield from segment.batches_since(timestamp)
+                for position, found in segment.since(timestamp):
+                    if isinstance(found, RecordBatch):
+                        yield found
+                    else:
+                        self._tell(segment, position, found.offset)
         except OSError as error:
             raise self._refused("read", error) from error
 

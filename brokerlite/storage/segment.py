@@ -324,11 +324,12 @@ class Segment:
         except Damaged as damaged:
             return damaged.position
 
-    def batches_since(self, timestamp: int) -> Iterator[RecordBatch]:
-        """The batches whose largest timestamp is ``timestamp`` or later."""
+    def since(self, timestamp: int) -> Iterator[tuple[int, RecordBatch | Damage]]:
+        """As `around`: the batches whose largest timestamp is ``timestamp`` or later, and damage on the way there."""
         if self.max_timestamp >= timestamp:
-            start = self._indexes.before_time(timestamp)
-            yield from (batch for batch in self.whole(start) if batch.max_timestamp >= timestamp)
+            for position, found in self.around(self._indexes.before_time(timestamp)):
+                if isinstance(found, Damage) or found.max_timestamp >= timestamp:
+                    yield position, found
 
     def whole(self, start: int = 0) -> Iterator[RecordBatch]:
         """Every whole batch from ``start`` on, which is 0 or the position of an index entry."""

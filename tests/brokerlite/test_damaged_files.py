@@ -1,0 +1,226 @@
+"""One file of a data folder is damaged, whichever it is: the broker starts, says what is wrong, and serves the rest.
+
+It serves no wrong record, and none in silence less: what a reader does not get is refused, and told in the log.
+"""
+
+import copy
+import logging
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from ottla.brokerlite.machines.log import PartitionLog
+from ottla.codec.records import read_batches
+from ottla.errors import CorruptMessage, DecodeError
+from tests.brokerlite.machine import TODAY, Machine, a_batch, idempotent, work_off
+from tests.brokerlite.model_disk import ModelDisk
+from tests.brokerlite.test_group_log import commit, offsets
+from tests.brokerlite.test_transactions import Producing
+
+DATA = Path("/data")
+
+SMALL = {"segment.bytes": "1024", "index.interval.bytes": "100"}
+HOUR = 3_600_000
+
+
+class Disk(ModelDisk):
+    """Its files were written to today."""
+
+    def modified(self, path: Path) -> int:
+        return TODAY
+
+
+@dataclass
+class View:
+    """What clients may see of a broker.
+
+    Attributes:
+        records: topic, partition and offset -> value, and whether a reader of committed records gets it.
+        keys: topic, partition and key -> offset of the last record.
+        refused: what cannot be read.
+        starts: where each partition begins.
+        ends: where each partition ends.
+        commits: partition -> committed offset.
+        times: topic, partition and time -> the first offset of that time.
+    """
+
+    records: dict[tuple[str, int, int], tuple[bytes | None, bool]] = field(default_factory=dict)
+    keys: dict[tuple[str, int, bytes | None], int] = field(default_factory=dict)
+    refused: set[tuple[str, int, int]] = field(default_factory=set)
+    starts: dict[tuple[str, int], int] = field(default_factory=dict)
+    ends: dict[tuple[str, int], int] = field(default_factory=dict)
+    commits: dict[int, int] = field(default_factory=dict)
+    times: dict[tuple[str, int, int], int | None] = field(default_factory=dict)
+
+
+def view(machine: Machine) -> View:
+    found = View(commits=offsets(machine))
+    for name, topic in machine.core.topics.by_name.items():
+        for index, log in enumerate(topic.partitions):
+            found.starts[name, index], found.ends[name, index] = log.start_offset, log.end_offset
+            if not name.startswith("__"):
+                read(found, name, index, log)
+    return found
+
+
+def read(found: View, name: str, index: int, log: PartitionLog) -> None:
+    aborted = log.segments.aborted(log.start_offset, log.end_offset)
+    offset = log.start_offset
+    while offset < log.end_offset:
+        try:
+            batch = next(read_batches(bytes(log.read(offset, 1, at_least_one=True))))
+            records = [each for each in batch.records() if each.offset >= offset]
+        except (CorruptMessage, DecodeError):
+            found.refused.add((name, index, offset))
+            offset += 1
+            continue
+        for record in records if not batch.control else ():
+            hidden = any(
+                each.producer_id == batch.producer_id and each.first_offset <= record.offset < each.last_offset
+                for each in aborted
+            )
+            found.records[name, index, record.offset] = record.value, not hidden
+            found.keys[name, index, record.key] = record.offset
+        offset = batch.next_offset
+    for time in range(TODAY - HOUR, TODAY + HOUR, HOUR // 4):
+        try:
+            record = work_off(log.first_at(time))
+        except (CorruptMessage, DecodeError):
+            continue
+        found.times[name, index, time] = None if record is None else record.offset
+
+
+def populated() -> ModelDisk:
+    """A folder with every kind of file, as a broker left it that has ended in good order."""
+    disk = Disk()
+    machine = Machine(DATA, disk=disk, folder_sync=True)
+    machine.core.create_topic("t", 2, SMALL | {"retention.ms": str(48 * HOUR)})
+    machine.core.create_topic("keys", 1, SMALL | {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0.01"})
+    machine.core.create_topic("empty", 1, {})
+    machine.produce(*(idempotent(i) for i in range(20)), partition=1)
+    for i in range(8):
+        producer = Producing(machine)
+        assert producer.write(b"in transaction %d" % i, b"x" * 100, partition=0) == 0
+        assert producer.end(commit=i % 2 == 0) == 0
+        machine.produce(a_batch(b"between %d" % i, b"y" * 150, timestamp=TODAY - HOUR + i * HOUR // 4))
+    for i in range(20):
+        machine.produce(a_batch(b"%d" % i + b"z" * 100, key=b"%d" % (i % 4)), topic="keys")
+    for offset in (3, 5, 8):
+        commit(machine, offset)
+    machine.pass_time(60)
+    assert machine.log("keys").segments.states()[0].size, "some of it is compacted"
+    machine.core.set_start_offsets({("t", 1): 12}, lambda refused: None)
+    machine.poll()
+    assert machine.log("t", 1).start_offset == 12
+    machine.folder.close()
+    return disk
+
+
+def files(disk: ModelDisk) -> list[Path]:
+    folders = [DATA, *(path for name in disk.names(DATA) if disk.is_folder(path := DATA / name))]
+    return sorted(
+        folder / name for folder in folders for name in disk.names(folder) if not disk.is_folder(folder / name)
+    )
+
+
+Damage = Callable[[bytes], bytes | None]
+WHOLE: dict[str, Damage] = {
+    "gone": lambda data: None,
+    "empty": lambda data: b"",
+    "cut by a byte": lambda data: data[:-1],
+    "cut": lambda data: data[: len(data) // 2],
+    "zeros": lambda data: bytes(len(data)),
+}
+
+
+def flipped(bit: int) -> Damage:
+    def flip(data: bytes) -> bytes:
+        at = bit // 8
+        return data[:at] + bytes([data[at] ^ (1 << bit % 8)]) + data[at + 1 :]
+
+    return flip
+
+
+class Damaged:
+    """Starts brokers on damaged copies of one folder."""
+
+    def __init__(self, caplog: pytest.LogCaptureFixture, *, clean: bool) -> None:
+        self.caplog = caplog
+        self.disk = populated()
+        if not clean:
+            self.disk.unlink(DATA / ".kafka_cleanshutdown")
+        machine = Machine(DATA, disk=copy.deepcopy(self.disk), folder_sync=True)
+        self.truth = view(machine)
+        assert not self.truth.refused and len(self.truth.records) > 40
+
+    def check(self, path: Path, damage: Damage) -> None:
+        disk = copy.deepcopy(self.disk)
+        data = damage(disk.read_file(path))
+        disk.unlink(path)
+        if data is not None:
+            disk.write_file(path, data)
+        self.caplog.clear()
+        machine = Machine(DATA, disk=disk, folder_sync=True)
+        self.compare(path, machine)
+        machine.pass_time(700)  # what is deleted, compacted and aborted meanwhile is what would be
+        self.compare(path, machine)
+        machine = machine.restart()
+        self.compare(path, machine)
+        machine.folder.abandon()
+
+    def compare(self, path: Path, machine: Machine) -> None:
+        found, truth, unserved = view(machine), self.truth, machine.core.topics.unserved
+        told = self.told(path)
+        for place, record in found.records.items():
+            assert record == truth.records.get(place, record), (place, told)
+        last = {(*key[:2], offset) for key, offset in truth.keys.items()}
+        for place in truth.records.keys() - found.records.keys():
+            if place[0] == "keys" and place not in last:  # more may be compacted where a new segment was begun
+                continue
+            assert place in found.refused or place[0] in unserved, (place, told)
+            assert told or place in found.refused, place
+        index = path.suffix in (".index", ".timeindex")  # they have no checksum, nor do Kafka's: times may be missed
+        for kind in ("starts", "ends") if index else ("starts", "ends", "times"):
+            ours, theirs = getattr(found, kind), getattr(truth, kind)
+            for key in theirs.keys() - ours.keys():
+                assert key[0] in unserved or told, (kind, key)
+            for key in theirs.keys() & ours.keys():
+                assert ours[key] == theirs[key] or told, (kind, key, ours[key], theirs[key])
+                assert kind != "ends" or ours[key] >= theirs[key], "no offset is given twice"
+        assert found.commits == truth.commits or told
+
+    def told(self, path: Path) -> list[str]:
+        """The lines about the file, its folder or its topic."""
+        names = {path.name, path.parent.name, path.parent.name.rpartition("-")[0]} - {""}
+        lines = [
+            f"{record.getMessage()} {vars(record).get('file', '')} {vars(record).get('folder', '')}"
+            for record in self.caplog.records
+            if record.levelno >= logging.WARNING
+        ]
+        return [line for line in lines if any(name in line for name in names)]
+
+
+@pytest.mark.parametrize("clean", [True, False])
+@pytest.mark.parametrize("kind", WHOLE)
+def test_a_damaged_file_harms_nothing_but_itself_and_is_told(
+    kind: str, clean: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    damaged = Damaged(caplog, clean=clean)
+    for path in files(damaged.disk):
+        damaged.check(path, WHOLE[kind])
+
+
+def bits(disk: ModelDisk, each: int, rng: Random) -> Iterable[tuple[Path, int]]:
+    for path in files(disk):
+        size = disk.size(path) * 8
+        yield from ((path, bit) for bit in rng.sample(range(size), min(each, size)))
+
+
+@pytest.mark.parametrize("clean", [True, False])
+def test_a_flipped_bit_harms_nothing_but_its_batch_and_is_told(clean: bool, caplog: pytest.LogCaptureFixture) -> None:
+    damaged = Damaged(caplog, clean=clean)
+    for path, bit in bits(damaged.disk, 2, Random(33)):
+        damaged.check(path, flipped(bit))
