@@ -259,6 +259,8 @@ class Connection:
 
     async def _hand_out(self, frames: Iterator[Buffer]) -> None:
         for frame in frames:
+            if self._ends:  # what comes behind a request that closes its connection does not begin
+                break
             if self._must_wait():
                 self._uncork()
                 await trio.lowlevel.checkpoint()  # others have their turn
