@@ -264,7 +264,7 @@ def test_the_topic_is_there_once_it_is_needed_and_is_the_brokers_own(machine: Ma
     assert deleted.responses[0].error_code == InvalidRequest.code and NAME in topics()
     wanted = CreatableTopic(name=NAME, num_partitions=1, replication_factor=1, assignments=(), configs=())
     created = machine.ask(CreateTopicsRequest(topics=(wanted,), timeout_ms=0))
-    assert created.topics[0].error_code == InvalidTopic.code
+    assert created.topics[0].error_code == TopicAlreadyExists.code
 
 
 def test_who_asks_for_the_topic_by_name_makes_it_as_it_should_be(machine: Machine) -> None:
