@@ -4,7 +4,7 @@ Rules:
 - `decompress` never makes more than ``limit`` bytes, whatever the input claims of itself.
 - `decompressed_bound` believes what the input claims only where `decompress` refuses an input that makes more.
 - Every call that does the work releases the GIL.
-- LZ4 frames have independent blocks, because Java's reader refuses linked ones. `lz4_end` refuses what it refuses.
+- LZ4 frames have independent blocks, because Java's reader refuses linked ones. `lz4_end` refuses them, too.
 - Snappy is written in xerial's framing, as Java writes it, and read in both that and the raw form (librdkafka).
 - The first LZ4 format of Kafka, which belongs to messages of magic 0, has a header checksum that covers the magic
   number, too. `lz4_rechecked` turns such a frame into one that everybody reads, and back (KAFKA-3160).
@@ -155,7 +155,7 @@ def _grow(into: Callable[[Buffer, bytearray | mmap.mmap], int], name: str, data:
 
 
 def gzip_end(data: Buffer, limit: int) -> int:
-    """Bytes of the gzip members that ``data`` begins with: Java's client ignores what is no member behind them.
+    """Bytes of the gzip members that ``data`` begins with: Java's client ignores other bytes behind them.
 
     0 if there is none, or they make more than ``limit`` bytes, or one of them is cut off.
     """

@@ -104,7 +104,7 @@ def stamped(batch: RecordBatch, timestamp: int) -> bytes:
 
 
 def cut(batch: RecordBatch, size: int) -> bytes:
-    """The batch with only so many bytes of its compressed records: what lies behind the compressed data goes."""
+    """The batch with only the first ``size`` bytes of its compressed records, without the padding behind them."""
     fields = batch.attributes, batch.base_timestamp, batch.max_timestamp, batch.count
     return _rebuilt(batch, batch.data[HEADER_SIZE : HEADER_SIZE + size], *fields)
 

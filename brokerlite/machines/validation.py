@@ -3,8 +3,8 @@
 Rules:
 - A produced record set is exactly one batch of magic 2, whole, with base offset 0, as many records as it says, no
   control batch, and a CRC that matches. The records are counted, compressed ones after a bounded decompression.
-- Compressed records are readable by every client. An LZ4 frame that Java's refuses is invalid. What it ignores behind
-  the compressed data is cut off, because others fail there.
+- Compressed records are readable by every client. An LZ4 frame that Java's client refuses is invalid. Bytes behind the
+  compressed data, which Java's client ignores, are cut off, because other clients fail there.
 - What is stored is what was produced, unless the topic has a compression of its own, or the header claims another
   largest timestamp than the records have. Sequences and offsets stay as they are then, too. A topic that stamps records
   does so when they are appended.

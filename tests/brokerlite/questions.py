@@ -1,7 +1,8 @@
-"""What administrators, producers and consumers may ask that is odd: the same questions for Apache Kafka and brokerlite.
+"""Odd questions of administrators, producers and consumers, for Apache Kafka and for brokerlite.
 
-A scene asks a broker and yields what was asked with what the answer says, as JSON: error codes, and what a client acts
-upon. Ids, times, texts and addresses are left out. `python -m tests.brokerlite.record_answers` records Kafka's answers.
+A scene asks a broker and yields each question with a summary of the answer as JSON: error codes, and fields that
+clients act upon. Ids, times, texts and addresses are left out. `python -m tests.brokerlite.record_answers` records the
+answers of Apache Kafka.
 """
 
 import gzip

@@ -34,7 +34,7 @@ from ottla.codec.records import RecordBatch, read_batches
 from ottla.codec.stored.control import COMMIT, parse_control
 from ottla.codec.stored.internal_topics import parse_internal
 from ottla.codec.wire import NO_UUID
-from ottla.errors import InvalidRequest, InvalidTopic, UnknownTopicOrPartition
+from ottla.errors import InvalidRequest, InvalidTopic, TopicAlreadyExists, UnknownTopicOrPartition
 from tests.brokerlite.club import subscription
 from tests.brokerlite.machine import Machine, a_batch, fetching, producing
 

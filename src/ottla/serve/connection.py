@@ -259,7 +259,7 @@ class Connection:
 
     async def _hand_out(self, frames: Iterator[Buffer]) -> None:
         for frame in frames:
-            if self._ends:  # what comes behind a request that closes its connection does not begin
+            if self._ends:  # the last request closed the connection: later ones do not begin
                 break
             if self._must_wait():
                 self._uncork()
