@@ -4,7 +4,7 @@ Rules:
 - `decompress` never makes more than ``limit`` bytes, whatever the input claims of itself.
 - `decompressed_bound` believes what the input claims only where `decompress` refuses an input that makes more.
 - Every call that does the work releases the GIL.
-- LZ4 frames have independent blocks, because Java's reader refuses linked ones. `check_lz4` refuses what it refuses.
+- LZ4 frames have independent blocks, because Java's reader refuses linked ones. `lz4_end` refuses them, too.
 - Snappy is written in xerial's framing, as Java writes it, and read in both that and the raw form (librdkafka).
 - The first LZ4 format of Kafka, which belongs to messages of magic 0, has a header checksum that covers the magic
   number, too. `lz4_rechecked` turns such a frame into one that everybody reads, and back (KAFKA-3160).
@@ -14,6 +14,7 @@ Source: KIP-110 (zstd), KIP-57 (LZ4), CompressionType.java, snappy-java's Snappy
 """
 
 import mmap
+import zlib
 from collections.abc import Callable, Iterator
 from enum import IntEnum
 
@@ -152,6 +153,24 @@ def _grow(into: Callable[[Buffer, bytearray | mmap.mmap], int], name: str, data:
         if room >= limit:
             raise MemoryLimitExceeded(f"{name} data would grow over the limit of {limit} bytes")
         room = min(4 * room, limit)
+
+
+def gzip_end(data: Buffer, limit: int) -> int:
+    """Bytes of the gzip members that ``data`` begins with: Java's client ignores other bytes behind them.
+
+    0 if there is none, or they make more than ``limit`` bytes, or one of them is cut off.
+    """
+    rest = memoryview(data)
+    while rest:
+        member = zlib.decompressobj(zlib.MAX_WBITS | 16)
+        try:
+            limit -= len(member.decompress(rest, max(limit, 0) + 1))
+        except zlib.error:
+            break
+        if limit < 0 or not member.eof:
+            return 0
+        rest = memoryview(member.unused_data)
+    return len(data) - len(rest)
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -307,6 +326,17 @@ def _decompress_snappy(data: memoryview, limit: int) -> bytes:
     return b"".join(out)
 
 
+def snappy_end(data: Buffer) -> int:
+    """Bytes of what Java's client reads of snappy data: behind xerial's blocks it ignores up to three."""
+    view = memoryview(data)
+    end = len(_XERIAL_HEADER)
+    if view[: len(_XERIAL)] != _XERIAL:
+        return len(view)
+    while end + 4 <= len(view):
+        end += 4 + int.from_bytes(view[end : end + 4], "big")
+    return min(end, len(view))
+
+
 def _xerial_blocks(data: memoryview) -> Iterator[memoryview]:
     position = len(_XERIAL_HEADER)
     while position != len(data):
@@ -330,12 +360,12 @@ _P1, _P2, _P3, _P4, _P5 = 0x9E3779B1, 0x85EBCA77, 0xC2B2AE3D, 0x27D4EB2F, 0x1656
 """The primes of xxHash."""
 
 
-def check_lz4(data: Buffer) -> None:
-    """See that LZ4 data are one frame that Java's client reads.
+def lz4_end(data: Buffer) -> int:
+    """Bytes of the LZ4 frame that Java's client reads of ``data``, which is the first; it ignores the rest.
 
     Raises:
         DecodeError: it refuses the frame, which is of another version, names a dictionary, has blocks that depend on
-            each other, or an empty one; or the frame is cut off, or something lies behind it.
+            each other, or an empty one; or the frame is cut off.
 
     Source: Lz4BlockInputStream.java.
     """
@@ -354,8 +384,9 @@ def check_lz4(data: Buffer) -> None:
             raise DecodeError("an lz4 block is empty, which Java's client takes for the end")
         at += 4 + (head & ~_LZ4_PLAIN) + extra
     at += 8 if flags & _HAS_CONTENT_CHECKSUM else 4
-    if at != len(view):
-        raise DecodeError("the lz4 frame is cut off, or not alone: Java's client reads the first one only")
+    if at > len(view):
+        raise DecodeError("the lz4 frame is cut off")
+    return at
 
 
 def lz4_rechecked(frame: Buffer, *, old: bool) -> bytes:

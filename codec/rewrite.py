@@ -103,6 +103,12 @@ def stamped(batch: RecordBatch, timestamp: int) -> bytes:
     return _rebuilt(batch, batch.data[HEADER_SIZE:], attributes, batch.base_timestamp, timestamp, batch.count)
 
 
+def cut(batch: RecordBatch, size: int) -> bytes:
+    """The batch with only the first ``size`` bytes of its compressed records, without the padding behind them."""
+    fields = batch.attributes, batch.base_timestamp, batch.max_timestamp, batch.count
+    return _rebuilt(batch, batch.data[HEADER_SIZE : HEADER_SIZE + size], *fields)
+
+
 def with_create_time(batch: RecordBatch) -> bytes:
     """The batch with the times of its records (CreateTime), and no claim that a broker stamped them."""
     attributes = batch.attributes & ~LOG_APPEND_TIME

@@ -36,7 +36,7 @@ def handle(broker: BrokerCore, call: Call) -> DeleteTopicsResponse:
 
 
 def _topic(broker: BrokerCore, asked: DeleteTopicState) -> Hashable:
-    """The same for a topic that is named by its name and for one that is named by its id."""
+    """A key of the topic: equal whether the request has its name or its id."""
     if not _is_named(asked):
         return asked.name, asked.topic_id
     if asked.name is None:

@@ -83,7 +83,7 @@ def _of_topic(broker: BrokerCore, key: str, own: str | None, synonyms: bool) -> 
     """A configuration of a topic.
 
     Args:
-        own: what the topic itself has.
+        own: the topic's own value; ``None`` if it has the default.
     """
     places: list[tuple[str, str, int]] = [] if own is None else [(key, own, _OWN)]
     if key in OF_BROKER:

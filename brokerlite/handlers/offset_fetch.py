@@ -61,7 +61,7 @@ class _Group(NamedTuple):
         return topic is not None and committed.topic_id not in (None, topic.topic_id)
 
     def places(self) -> Iterator[Place]:
-        """All of them; not those of which only an open transaction has an offset."""
+        """Every partition with an offset that holds; pending offsets of open transactions do not count."""
         return (place for place, each in self.offsets.items() if not self._is_of_deleted_topic(place[0], each))
 
 
@@ -106,7 +106,7 @@ def _partition(index: int, committed: Committed, error: int) -> OffsetFetchRespo
 
 
 def _groups(broker: BrokerCore, call: Call) -> Iterator[OffsetFetchResponseGroup]:
-    """What is told of each group, which may be named several times with other topics."""
+    """The answer about each group. A request may have a group several times, with different topics."""
     request: OffsetFetchRequest = call.message
     by_id = call.header.api_version >= BY_ID
     wanted: dict[str, list[OffsetFetchRequestTopics] | None] = {}

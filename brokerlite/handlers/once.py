@@ -1,4 +1,4 @@
-"""What a request names, each name once.
+"""Answers each name of a request once.
 
 Apache Kafka answers some names as often as a request has them. Then a small request that repeats one name gets an
 answer without bound, which this broker would build while all other clients wait.

@@ -314,10 +314,10 @@ def _ask(broker: BrokerCore, call: Call, asked: Producing, places: Sequence[Plac
 
 
 def _refused(error: BrokerError, index: int, start_offset: int = -1) -> PartitionProduceResponse:
-    """What is told of a record set that is not stored.
+    """The answer about a refused record set.
 
     Args:
-        start_offset: of the log, where its records were looked at; as with Apache Kafka, not of a damaged or large set.
+        start_offset: of the log. As with Apache Kafka the answer has it only if the broker looked at the records.
     """
     if not isinstance(error, KafkaStorageError):  # the storage says so itself, and counts how often
         log.debug("batch refused: %s", error)

@@ -110,7 +110,7 @@ OF_BROKER: dict[str, str] = {
     "segment.index.bytes": "log.index.size.max.bytes",
     "unclean.leader.election.enable": "unclean.leader.election.enable",
 }
-"""What a broker calls the configuration of its own from which topics have their default. The others have none."""
+"""Configuration of a topic -> the broker's configuration that has its default. The others have none."""
 LEAST_SEGMENT = 2**20
 """Bytes of a segment that clients may ask for (KIP-1030). `internal.segment.bytes`, which is for tests, may be less."""
 

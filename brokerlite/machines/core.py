@@ -9,7 +9,7 @@
 Rules:
 - What an API does stands in `ottla.brokerlite.handlers`, one file each; here is only what they share.
 - An answer that waits for records (a long poll) is a `Wait`, one that waits for other members of a group a `Later`.
-  `WorkFirst` is one that takes much computing: a job does it.
+  For an answer that takes much computing a handler returns `WorkFirst`: a job computes it.
 - A request begins when those before it on its connection are done, as with Apache Kafka: one whose answer comes later
   holds its connection (`Hold`). An answer that waits for the disk only does not: its request is done, and the answers
   of a connection leave in order anyway.

@@ -127,7 +127,7 @@ class Fetch:
 
 
 def _once(request: FetchRequest, by_id: bool) -> list[Asked]:
-    """The partitions of a request; of one that is named twice the last counts."""
+    """The partitions of a request. If it has a partition twice, the last entry counts."""
     once: dict[Key, Asked] = {}
     for topic in request.topics:
         name = topic.topic_id if by_id else topic.topic

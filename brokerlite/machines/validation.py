@@ -3,8 +3,8 @@
 Rules:
 - A produced record set is exactly one batch of magic 2, whole, with base offset 0, as many records as it says, no
   control batch, and a CRC that matches. The records are counted, compressed ones after a bounded decompression.
-- Compressed records are readable by every client. An LZ4 frame that Java's refuses is invalid, and so is anything
-  behind the compressed data, although Apache Kafka ignores some of it: other readers fail there.
+- Compressed records are readable by every client. An LZ4 frame that Java's client refuses is invalid. Bytes behind the
+  compressed data, which Java's client ignores, are cut off, because other clients fail there.
 - What is stored is what was produced, unless the topic has a compression of its own, or the header claims another
   largest timestamp than the records have. Sequences and offsets stay as they are then, too. A topic that stamps records
   does so when they are appended.
@@ -20,7 +20,14 @@ from collections.abc import Iterator
 from itertools import islice
 
 from ottla.brokerlite.machines.configs import LogSettings
-from ottla.codec.compression import DEFAULT_LEVELS, Compression, check_lz4, decompressed_bound
+from ottla.codec.compression import (
+    DEFAULT_LEVELS,
+    Compression,
+    decompressed_bound,
+    gzip_end,
+    lz4_end,
+    snappy_end,
+)
 from ottla.codec.records import (
     COMPRESSION_MASK,
     HEADER_SIZE,
@@ -31,7 +38,7 @@ from ottla.codec.records import (
     parse_batch,
     scan_records,
 )
-from ottla.codec.rewrite import recompressed, with_create_time, with_max_timestamp
+from ottla.codec.rewrite import cut, recompressed, with_create_time, with_max_timestamp
 from ottla.codec.wire import Buffer
 from ottla.errors import (
     CorruptMessage,
@@ -146,9 +153,7 @@ def validated(
     if batch.log_append_time:
         batch = parse_batch(with_create_time(batch))
     try:
-        if batch.compression == Compression.LZ4:
-            check_lz4(batch.data[HEADER_SIZE:])
-        body = batch.body(DECOMPRESSED_LIMIT, limit)
+        batch, body = _opened(batch, limit)
         max_timestamp = _check_records(batch, body, settings, timestamp, name)
     except DecodeError as error:
         raise InvalidRecord(str(error)) from None
@@ -158,6 +163,31 @@ def validated(
     if max_timestamp != batch.max_timestamp and not settings.log_append_time:  # otherwise the stamp is the largest
         return parse_batch(with_max_timestamp(batch, max_timestamp))
     return batch
+
+
+def _opened(batch: RecordBatch, limit: int) -> tuple[RecordBatch, Buffer]:
+    """The batch without what Java's client ignores behind its compressed data, and the records decompressed.
+
+    Raises:
+        DecodeError: that client would refuse them, or they take more than ``limit`` bytes.
+    """
+    compressed = batch.data[HEADER_SIZE:]
+    if batch.compression == Compression.LZ4:
+        if (end := lz4_end(compressed)) < len(compressed):
+            batch = parse_batch(cut(batch, end))
+        return batch, batch.body(DECOMPRESSED_LIMIT, limit)
+    try:
+        return batch, batch.body(DECOMPRESSED_LIMIT, limit)
+    except DecodeError:
+        end = 0
+        if batch.compression == Compression.GZIP:
+            end = gzip_end(compressed, limit)
+        elif batch.compression == Compression.SNAPPY:
+            end = snappy_end(compressed)
+        if not 0 < end < len(compressed):
+            raise
+    batch = parse_batch(cut(batch, end))
+    return batch, batch.body(DECOMPRESSED_LIMIT, limit)
 
 
 def _only_batch(records: Buffer | None, version: int, settings: LogSettings, name: str) -> RecordBatch:

@@ -17,7 +17,7 @@ RECORDED = Path(__file__).parents[1] / "wire" / "answers.jsonl"
 
 
 def answers(broker: Broker) -> Iterator[tuple[str, str, Any]]:
-    """A scene, a question in it, and what the answer says."""
+    """Each scene, each of its questions, and the summary of the answer."""
     for name, scene in SCENES.items():
         for case, said in scene(Asking(broker, name)):
             yield name, case, said

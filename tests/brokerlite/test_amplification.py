@@ -36,7 +36,7 @@ MANY, PARTITIONS, PRODUCERS = 100, 5, 20
 MOST_EACH = 64
 """Bytes that an element may add to an answer: a name, and a result beside it."""
 NAME = "t"
-"""Of a topic, a group, a transactional id, each of which there is."""
+"""The name of a topic, of a group and of a transactional id, which all exist."""
 TOPIC_ID = uuid.UUID(int=5)
 VALUES: dict[str, Any] = {
     "acks": -1,
@@ -55,7 +55,7 @@ VALUES: dict[str, Any] = {
 
 
 def a_machine(path: Path) -> Machine:
-    """A broker's machine with much to tell of each thing called `NAME`."""
+    """A broker's machine with large answers about the topic, the group and the transactional id called `NAME`."""
     ids = chain((TOPIC_ID,), (uuid.UUID(int=number) for number in count(6)))
     machine = Machine(path, new_id=lambda: next(ids))
     machine.core.create_topic(NAME, PARTITIONS, {})
@@ -76,7 +76,7 @@ def a_machine(path: Path) -> Machine:
 
 
 def arrays(message: type[Any], path: str = "") -> Iterator[str]:
-    """The arrays of a message, and of what they hold."""
+    """The paths of all arrays in a message, at any depth."""
     for name, hint in typing.get_type_hints(message).items():
         if (element := element_of(hint)) is not None:
             yield f"{path}{name}"
@@ -85,13 +85,13 @@ def arrays(message: type[Any], path: str = "") -> Iterator[str]:
 
 
 def element_of(hint: Any) -> Any:
-    """What an array has, or ``None`` where this is no array."""
+    """The type of an array's elements; ``None`` for other types."""
     options = typing.get_args(hint) if isinstance(hint, types.UnionType) else (hint,)
     return next((typing.get_args(each)[0] for each in options if typing.get_origin(each) is tuple), None)
 
 
 def filled(message: type[Any], repeated: str, path: str = "") -> Any:
-    """A message with one element in each array, but for the one that is repeated."""
+    """A message with one element in each array, and with `MANY` equal ones in the array at ``repeated``."""
     values = {}
     for name, hint in typing.get_type_hints(message).items():
         element = element_of(hint)

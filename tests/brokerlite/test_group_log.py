@@ -34,7 +34,7 @@ from ottla.codec.records import RecordBatch, read_batches
 from ottla.codec.stored.control import COMMIT, parse_control
 from ottla.codec.stored.internal_topics import parse_internal
 from ottla.codec.wire import NO_UUID
-from ottla.errors import InvalidRequest, InvalidTopic, UnknownTopicOrPartition
+from ottla.errors import InvalidRequest, InvalidTopic, TopicAlreadyExists, UnknownTopicOrPartition
 from tests.brokerlite.club import subscription
 from tests.brokerlite.machine import Machine, a_batch, fetching, producing
 
@@ -264,7 +264,7 @@ def test_the_topic_is_there_once_it_is_needed_and_is_the_brokers_own(machine: Ma
     assert deleted.responses[0].error_code == InvalidRequest.code and NAME in topics()
     wanted = CreatableTopic(name=NAME, num_partitions=1, replication_factor=1, assignments=(), configs=())
     created = machine.ask(CreateTopicsRequest(topics=(wanted,), timeout_ms=0))
-    assert created.topics[0].error_code == InvalidTopic.code
+    assert created.topics[0].error_code == TopicAlreadyExists.code
 
 
 def test_who_asks_for_the_topic_by_name_makes_it_as_it_should_be(machine: Machine) -> None:

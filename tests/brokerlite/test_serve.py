@@ -37,7 +37,7 @@ from ottla.codec.apis.list_offsets import (
     ListOffsetsTopic,
 )
 from ottla.codec.apis.metadata import MetadataRequest, MetadataRequestTopic
-from ottla.codec.frames import framed, parse_response
+from ottla.codec.frames import build_request, framed, parse_response
 from ottla.errors import ConfigurationError, MessageTooLarge, UnknownTopicOrPartition, UnsupportedVersion
 from ottla.testing import Broker
 from tests.brokerlite.machine import NEWEST, Machine, a_batch, fetching, idempotent, producing, values_of
@@ -194,6 +194,17 @@ def test_a_request_sees_what_the_one_before_it_on_its_connection_has_done(ottla_
         _, deleted = parse_response(DeleteRecordsResponse, NEWEST[21], peer.frame())
         _, listed = parse_response(ListOffsetsResponse, NEWEST[2], peer.frame())
         assert (deleted.topics[0].partitions[0].low_watermark, listed.topics[0].partitions[0].offset) == (2, 2)
+
+
+def test_a_request_behind_one_that_closes_its_connection_does_not_begin(ottla_broker: Broker) -> None:
+    ottla_broker.create_topic("t")
+    refused = build_request(producing(a_batch(b"a"), topic="no-such", acks=0), NEWEST[0], 1, "test")
+    behind = build_request(producing(a_batch(b"b")), NEWEST[0], 2, "test")
+    with Peer(ottla_broker.port) as peer:
+        peer.write(refused + behind)
+        assert peer.closed()
+    with Peer(ottla_broker.port) as other:
+        assert other.ask(fetching(wait=0)).responses[0].partitions[0].high_watermark == 0
 
 
 def test_a_fetch_that_nothing_comes_for_is_answered_after_its_time(ottla_broker: Broker) -> None:

@@ -1,5 +1,6 @@
 """What becomes of a produced record set, without a log: the largest timestamp is the records', and work is foreseen."""
 
+import gzip
 from itertools import pairwise
 
 import lz4.frame
@@ -7,7 +8,7 @@ import pytest
 
 from ottla.brokerlite.machines.configs import LogSettings
 from ottla.brokerlite.machines.validation import MOST_INDEXES, InvalidRecords, validated, work
-from ottla.codec.compression import Compression, lz4_rechecked
+from ottla.codec.compression import Compression, compress, lz4_rechecked
 from ottla.codec.records import HEADER_SIZE, BatchBuilder, RecordBatch
 from ottla.errors import BrokerError, CorruptMessage, InvalidRecord, InvalidTimestamp
 from tests.brokerlite.machine import TODAY, a_batch
@@ -153,6 +154,11 @@ def compressed_as(data: bytes, compression: Compression = Compression.LZ4) -> by
     return changed(bytes(header) + data, 0, bytes(8))
 
 
+def values(batch: RecordBatch) -> int:
+    """How many records can be read."""
+    return sum(1 for _ in batch.records())
+
+
 def an_lz4_frame(data: bytes = RECORDS, **options: bool) -> bytes:
     frame: bytes = lz4.frame.compress(data, **({"block_linked": False, "store_size": False} | options))
     return frame
@@ -172,14 +178,15 @@ LZ4_THAT_IS_READ = {
     "content size": an_lz4_frame(store_size=True),
     "block checksums": an_lz4_frame(block_checksum=True),
     "content checksum": an_lz4_frame(content_checksum=True),
+    "a skippable frame behind": FRAME + SKIPPABLE,
+    "an empty frame behind": FRAME + an_lz4_frame(b""),
+    "something behind": FRAME + b"x",
 }
 LZ4_THAT_IS_REFUSED = {
     "linked blocks": an_lz4_frame(block_linked=True),
     "two frames": an_lz4_frame(RECORDS[:1000]) + an_lz4_frame(RECORDS[1000:]),
     "an empty frame first": an_lz4_frame(b"") + FRAME,
     "a skippable frame first": SKIPPABLE + FRAME,
-    "a skippable frame behind an lz4 frame": FRAME + SKIPPABLE,
-    "something behind an lz4 frame": FRAME + b"x",
     "no end": FRAME[:-4],
     "half an end": FRAME[:-1],
     "an empty block": FRAME[:7] + (1 << 31).to_bytes(4, "little") + FRAME[7:],
@@ -190,7 +197,6 @@ LZ4_THAT_IS_REFUSED = {
     "nothing": b"",
     "a magic number": b"\x04\x22\x4d\x18",
 }
-"""Apache Kafka takes those that have something behind a frame, and ignores that; other readers fail there."""
 
 
 @pytest.mark.parametrize("way", LZ4_THAT_IS_REFUSED)
@@ -201,7 +207,37 @@ def test_lz4_that_javas_client_refuses_is_invalid(way: str) -> None:
 
 @pytest.mark.parametrize("way", LZ4_THAT_IS_READ)
 def test_lz4_that_javas_client_reads_is_stored(way: str) -> None:
-    assert valid(compressed_as(LZ4_THAT_IS_READ[way])).count == 200
+    assert values(valid(compressed_as(LZ4_THAT_IS_READ[way]))) == 200
+
+
+@pytest.mark.parametrize(
+    ("compression", "data"),
+    [
+        (Compression.GZIP, gzip.compress(RECORDS) + bytes(10)),
+        (Compression.GZIP, gzip.compress(RECORDS[:1000]) + gzip.compress(RECORDS[1000:]) + b"something"),
+        (Compression.SNAPPY, compress(Compression.SNAPPY, RECORDS) + b"xyz"),
+    ],
+    ids=["gzip", "two gzip members", "snappy"],
+)
+def test_what_javas_client_ignores_behind_the_data_is_cut_off(compression: Compression, data: bytes) -> None:
+    batch = valid(compressed_as(data, compression))
+    assert values(batch) == 200 and batch.crc_matches and len(batch.data) < HEADER_SIZE + len(data)
+
+
+@pytest.mark.parametrize(
+    ("compression", "data"),
+    [
+        (Compression.GZIP, gzip.compress(RECORDS) + gzip.compress(RECORDS)[:40]),
+        (Compression.GZIP, gzip.compress(RECORDS) + gzip.compress(RECORDS) + b"x"),
+        (Compression.SNAPPY, compress(Compression.SNAPPY, RECORDS) + b"xyzx"),
+        (Compression.SNAPPY, b"xyzx" * 9),
+        (Compression.ZSTD, compress(Compression.ZSTD, RECORDS) + b"x"),
+    ],
+    ids=["half a gzip member", "a gzip member too many", "a snappy block", "no snappy", "zstd"],
+)
+def test_what_javas_client_trips_over_behind_the_data_is_invalid(compression: Compression, data: bytes) -> None:
+    with pytest.raises(InvalidRecord):
+        valid(compressed_as(data, compression))
 
 
 def test_a_batch_that_is_compressed_again_loses_attributes_that_nobody_knows() -> None:

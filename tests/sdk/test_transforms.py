@@ -282,7 +282,7 @@ async def test_an_error_that_does_not_pass_is_raised_at_once_and_one_of_the_user
 
 
 def take_replicas_away(monkeypatch: pytest.MonkeyPatch, partition: str) -> None:
-    """Have the broker refuse what is written to a partition as if too few replicas were in sync."""
+    """Have the broker refuse all writes to a partition, as if too few replicas were in sync."""
     original = PartitionLog.append
 
     def append(log: PartitionLog, batch: RecordBatch, timestamp: int, now: float) -> Appended:

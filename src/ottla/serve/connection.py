@@ -270,6 +270,8 @@ class Connection:
 
     async def _hand_out(self, frames: Iterator[Buffer]) -> None:
         for frame in frames:
+            if self._ends:  # the last request closed the connection: later ones do not begin
+                break
             if self._must_wait():
                 self._unhanded = itertools.chain((frame,), frames)
                 self._uncork()
