@@ -182,7 +182,8 @@ class Metadata:
             known = {each.id: each for each in (*self._nodes.seeds, *self.cluster.nodes.values())}
             unanswered = [known[each] for each in self._asked if each in known]
             for node in unanswered or ([] if reasons else self._nodes.seeds):
-                reasons.setdefault(_address(node), self._client.missing or "no answer yet")
+                silent = self._client.missing or f"no answer yet{self._client.silence(node)}"
+                reasons.setdefault(_address(node), silent)
         return reasons
 
     @property
