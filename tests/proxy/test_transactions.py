@@ -111,6 +111,24 @@ def test_all_partitions_that_keys_go_to_are_added_and_those_that_were_named_are_
     assert added(world) == {"flights": tuple(range(SIX)), "plain": (1,)}
 
 
+def test_a_topic_that_is_named_again_and_again_is_widened_once() -> None:
+    world = world_of()
+    producer = opened(world)
+    request = AddPartitionsToTxnRequest(
+        v3_and_below_transactional_id=NAME,
+        v3_and_below_producer_id=producer[0],
+        v3_and_below_producer_epoch=producer[1],
+        v3_and_below_topics=tuple(
+            AddPartitionsToTxnTopic(name="flights", partitions=(each % SIX,)) for each in range(1000)
+        ),
+    )
+    answer = world.request(2, request, 3).parsed(AddPartitionsToTxnResponse)
+    results = [each for topic in answer.results_by_topic_v3_and_below for each in topic.results_by_partition]
+    assert {each.partition_error_code for each in results} == {0}
+    asked = world.upstream.of_transactions[-1]
+    assert [(topic.name, topic.partitions) for topic in asked.v3_and_below_topics] == [("flights", tuple(range(SIX)))]
+
+
 def test_a_partition_that_cannot_be_added_fails_the_one_that_was_named() -> None:
     world = world_of()
     producer = opened(world)
