@@ -19,7 +19,6 @@ Source: KIP-98, KIP-360, KIP-890; TransactionManager.java, TransactionCoordinato
 """
 
 from collections.abc import Callable, Iterable
-from functools import partial
 
 from ottla.codec.apis.add_partitions_to_txn import (
     AddPartitionsToTxnPartitionResult,
@@ -46,6 +45,8 @@ from ottla.proxy.upstream.streams import ABORTED
 
 MOST_WAITING = 100
 """EndTxns of a transaction that wait; a client needs one, and some more if it has given up waiting."""
+MOST_WIDENING = 1000
+"""AddPartitionsToTxn of all clients that wait until a topic is described; a client needs one at a time."""
 
 
 class Transactions:
@@ -56,6 +57,8 @@ class Transactions:
     ) -> None:
         self._rules, self._topics = rules, topics
         self._admission, self._rewriter, self._delivery = admission, rewriter, delivery
+        self._widening = 0
+        """AddPartitionsToTxn that wait for a topic."""
         self.newest = 0
         """The number of the last `Transaction` that was begun with."""
 
@@ -161,10 +164,19 @@ class Transactions:
             return
 
         def give_up(message: str, now: float) -> None:
+            self._widening -= 1
             refuse(_refusal(request, unknown))
 
+        def described(now: float) -> None:
+            self._widening -= 1
+            self.widen(request, go_on, refuse, now)
+
+        if self._widening >= MOST_WIDENING:
+            refuse(_refusal(request, unknown))
+            return
+        self._widening += 1
         self._topics.request(*names)
-        self._topics.when_described(unknown, partial(self.widen, request, go_on, refuse), give_up, now)
+        self._topics.when_described(unknown, described, give_up, now)
 
     def added(self, request: AddPartitionsToTxnRequest, answer: AddPartitionsToTxnResponse) -> None:
         """Upstream's coordinator has answered a client; records may go to what was added, and nowhere else."""
