@@ -18,6 +18,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from ottla.codec.apis.metadata import MetadataResponse
+from ottla.complaints import Complaints
 from ottla.errors import AuthenticationFailed, BrokerUnreachable, ConfigurationError, RemoteProtocolError
 from ottla.proxy.clients.admission import Admission
 from ottla.proxy.clients.buffered import Buffered
@@ -105,6 +106,7 @@ class ProxyCore:
         )
         self.transactions = Transactions(self.rules, self.topics, self.admission, self.rewriter, self.delivery)
         self._journal = journal
+        self._complaints = Complaints()
         self._sessions: dict[int, Session] = {}
         self._opening: set[int] = set()
         self._after_opening: list[Callable[[], None]] = []
@@ -194,6 +196,8 @@ class ProxyCore:
             except Exception:
                 log.exception("a bug in the proxy, please report it: %s", part.__qualname__)
                 self._not_before = now + _PAUSE_AFTER_BUG
+        for line in self._complaints.counted(now):
+            log.warning("%s", line)
         self._hold(now)
         self.threads.begin_step()  # for all that is handled until the next poll
         actions = self.actions.copy()
@@ -247,7 +251,8 @@ class ProxyCore:
         try:
             step(link)
         except RemoteProtocolError as error:
-            log.error("upstream breaks the protocol: %s", error, extra={"peer": str(link)})
+            if self._complaints.is_new(now, str(link), str(error)):
+                log.error("upstream breaks the protocol: %s", error, extra={"peer": str(link)})
             link.end(error, now)
         except Exception as bug:
             log.exception("a bug in the proxy, please report it: an upstream connection is ended")

@@ -286,6 +286,10 @@ class ClientCore:
         """As `any_node`, of those whose ids are not among ``but``: the one with the least to do."""
         return self.connections.least_loaded(but) or self._nodes.next(but)
 
+    def silence(self, node: Node) -> str:
+        """What it may mean that a node does not answer; empty where nothing suggests itself."""
+        return self.connections.silence(node.id)
+
     @property
     def missing(self) -> str:
         """Why no connection can begin; empty if one can."""

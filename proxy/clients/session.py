@@ -83,13 +83,14 @@ P = ParamSpec("P")
 ANSWER_TIMEOUT = 900.0
 """Seconds that an answer to a client's request may take; joining a group takes as long as its slowest member."""
 MOST_PARTS = 10_000
-"""Topics and record sets of a Produce request, together. It takes some 0.1 s where each is of another topic."""
+"""Topics and record sets of a Produce request, together; it takes some 0.1 s where each is of another topic. Also the
+names of other requests that are read."""
 CONCURRENT_WAIT = 5.0
 """Seconds that a producer waits until the coordinator has ended the transaction before."""
 CONCURRENT_PAUSE = 0.05
 """Seconds after which it is asked again."""
-_SHORT_REQUEST = 64 * 2**10
-"""Bytes of a Produce request that cannot name many more."""
+_SHORT = {PRODUCE: 64 * 2**10, FIND_COORDINATOR: MOST_PARTS, ADD_PARTITIONS_TO_TXN: MOST_PARTS}
+"""By API: bytes of a request that cannot name many more."""
 MOST_READ = 2**20
 """Bytes of any other request that is parsed, or of which the answer is: their parts are small, and none has records."""
 LONG_ANSWER = 256 * 2**10
@@ -175,6 +176,8 @@ class Session:
             raise RemoteProtocolError(f"API key {key} ({name}) version {version} was not offered")
         elif len(frame) > MOST_READ and CARRIED[key].way is not Way.OPAQUE and key not in (PRODUCE, METADATA):
             raise RemoteProtocolError(f"{CARRIED[key].name} of {len(frame)} bytes; the proxy takes up to {MOST_READ}")
+        elif key in _SHORT and len(frame) > _SHORT[key] and has_too_many_parts(frame, MOST_PARTS):
+            raise RemoteProtocolError(f"{CARRIED[key].name} names more than {MOST_PARTS} topics, partitions or groups")
         elif key == API_VERSIONS:
             software: ApiVersionsRequest = parse_request(frame).message
             self._dialect = dialect_of(software.client_software_name, software.client_software_version)
@@ -412,8 +415,6 @@ class Session:
     # -- Produce
 
     def _produce(self, ticket: int, version: int, correlation_id: int, frame: Buffer, now: float) -> None:
-        if len(frame) > _SHORT_REQUEST and has_too_many_parts(frame, MOST_PARTS):
-            raise RemoteProtocolError(f"a Produce request with more than {MOST_PARTS} topics and partitions")
         request = parse_request(frame)
         message: ProduceRequest = request.message
         if request.header.client_id != self._origin.client_id:

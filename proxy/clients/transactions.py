@@ -18,8 +18,7 @@ Rules:
 Source: KIP-98, KIP-360, KIP-890; TransactionManager.java, TransactionCoordinator.scala.
 """
 
-from collections.abc import Callable
-from functools import partial
+from collections.abc import Callable, Iterable
 
 from ottla.codec.apis.add_partitions_to_txn import (
     AddPartitionsToTxnPartitionResult,
@@ -46,6 +45,8 @@ from ottla.proxy.upstream.streams import ABORTED
 
 MOST_WAITING = 100
 """EndTxns of a transaction that wait; a client needs one, and some more if it has given up waiting."""
+MOST_WIDENING = 1000
+"""AddPartitionsToTxn of all clients that wait until a topic is described; a client needs one at a time."""
 
 
 class Transactions:
@@ -56,6 +57,8 @@ class Transactions:
     ) -> None:
         self._rules, self._topics = rules, topics
         self._admission, self._rewriter, self._delivery = admission, rewriter, delivery
+        self._widening = 0
+        """AddPartitionsToTxn that wait for a topic."""
         self.newest = 0
         """The number of the last `Transaction` that was begun with."""
 
@@ -161,10 +164,19 @@ class Transactions:
             return
 
         def give_up(message: str, now: float) -> None:
+            self._widening -= 1
             refuse(_refusal(request, unknown))
 
+        def described(now: float) -> None:
+            self._widening -= 1
+            self.widen(request, go_on, refuse, now)
+
+        if self._widening >= MOST_WIDENING:
+            refuse(_refusal(request, unknown))
+            return
+        self._widening += 1
         self._topics.request(*names)
-        self._topics.when_described(unknown, partial(self.widen, request, go_on, refuse), give_up, now)
+        self._topics.when_described(unknown, described, give_up, now)
 
     def added(self, request: AddPartitionsToTxnRequest, answer: AddPartitionsToTxnResponse) -> None:
         """Upstream's coordinator has answered a client; records may go to what was added, and nowhere else."""
@@ -181,22 +193,25 @@ class Transactions:
                 self._admission.note_transaction(producer)
 
     def _widened(self, request: AddPartitionsToTxnRequest) -> AddPartitionsToTxnRequest:
+        named: dict[str, dict[int, None]] = {}
+        for topic in request.v3_and_below_topics:  # a topic that is named again is not widened again
+            named.setdefault(topic.name, {}).update(dict.fromkeys(topic.partitions))
         return AddPartitionsToTxnRequest(
             v3_and_below_transactional_id=request.v3_and_below_transactional_id,
             v3_and_below_producer_id=request.v3_and_below_producer_id,
             v3_and_below_producer_epoch=request.v3_and_below_producer_epoch,
             v3_and_below_topics=tuple(
-                AddPartitionsToTxnTopic(name=topic.name, partitions=self._all(topic))
-                for topic in request.v3_and_below_topics
+                AddPartitionsToTxnTopic(name=name, partitions=self._all(name, partitions))
+                for name, partitions in named.items()
             ),
         )
 
-    def _all(self, topic: AddPartitionsToTxnTopic) -> tuple[int, ...]:
+    def _all(self, topic: str, named: Iterable[int]) -> tuple[int, ...]:
         """Those that the client has named, where records without a key stay, and those to which keys go."""
-        if not self._rules.rewrites(topic.name):
-            return topic.partitions
-        there = self._topics.partitions(topic.name)
-        return tuple(sorted({*topic.partitions, *(there & {*range(self._topics.routes(topic.name).partitions)})}))
+        if not self._rules.rewrites(topic):
+            return tuple(named)
+        there = self._topics.partitions(topic)
+        return tuple(sorted({*named, *(there & {*range(self._topics.routes(topic).partitions)})}))
 
 
 def narrowed(request: AddPartitionsToTxnRequest, answer: AddPartitionsToTxnResponse) -> AddPartitionsToTxnResponse:
@@ -206,11 +221,12 @@ def narrowed(request: AddPartitionsToTxnRequest, answer: AddPartitionsToTxnRespo
         for topic in answer.results_by_topic_v3_and_below
     }
 
+    vague = (0, OperationNotAttempted.code)
+    refused = {name: next((each for each in codes.values() if each not in vague), 0) for name, codes in told.items()}
+
     def code(name: str, partition: int) -> int:
         own = told.get(name, {}).get(partition, UnknownTopicOrPartition.code)
-        if own not in (0, OperationNotAttempted.code):
-            return own
-        return next((each for each in told[name].values() if each not in (0, OperationNotAttempted.code)), own)
+        return own if own not in vague else refused[name] or own
 
     return AddPartitionsToTxnResponse(
         throttle_time_ms=answer.throttle_time_ms,

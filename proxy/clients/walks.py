@@ -1,23 +1,28 @@
 """Requests and answers that are too long to be parsed: what has to be known of them is found by walking over them.
 
 - Each topic and each record set of a Produce request takes some work, however small it is: one of 16 MB that names a
-  million would hold the event loop for half a minute.
+  million would hold the event loop for half a minute. So do the names of other requests that the proxy reads, and of
+  their answers: 1 MiB of FindCoordinator may name half a million groups, and would hold the loop for five seconds.
 - The answer about ten thousand topics would hold it for a quarter of a second. Of those only the brokers are of
   interest, which stand before them.
 
-Source: ProduceRequest.json, MetadataResponse.json.
+Source: ProduceRequest.json, FindCoordinatorRequest.json, AddPartitionsToTxnRequest.json, MetadataResponse.json.
 """
 
+from collections.abc import Callable
+
+from ottla.codec.apis import APIS
 from ottla.codec.apis.metadata import MetadataResponse
-from ottla.codec.apis.produce import ProduceRequest
 from ottla.codec.frames import build_response, parse_response
 from ottla.codec.wire import Buffer, api
 from ottla.errors import DecodeError
+from ottla.proxy.clients.carried import ADD_PARTITIONS_TO_TXN, FIND_COORDINATOR, PRODUCE
 
 _HEAD_OF_REQUEST, _HEAD_OF_RESPONSE = 8, 4
 _MOST_BROKERS = 100_000
 """With their tagged fields."""
 _TRANSACTIONAL_ID_SINCE = 3
+_KEYS_SINCE = 4
 _THROTTLE_SINCE = 3
 _RACK_SINCE = 1
 
@@ -76,27 +81,57 @@ class _Walk:
         raise IndexError
 
 
-def has_too_many_parts(frame: Buffer, most: int) -> bool:
-    """Whether a Produce request has more topics, record sets and tagged fields than ``most``, all together.
+def _produce(walk: _Walk, version: int) -> None:
+    if version >= _TRANSACTIONAL_ID_SINCE:
+        walk.string()
+    walk.skip(2 + 4)  # acks, the timeout
+    for _ in walk.array():
+        walk.string()
+        for _ in walk.array():
+            walk.skip(4)
+            walk.bytes()
+            walk.tags()
+        walk.tags()
 
-    What breaks off, or makes no sense, is for the parser to refuse.
+
+def _find_coordinator(walk: _Walk, version: int) -> None:
+    if version < _KEYS_SINCE:
+        walk.string()
+    walk.skip(1)  # the type of the keys
+    for _ in walk.array() if version >= _KEYS_SINCE else ():
+        walk.string()
+
+
+def _add_partitions(walk: _Walk, version: int) -> None:
+    walk.string()
+    walk.skip(8 + 2)  # the producer's id and epoch
+    for _ in walk.array():
+        walk.string()
+        walk.skip(4 * len(walk.array()))
+        walk.tags()
+
+
+_BODIES: dict[int, Callable[[_Walk, int], None]] = {
+    PRODUCE: _produce,
+    FIND_COORDINATOR: _find_coordinator,
+    ADD_PARTITIONS_TO_TXN: _add_partitions,
+}
+
+
+def has_too_many_parts(frame: Buffer, most: int) -> bool:
+    """Whether a request names more than ``most`` topics, partitions or groups, tagged fields among them.
+
+    What breaks off, or makes no sense, is for the parser to refuse, as are requests of other APIs.
     """
-    version = int.from_bytes(frame[2:4], "big")
-    flexible = version in api(ProduceRequest).flexible
+    key, version = (int.from_bytes(frame[at : at + 2], "big") for at in (0, 2))
+    if key not in _BODIES:
+        return False
+    flexible = version in api(APIS[key].request).flexible
     walk = _Walk(memoryview(frame), _HEAD_OF_REQUEST, flexible=flexible, most=most)
     try:
         walk.plain_string()  # the client id
         walk.tags()
-        if version >= _TRANSACTIONAL_ID_SINCE:
-            walk.string()
-        walk.skip(2 + 4)  # acks, the timeout
-        for _ in walk.array():
-            walk.string()
-            for _ in walk.array():
-                walk.skip(4)
-                walk.bytes()
-                walk.tags()
-            walk.tags()
+        _BODIES[key](walk, version)
         walk.tags()
     except IndexError:
         return False

@@ -207,7 +207,8 @@ class Control:
             self._connect_not_before = now + AGAIN
             self._nodes_requested = True
             return
-        self._complaints[self._link.address] = str(error)
+        said = str(error)
+        self._complaints[self._link.address] = said if said.startswith(str(self._link)) else f"{self._link}: {said}"
         if isinstance(error, AuthenticationFailed):
             if not self._refusals:
                 log.error("the proxy and upstream do not trust each other: %s", error)
@@ -237,8 +238,9 @@ class Control:
     def unreachable(self, timeout: float) -> BrokerUnreachable:
         """The error for an upstream that did not answer in ``timeout`` seconds: what was tried, and what it said."""
         missing = self._links.credentials.missing
-        why = missing or "no answer (is it a port of Kafka's? one of HTTP may give none)"
-        silent = {each: f"upstream {format_address(*each)}: {why}" for each in self._bootstrap}
+        silent = {each: f"upstream {format_address(*each)}: {missing or 'no answer'}" for each in self._bootstrap}
+        if (link := self._link) is not None and link.silence and link.address in silent:
+            silent[link.address] += link.silence
         return BrokerUnreachable(f"no answer within {timeout:g} s: {'; '.join((silent | self._complaints).values())}")
 
 

@@ -389,6 +389,8 @@ class Delivery:
             if stream.exhausted:
                 self._give_back_the_rest(producer, stream, now)
             elif stream.may_send() and producer.producer_id is not None:
+                if not stream.in_flight and now >= stream.sent_at + LONG_REST:
+                    stream.rested()
                 if (part := stream.unbuilt(self._threads.is_long)) is None:
                     return self._built_here(producer, stream, producer.producer_id, by_id, now)
                 part.building = part.alone = True
@@ -404,8 +406,6 @@ class Delivery:
         return None
 
     def _built_here(self, producer: Producer, stream: Stream, producer_id: int, by_id: bool, now: float) -> Batch:
-        if not stream.in_flight and now >= stream.sent_at + LONG_REST:
-            stream.rested()
         stream.sent_at = now
         self._note(producer, stream)
         batch = stream.next(producer_id, self._config.max_batch, by_id=by_id)

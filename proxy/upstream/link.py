@@ -410,10 +410,15 @@ class Link:
             expected.failed(as_ottla_error(error), now)
             raise
 
+    @property
+    def silence(self) -> str:
+        """What it often means that the broker does not answer at this point, to follow the reason."""
+        return "" if self._handshake is None or self._greeted else self._handshake.silence
+
     def time_out(self, now: float) -> None:
         what = self._expected[0].what if self._expected else "a connection"
         missing = "" if self._begun else self._links.credentials.missing
-        self.end(TimeoutExpired(f"{self}: {missing or f'no answer to {what} in time'}"), now)
+        self.end(TimeoutExpired(f"{self}: {missing or f'no answer to {what} in time{self.silence}'}"), now)
 
     def close(self) -> None:
         """Hang up on purpose; nobody is told."""

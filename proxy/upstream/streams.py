@@ -11,6 +11,8 @@ Rules:
 - Until upstream has stored something in an epoch its batches travel one by one: a broker without state for a producer
   takes any sequence, and so a second batch in place of a first that was lost. The same after every error, and after a
   long rest.
+- What was too large once is not tried again: later batches are not larger than the halves that it went in, until the
+  stream rests or the topic is another one. Each try would cost a pause and an epoch.
 - A batch whose outcome is unknown is sent again, the same bytes under the same sequence: upstream stores it once. If
   it is refused then, whatever for, or not taken within the time that there is, nobody can ever know: also a limit of
   upstream's may be another than it was for the first attempt.
@@ -32,6 +34,7 @@ from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 from typing import TYPE_CHECKING
 
+from ottla.codec.frames import MAX_FRAME
 from ottla.codec.wire import NO_UUID, Buffer
 from ottla.errors import (
     BY_CODE,
@@ -105,6 +108,7 @@ class Stream:
         broken: an attempt has failed: nothing is sent before `mend`.
         patient: the failure may pass, so that it is better to wait a while before that.
         next_sequence: of the next batch in ``epoch``.
+        most: bytes before compression that a batch of several records may have: upstream has refused more.
         last_offset: of the last batch that was stored: another that is new lies behind it.
         failures: attempts that failed since something was stored, and ``last_error`` why the last one did.
         sent_at: when a batch was sent last.
@@ -119,6 +123,7 @@ class Stream:
         "last_error",
         "last_offset",
         "lost",
+        "most",
         "next_sequence",
         "partition",
         "patient",
@@ -148,6 +153,7 @@ class Stream:
         self.last_error = LeaderNotAvailable.code
         self.sent_at = 0.0
         self.last_offset = -1
+        self.most = MAX_FRAME
         self._begin(epoch)
 
     def _begin(self, epoch: int) -> None:
@@ -202,7 +208,7 @@ class Stream:
         """What `next` would make a batch of, if that is new and takes long, by its bytes before compression."""
         if any(not batch.stored and not batch.in_flight for batch in self.sent):
             return None
-        first = self.waiting[0]
+        first = self._first_waiting()
         return first if first.whole is None and is_long(first.size, first.compression) else None
 
     def next(self, producer_id: int, limit: int, *, by_id: bool = False) -> Batch:
@@ -228,8 +234,9 @@ class Stream:
 
     def _fitting(self, limit: int) -> list[Part]:
         """The parts that may share the next batch."""
-        first = self.waiting[0]
+        first = self._first_waiting()
         parts, size = [first], first.size
+        limit = min(limit, self.most)
         if not first.alone:
             for part in islice(self.waiting, 1, None):
                 size += part.size
@@ -237,6 +244,14 @@ class Stream:
                     break
                 parts.append(part)
         return parts
+
+    def _first_waiting(self) -> Part:
+        """What goes next; in parts, where upstream has refused as much before."""
+        while (first := self.waiting[0]).size > self.most and len(first.records) > 1 and not first.building:
+            first.sender.parted()
+            self.waiting.popleft()
+            self.waiting.extendleft(reversed(first.halves()))
+        return first
 
     def number(self, count: int, data: Buffer) -> Batch:
         """Give the next sequence to the first ``count`` parts that wait."""
@@ -324,16 +339,20 @@ class Stream:
             batch.parts = parts
             for part in parts:
                 part.alone = True
+            if code in TOO_LARGE:
+                self.most = max(part.size for part in parts)
         elif code in TOO_LARGE and len(parts[0].records) > 1:  # it has grown, or upstream's limit is another
             parts[0].sender.parted()
             batch.parts = [*parts[0].halves()]
+            self.most = max(part.size for part in batch.parts)
         else:
             return [(parts[0], Result(code, message=message))]
         return []
 
     def rested(self) -> None:
-        """Nothing was sent for so long that upstream may have forgotten the producer."""
+        """Nothing was sent for so long that upstream may have forgotten the producer, and have another limit."""
         self._known = False
+        self.most = MAX_FRAME
 
     # -- another epoch
 
@@ -429,7 +448,7 @@ class Stream:
         old, self.topic_id = self.topic_id, topic_id
         if NO_UUID in (old, topic_id) or old == topic_id:
             return []
-        self.last_offset = -1
+        self.last_offset, self.most = -1, MAX_FRAME
         unsettled = (each for each in self.sent if not each.stored)
         lost = next((each for each in unsettled if self.transactional or (each.maybe_stored and each.named)), None)
         if lost is not None:

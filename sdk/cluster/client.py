@@ -50,6 +50,10 @@ class MetadataClient(Client, Protocol):
         """Why no connection can begin; empty if one can."""
         ...
 
+    def silence(self, node: Node) -> str:
+        """What it may mean that a node does not answer; empty where nothing suggests itself."""
+        ...
+
     def nodes_changed(self, now: float) -> None:
         """The nodes of the cluster may be others, or have other addresses."""
         ...

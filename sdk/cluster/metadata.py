@@ -55,8 +55,6 @@ HEDGE_DELAY = 1.0
 """Seconds without an answer after which another node is asked as well; doubled for each that is asked already."""
 MAX_TOPIC_NAME = 249
 """Characters. Source: Topic.java, MAX_NAME_LENGTH."""
-UNANSWERED = "no answer yet (is it a port of Kafka's? one of HTTP may give none)"
-"""Why an address could not be used that neither answers nor refuses."""
 UNKNOWN_TOPIC_GRACE = 5.0
 """Seconds in which a topic that the broker is just creating may be unknown."""
 KNOWN_TOPIC_GRACE = 1.0
@@ -208,7 +206,8 @@ class Metadata:
             known = {each.id: each for each in (*self._nodes.seeds, *self.cluster.nodes.values())}
             unanswered = [known[each] for each in self._asked if each in known]
             for node in unanswered or ([] if reasons else self._nodes.seeds):
-                reasons.setdefault(_address(node), self._client.missing or UNANSWERED)
+                silent = self._client.missing or f"no answer yet{self._client.silence(node)}"
+                reasons.setdefault(_address(node), silent)
         return reasons
 
     @property

@@ -182,6 +182,11 @@ class Connection:
         """Requests that have not ended, and that this very node is wanted for."""
         return sum(not each.background for each in (*self.requests.waiting, *self.requests.in_flight))
 
+    @property
+    def silence(self) -> str:
+        """What it often means that the broker does not answer at this point."""
+        return self._handshake.silence if self.state is State.HANDSHAKE else ""
+
     def submit(self, exchange: Exchange, now: float) -> None:
         exchange.timer = self._timers.add(exchange.deadline, functools.partial(self._late, exchange))
         self.requests.add(exchange, now)

@@ -38,6 +38,8 @@ SOFTWARE_NAME = "ottla"
 HINT_BEFORE = " while TLS was agreed on; so do listeners without TLS"
 HINT_AFTER = " at the first request; so do listeners that want authentication (SASL)"
 """What it often means when the broker closes the connection before the first stage, and after the last."""
+HINT_SILENT = ": connected, but ApiVersions is not answered; HTTP servers, and listeners that want TLS, behave so"
+"""What it often means when a broker keeps silent at the first stage."""
 _NO_SASL = "the listener has no SASL; leave out sasl=, or take another port"
 NEWEST_API_VERSIONS = 3
 """The version in which a broker that nothing is known of is asked first."""
@@ -204,6 +206,11 @@ class Handshake:
     def stage(self) -> Stage:
         """The one that is under way."""
         return self._stages[0]
+
+    @property
+    def silence(self) -> str:
+        """What it often means that the broker does not answer now, to follow the reason; or nothing."""
+        return HINT_SILENT if self.stage is self._versions else ""
 
     @property
     def versions(self) -> Mapping[int, tuple[int, int]]:

@@ -159,6 +159,10 @@ class Connections:
         connection = self._connections.get((node_id, DATA))
         return connection is not None and connection.state is State.READY
 
+    def silence(self, node_id: int) -> str:
+        """What it may mean that a node does not answer, to follow the reason; empty where nothing suggests itself."""
+        return next((each.silence for key, each in self._connections.items() if key[0] == node_id and each.silence), "")
+
     def works(self, node_id: int) -> bool:
         """Some connection to the node is ready."""
         return any(each.state is State.READY for key, each in self._connections.items() if key[0] == node_id)

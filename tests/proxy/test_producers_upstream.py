@@ -18,9 +18,9 @@ from ottla.errors import (
 from ottla.proxy.clients.opening import checked, most_of
 from ottla.proxy.upstream import connections, delivery
 from ottla.proxy.upstream.connections import IDLE_CONNECTION
-from ottla.proxy.upstream.delivery import Delivery
+from ottla.proxy.upstream.delivery import LONG_REST, Delivery
 from ottla.proxy.upstream.streams import LAST_EPOCH
-from tests.proxy.simulated import World, batch
+from tests.proxy.simulated import Pair, World, batch
 from tests.proxy.test_rewriting import SIX, key_at, pairs, world_of
 
 
@@ -94,6 +94,40 @@ def test_what_is_too_large_for_upstream_goes_in_parts() -> None:
     world.upstream.max_batch = 300
     assert world.produce(1, {("flights", 0): batch([(key_at(0), b"%d" % n + bytes(50)) for n in range(16)])}).code == 0
     assert [int((value or b"").rstrip(b"\0")) for value in world.upstream.values("flights")] == list(range(16))
+
+
+def test_what_was_too_large_once_is_not_tried_again() -> None:
+    world = world_of()
+    world.upstream.max_batch = 300
+    sizes = []
+    for round_ in range(5):
+        tried, before = len(world.upstream.produced), world.now
+        reply = world.produce(1, {("flights", 0): batch([(key_at(0), b"%d" % n + bytes(50)) for n in range(16)])})
+        assert reply.code == 0, round_
+        sizes.append((len(world.upstream.produced) - tried, world.now - before))
+    assert sizes[0][0] > sizes[1][0] == sizes[4][0], "from the second on each batch goes in parts at once"
+    world.settle(LONG_REST)
+    world.upstream.max_batch = 2**20
+    tried = len(world.upstream.produced)
+    assert world.produce(1, {("flights", 0): batch([(key_at(0), bytes(50)) for _ in range(16)])}).code == 0
+    assert len(world.upstream.produced) == tried + 1, "upstream may have another limit after a rest"
+
+
+def test_a_batch_of_many_clients_that_is_too_large_does_not_part_those_that_fit() -> None:
+    world = world_of()
+    world.upstream.max_batch = 700
+    producer = world.producer_id(1)
+    assert world.produce(1, {("flights", 0): batch([(key_at(0), b"x")], producer, 0, 0)}).code == 0
+    world.slow = True
+    for place in range(2):
+        records: list[Pair] = [(key_at(0), bytes(100)) for _ in range(4)]
+        world.produce(1, {("flights", place): batch(records, producer, 0, 1 - place)})
+    world.release()
+    world.slow = False
+    world.settle(5)
+    sent = len(world.upstream.produced)
+    assert world.produce(1, {("flights", 0): batch([(key_at(0), bytes(100))] * 4, producer, 0, 5)}).code == 0
+    assert len(world.upstream.produced) == sent + 1
 
 
 def test_one_record_that_is_too_large_is_refused() -> None:

@@ -30,7 +30,7 @@ from ottla.errors import (
     UnknownProducerId,
     UnknownTopicOrPartition,
 )
-from ottla.proxy.clients import admission, producers
+from ottla.proxy.clients import admission, producers, transactions
 from ottla.proxy.clients.dialects import UNNAMED
 from ottla.proxy.clients.rewriter import UNDER_WAY
 from ottla.proxy.clients.session import CONCURRENT_WAIT
@@ -109,6 +109,45 @@ def test_all_partitions_that_keys_go_to_are_added_and_those_that_were_named_are_
     producer = opened(world)
     assert add(world, producer, {"flights": (2,), "plain": (1,)}) == {("flights", 2): 0, ("plain", 1): 0}
     assert added(world) == {"flights": tuple(range(SIX)), "plain": (1,)}
+
+
+def test_so_many_wait_until_a_topic_is_described_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(transactions, "MOST_WIDENING", 3)
+    world = world_of(rule="*=rewrite")
+    producer = opened(world)
+    world.upstream.ids.pop("plain")
+    topics = (AddPartitionsToTxnTopic(name="plain", partitions=(0,)),)
+    request = AddPartitionsToTxnRequest(
+        v3_and_below_transactional_id=NAME,
+        v3_and_below_producer_id=producer[0],
+        v3_and_below_producer_epoch=producer[1],
+        v3_and_below_topics=topics,
+    )
+    replies = [world.request(2, request, 3) for _ in range(5)]
+    assert [reply.frame is None for reply in replies] == [True, True, True, False, False]
+    for _ in range(2):
+        world.settle(METADATA_WAIT + 1)
+        assert all(reply.frame is not None for reply in replies), "those that are given up leave their place"
+        replies = [world.request(2, request, 3) for _ in range(3)]
+        assert all(reply.frame is None for reply in replies)
+
+
+def test_a_topic_that_is_named_again_and_again_is_widened_once() -> None:
+    world = world_of()
+    producer = opened(world)
+    request = AddPartitionsToTxnRequest(
+        v3_and_below_transactional_id=NAME,
+        v3_and_below_producer_id=producer[0],
+        v3_and_below_producer_epoch=producer[1],
+        v3_and_below_topics=tuple(
+            AddPartitionsToTxnTopic(name="flights", partitions=(each % SIX,)) for each in range(1000)
+        ),
+    )
+    answer = world.request(2, request, 3).parsed(AddPartitionsToTxnResponse)
+    results = [each for topic in answer.results_by_topic_v3_and_below for each in topic.results_by_partition]
+    assert {each.partition_error_code for each in results} == {0}
+    asked = world.upstream.of_transactions[-1]
+    assert [(topic.name, topic.partitions) for topic in asked.v3_and_below_topics] == [("flights", tuple(range(SIX)))]
 
 
 def test_a_partition_that_cannot_be_added_fails_the_one_that_was_named() -> None:

@@ -127,6 +127,23 @@ def test_what_comes_while_a_session_is_renewed_waits_and_is_answered_in_order() 
     assert world.upstream.values("t") == [b"0", b"1", b"2", b"3"]
 
 
+def test_what_waits_for_a_renewal_is_counted_and_its_client_is_held() -> None:
+    world = GuardedWorld(sasl=Plain("alice", SECRET), max_buffered=10_000)
+    world.produce(1, values(1))
+    world.settle(SESSION - 1)
+    world.hesitates = True
+    for number in range(1, 200):
+        world.produce(1, values(1, number), acks=0)
+    assert world.core.buffered.of[1] > 10_000 and 1 in world.held
+    link = next(each for each in world.core.links._live.values() if each._held)
+    assert len(link._held or ()) == 1, "only what the renewal began with waits within the connection"
+    world.leave(1)
+    world.release()
+    world.settle(1)
+    assert world.upstream.values("t") == [b"%d" % number for number in range(200)]
+    assert not world.core.buffered.total
+
+
 def test_a_renewal_behind_an_answer_that_takes_long_has_its_time_once_that_is_there() -> None:
     world = GuardedWorld(sasl=Plain("alice", SECRET), connect_timeout=2.0)
     world.produce(1, values(1))

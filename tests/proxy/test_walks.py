@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from ottla.codec.apis.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnTopic
 from ottla.codec.apis.find_coordinator import FindCoordinatorRequest
 from ottla.codec.apis.metadata import (
     MetadataRequest,
@@ -94,6 +95,36 @@ def test_what_breaks_off_or_is_nonsense_is_left_to_the_parser(
             assert has_too_many_parts(frame, 100) is (parts > 100)
 
 
+@pytest.mark.parametrize("version", range(7))
+def test_the_groups_of_a_request_are_counted(version: int) -> None:
+    keys = ("",) * 7 if version >= 4 else ()
+    request = FindCoordinatorRequest(coordinator_keys=keys) if keys else FindCoordinatorRequest(key="group")
+    frame = build_request(request, version, 7, "client")[4:]
+    assert not has_too_many_parts(frame, len(keys))
+    assert not keys or has_too_many_parts(frame, len(keys) - 1)
+
+
+@pytest.mark.parametrize("version", range(4))
+def test_the_partitions_of_a_transaction_are_counted(version: int) -> None:
+    topics = tuple(AddPartitionsToTxnTopic(name="t", partitions=(0, 1, 2)) for _ in range(3))
+    frame = build_request(adding(*topics), version, 7, "client")[4:]
+    assert not has_too_many_parts(frame, 12)
+    assert has_too_many_parts(frame, 11)
+
+
+def test_requests_that_are_not_read_have_no_parts() -> None:
+    assert not has_too_many_parts(build_request(MetadataRequest(topics=None), 9, 7, "client")[4:], 0)
+
+
+def adding(*topics: AddPartitionsToTxnTopic) -> AddPartitionsToTxnRequest:
+    return AddPartitionsToTxnRequest(
+        v3_and_below_transactional_id="payments",
+        v3_and_below_producer_id=1001,
+        v3_and_below_producer_epoch=0,
+        v3_and_below_topics=topics,
+    )
+
+
 def metadata(topics: int, brokers: int = 3) -> MetadataResponse:
     partition = MetadataResponsePartition(
         error_code=0, partition_index=0, leader_id=0, replica_nodes=(0, 1), isr_nodes=(0,)
@@ -159,7 +190,7 @@ def test_a_request_of_ever_so_many_parts_is_refused_by_name_before_it_is_parsed(
     world = world_of()
     world.core.handle(Requested(2, 0, 0, many(30_000, topics=topics)), world.now)
     world.settle()
-    assert "more than 10000 topics and partitions" in world.closed[2]
+    assert "Produce names more than 10000 topics, partitions or groups" in world.closed[2]
     assert world.produce(1, {("flights", 0): batch([(None, b"decent")])}).code == 0
 
 
@@ -200,3 +231,14 @@ def test_a_node_that_only_a_long_answer_names_gets_its_port(monkeypatch: pytest.
     assert reply.frame is not None
     answer = parse_response(MetadataResponse, 9, reply.frame)[1]
     assert [each.node_id for each in answer.brokers] == [0, 1] and world.listens == [0, 1]
+
+
+def test_requests_that_name_too_much_close_their_connection() -> None:
+    world = world_of()
+    many_groups = FindCoordinatorRequest(key_type=0, coordinator_keys=("g",) * (session.MOST_PARTS + 1))
+    world.request(1, many_groups, 4)
+    world.request(2, adding(AddPartitionsToTxnTopic(name="t", partitions=tuple(range(session.MOST_PARTS)))), 3)
+    assert world.closed == {
+        1: "FindCoordinator names more than 10000 topics, partitions or groups",
+        2: "AddPartitionsToTxn names more than 10000 topics, partitions or groups",
+    }

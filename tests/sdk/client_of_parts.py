@@ -21,6 +21,7 @@ class Client:
     def __init__(self, seeds: int = 2) -> None:
         self.options = Options()
         self.missing = ""
+        self.silent: dict[int, str] = {}
         self.closed: OttlaError | None = None
         self.timers = Timers()
         self.now = 0.0
@@ -55,6 +56,9 @@ class Client:
 
     def give_up(self, node: Node, why: str, now: float) -> None:
         self.done.append(why)
+
+    def silence(self, node: Node) -> str:
+        return self.silent.get(node.id, "")
 
     def give_up_all(self, why: str, now: float) -> None:
         self.done.append("all")

@@ -1,0 +1,64 @@
+"""An upstream, or a bootstrap, that is no Kafka: the error says what it looks like."""
+
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from functools import partial
+
+import pytest
+import trio
+
+import ottla
+from ottla.errors import BrokerUnreachable
+from ottla.proxy.config import ProxyConfig
+from ottla.proxy.serve import run_proxy
+
+REFUSES = b"HTTP/1.1 400 Bad Request\r\nConnection: close\r\n\r\n"
+
+
+@asynccontextmanager
+async def serving(answer: bytes) -> AsyncIterator[str]:
+    """An HTTP server that answers what is no request with these bytes; with none it waits for the end of a line."""
+
+    async def serve(stream: trio.SocketStream) -> None:
+        async with stream:
+            try:
+                await stream.receive_some(1000)
+                if not answer:
+                    await stream.receive_some(1000)
+                await stream.send_all(answer)
+            except trio.BrokenResourceError:
+                pass
+
+    async with trio.open_nursery() as nursery:
+        [listener] = await nursery.start(partial(trio.serve_tcp, serve, 0, host="127.0.0.1"))
+        yield f"127.0.0.1:{listener.socket.getsockname()[1]}"
+        nursery.cancel_scope.cancel()
+
+
+async def proxy(address: str) -> None:
+    await run_proxy(ProxyConfig(upstream=address, listen="127.0.0.1:0", connect_timeout=0.5))
+
+
+async def client(address: str) -> None:
+    async with ottla.connect(address, connect_timeout=0.5):
+        pass
+
+
+@pytest.mark.parametrize("who", [proxy, client])
+@pytest.mark.parametrize(
+    ("answer", "said"), [(REFUSES, "it looks like an HTTP server"), (b"", "HTTP servers, and listeners that want TLS")]
+)
+async def test_an_http_server_is_named(who: Callable[[str], Awaitable[None]], answer: bytes, said: str) -> None:
+    async with serving(answer) as address:
+        with pytest.raises(BrokerUnreachable) as caught:
+            await who(address)
+    assert f"{address}: " in str(caught.value) and said in str(caught.value)
+
+
+async def test_the_log_does_not_repeat_what_upstream_is_not(caplog: pytest.LogCaptureFixture) -> None:
+    async with serving(REFUSES) as address:
+        with pytest.raises(BrokerUnreachable):
+            await proxy(address)
+    errors = [record.getMessage() for record in caplog.records if record.levelno >= logging.ERROR]
+    assert len(errors) == 1 and errors[0].endswith("it looks like an HTTP server")
