@@ -6,6 +6,8 @@ figure costs nothing; a small one fails on a machine that is busy with something
 
 HUNG = 120.0
 """Seconds without the expected outcome: of a task, a thread, a connection, a subprocess."""
+WHOLE = 5 * HUNG
+"""Seconds that a whole slow test may take: its peers start in it. Tests that need more say so."""
 FAR = 10 * HUNG
 """A timeout that no test lives to see: code that is done within `HUNG` has not waited for it. That proves "at once" on
 any machine, where an upper bound in seconds does not."""
