@@ -21,7 +21,7 @@ pytestmark = pytest.mark.slow
 @pytest.mark.parametrize("leg", ["client", "upstream"])
 def test_no_producer_notices_cut_held_and_half_closed_connections(tmp_path: Path, leg: Leg) -> None:
     with Cuts(tmp_path, leg, seed=1) as storm:
-        storm.run(strikes=15, seconds=30)
+        storm.run(strikes=15, seconds=WHOLE)
         assert all(storm.wires.done.values()), storm.wires.done
         storm.check()
 
