@@ -1,7 +1,7 @@
 """How long tests wait before they call something hung: the only such figures of all tests.
 
-It says nothing about how fast anything is. A test passes as soon as what it waits for has happened, so that a large
-figure costs nothing; a small one fails on a machine that is busy with something else.
+They say nothing about speed. A test passes as soon as the expected event happens, so that a large figure costs
+nothing; a small one fails on a machine that is busy with other programs.
 """
 
 HUNG = 120.0

@@ -561,7 +561,7 @@ class Mallinfo(ctypes.Structure):
 
 
 def in_use() -> tuple[int, int]:
-    """Python's blocks, and the bytes that C has from `malloc`. Resident pages include what the allocator keeps."""
+    """Python's blocks, and the bytes in use by `malloc`. Resident pages include memory that the allocator keeps."""
     gc.collect()
     mallinfo = ctypes.CDLL(None).mallinfo2
     mallinfo.restype = Mallinfo

@@ -61,7 +61,7 @@ def kafka_python(module: str, *arguments: str) -> list[str]:
 
 
 def build_all() -> None:
-    """Build and download what is not there yet; tests that need what cannot be built say so themselves.
+    """Build and download missing peers; where one cannot be built, its tests say so.
 
     It happens once on a machine, and takes minutes: within a test it would count as the test's own time.
     """
