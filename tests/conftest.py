@@ -21,6 +21,7 @@ from ottla.sdk.logs import HELD
 from tests import steps
 from tests.gates import REPORT
 from tests.packaging import extension
+from tests.patience import WHOLE
 
 pytest_plugins = ["tests.kafka"]
 
@@ -38,6 +39,8 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 # Spark's JVM compiles as quickly as it can: no test runs for so long that more would pay.
 os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
 
+PEERS = {"brokerlite", "chaos", "interop", "proxy"}
+"""Folders with tests of clients in other languages."""
 RUNNING = platform.python_version()
 _report = os.environ.pop(REPORT, None)
 """Taken from the environment, so that no pytest which a test starts, and no worker of pytest-xdist, writes to it."""
@@ -51,8 +54,10 @@ def pytest_report_header() -> str:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    items.sort(key=lambda item: item.get_closest_marker("slow") is not None)
+    items.sort(key=_is_slow)
     for item in items:
+        if _is_slow(item) and item.get_closest_marker("timeout") is None:
+            item.add_marker(pytest.mark.timeout(WHOLE))
         if (
             isinstance(item, pytest.Function)
             and inspect.iscoroutinefunction(item.obj)
@@ -61,7 +66,16 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.trio(run=steps.run), append=False)
 
 
+def _is_slow(item: pytest.Item) -> bool:
+    return any(item.get_closest_marker(tier) is not None for tier in ("slow", "deep"))
+
+
 def pytest_collection_finish(session: pytest.Session) -> None:
+    slow = {each.path.parent.name for each in session.items if _is_slow(each)}
+    if slow & PEERS and not session.config.option.collectonly:
+        from tests.interop.programs import build_all  # not before the plugins, which it needs
+
+        build_all()
     # What is there now stays, so that the collections which tests ask for need not look at it, again and again.
     gc.collect()
     gc.freeze()

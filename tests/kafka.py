@@ -102,7 +102,7 @@ def need(program: str, package: str) -> str:
 
 
 def free_ports(count: int) -> list[int]:
-    """``count`` different ports of the loopback address on which nothing listens, and that no other test is given."""
+    """``count`` unused ports of the loopback address, for this test alone."""
     ports: list[int] = []
     for port in random.sample(_PORTS, len(_PORTS)):
         with contextlib.suppress(OSError), socket.socket() as probe:

@@ -131,6 +131,7 @@ def dripping(begins: bytes, pause: float = 0.02) -> Iterator[str]:
     try:
         yield f"http://{HOST}:{listener.getsockname()[1]}/token"
     finally:
+        listener.shutdown(socket.SHUT_RDWR)  # wakes the thread, where no client came
         thread.join(HUNG)
         listener.close()
 

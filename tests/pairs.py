@@ -1,7 +1,7 @@
 """Connections to a `Listener` without the network, for tests with a mocked clock.
 
 A connection is a socket pair of this process (``AF_UNIX``). Its bytes are in the other end's buffer when the call that
-sends them returns. So nothing is under way when all tasks wait, and `MockClock` may jump at once. TCP moves bytes in
+sends them returns. So no byte is under way when all tasks wait, and `MockClock` may jump at once. TCP moves bytes in
 its own time, even on the loopback interface: acknowledgements are delayed, a full window is probed after a pause, and
 a busy system hands packets to a kernel thread. A mocked clock beside it would jump in the meantime.
 """
@@ -25,7 +25,7 @@ BUFFER = 100 * 2**10
 
 
 def pair() -> tuple[socket.socket, socket.socket]:
-    """Both ends of a connection, non-blocking; what one sends the other has."""
+    """Both ends of a connection, non-blocking."""
     ends = socket.socketpair(socket.AF_UNIX)
     for end in ends:
         end.setblocking(False)

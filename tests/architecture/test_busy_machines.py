@@ -1,4 +1,4 @@
-"""No test depends on how busy the machine is: what of that can be read from the tests' source.
+"""No test depends on how busy the machine is: rules for the source of the tests.
 
 Each rule stands for a kind of test that failed at random. `ALLOWED` holds the exceptions, each with its reason.
 """
@@ -26,7 +26,7 @@ UNCHECKED = {
 }
 """Folder of tests that the rules do not cover -> why."""
 ALLOWED = {
-    "kafka.py: known_brokers": "one of many attempts, until HUNG",
+    "kafka.py: known_brokers": "one of many attempts",
     "sdk/test_drivers.py: elsewhere": "it asserts that nothing has happened",
     "sdk/test_loops.py: test_a_thread_leaves_the_loop_free": "the timeout is what it expects",
     "sdk/test_loops.py: test_what_takes_too_long_is_cancelled_and_fails": "the timeout is what it expects",
@@ -35,18 +35,18 @@ ALLOWED = {
     ),
     "sdk/test_near_replicas_in_kafka.py: "
     "test_what_is_there_already_is_read_on_before_the_cluster_notices_that_the_near_replica_died": (
-        "the cluster's own seconds are what it is compared with"
+        "it compares with the cluster's own timeout"
     ),
 }
-"""``file: function`` -> why it may do what a rule rejects."""
+"""``file: function`` -> the reason for the exception."""
 
 NETWORK = {"create_connection", "create_server", "open_tcp_listeners", "open_tcp_stream", "serve_tcp", "socket", "tcp"}
 """Names of what opens a socket on the network, `tests.tcp` included."""
 FIXTURES = {"kafka", "kafka_cluster", "old_kafka", "ottla_broker"}
 WALL_CLOCKS = {"current_time", "monotonic", "perf_counter", "time"}
-"""Functions that return what a clock on the wall shows; `process_time` and `thread_time` count a processor's work."""
+"""Functions of clocks on the wall; `process_time` and `thread_time` count a processor's work."""
 ENDS_NOWHERE = {0, 1, 9}
-"""Ports: any free one, and those where nothing listens."""
+"""Ports: any free one, and the unused ones."""
 DIALS = {"bind", "connect", "connect_ex", "create_connection", "create_server", "open_tcp_listeners", "open_tcp_stream"}
 SLEEPS = {"asyncio.sleep", "loop.sleep", "time.sleep", "trio.sleep"}
 GUARDS = {"communicate", "create_connection", "fail_after", "flush", "join", "result", "run", "urlopen", "wait"}

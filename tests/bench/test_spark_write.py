@@ -6,7 +6,9 @@ import sys
 
 import pytest
 
-from tests.bench.spark_write.run import FIGURES, processor_seconds, table
+from tests.bench.spark_write.run import FIGURES, JARS, processor_seconds, table
+from tests.kafka import jar
+from tests.patience import WHOLE
 
 
 def test_a_ratio_is_taken_within_each_round() -> None:
@@ -25,6 +27,8 @@ def test_a_process_that_works_spends_time() -> None:
 
 @pytest.mark.deep
 def test_it_gives_its_figures() -> None:
+    for each in JARS:  # from the network, the first time
+        jar(each)
     # In a process of its own: a JVM that has had a session finds no data source in the jars of a later one.
     command = [
         sys.executable,
@@ -38,6 +42,6 @@ def test_it_gives_its_figures() -> None:
         "--sizes",
         "100",
     ]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=250)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=WHOLE)
     assert done.returncode == 0, done.stderr
     assert all(figure in done.stdout for figure in FIGURES)

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.codec.engines import ENGINES
+from tests.patience import WHOLE
 
 ROOT = Path(__file__).parents[2]
 
@@ -16,7 +17,7 @@ def replay(*arguments: str) -> str:
     if "c" not in ENGINES:
         pytest.skip("the extensions are not built, and the fuzzer compares them with the Python that does the same")
     command = [sys.executable, "-m", "tests.fuzz", "replay", *arguments]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=240)
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=WHOLE)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 

@@ -30,6 +30,7 @@ from tests.interop.raw_reader import RawReader
 from tests.interop.streams import Streamer
 from tests.interop.transacting import TRANSACTORS
 from tests.interop.transfers import CREDITS, DEBITS, PARTITIONS, Ledger, Passer, Steps, Teller, Told, until
+from tests.patience import HUNG
 
 TRANSACTIONAL = ("java", "java-3.9", "librdkafka", "aiokafka", "franz-go", "sarama", "kafkajs")
 COMMITTED = {"isolation.level": "read_committed"}
@@ -155,6 +156,8 @@ class Transactions(Storm):
             debits, credits = read(DEBITS), read(CREDITS)
             self.ledger.check([(DEBITS, each) for each in debits] + [(CREDITS, each) for each in credits])
             for passer in self._passers:
+                if name not in ("raw", passer.name.removeprefix("passed-")):
+                    continue  # a reading is a process, for Java seconds: its own client and the bytes are enough
                 passed = Counter((each.key, each.value) for each in read(passer.name))
                 whole = Counter((each.key, each.value) for each in debits)
                 assert passed == whole, f"{name}: {passer.name} lost {whole - passed}, has twice {passed - whole}"
@@ -202,7 +205,7 @@ def _await_ends(clients: Iterable[Teller | Passer | Streamer]) -> None:
     for client in clients:
         client.stop()
     for client in clients:
-        client.join(120)
+        client.join(HUNG)
         assert not client.is_alive(), f"{client.name} does not end"
 
 

@@ -7,7 +7,10 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
+
+import pytest
 
 from tests.kafka import CACHE, VERSION, classpath, need
 
@@ -57,6 +60,16 @@ def kafka_python(module: str, *arguments: str) -> list[str]:
     return ["env", f"PYTHONPATH={folder}", sys.executable, "-m", module, *arguments]
 
 
+def build_all() -> None:
+    """Build and download missing peers; where one cannot be built, its tests say so.
+
+    It happens once on a machine, and takes minutes: within a test it would count as the test's own time.
+    """
+    for build in (java_classes, partial(go_program, ""), partial(kafkajs, ""), partial(kafka_python, "")):
+        with contextlib.suppress(pytest.skip.Exception, pytest.fail.Exception, subprocess.SubprocessError):
+            build()
+
+
 def _built(name: str, cache: Path, build: Callable[[Path, Path], list[str]]) -> Path:
     """The folder of what is built of the files below `SOURCES` / ``name``.
 
@@ -77,3 +90,7 @@ def _built(name: str, cache: Path, build: Callable[[Path, Path], list[str]]) -> 
             with contextlib.suppress(OSError):  # another process has built it meanwhile
                 target.rename(result)
     return result
+
+
+if __name__ == "__main__":
+    build_all()

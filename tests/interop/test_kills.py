@@ -9,7 +9,6 @@ from tests.interop.kills import LOADS
 pytestmark = pytest.mark.deep
 
 
-@pytest.mark.timeout(300)
 @pytest.mark.parametrize("load", LOADS)
 def test_what_clients_were_told_lives_through_kills_of_the_broker(tmp_path: Path, load: str) -> None:
     with LOADS[load](tmp_path, seed=1) as storm:

@@ -1,4 +1,4 @@
-"""An upstream connection of the proxy: slow nodes keep it, and a node that takes nothing loses it."""
+"""An upstream connection of the proxy: slow nodes keep it, nodes that stop reading lose it."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager

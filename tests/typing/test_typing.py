@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.patience import WHOLE
 from tests.typing import good
 
 ROOT = Path(__file__).parents[2]
@@ -113,7 +114,7 @@ def test_mypy_accepts_what_is_right_and_refuses_what_is_wrong(program: Path) -> 
     options.append(f"--cache-dir={ROOT / '.mypy_cache' / 'program'}")
     environment = os.environ | {"MYPYPATH": str(ROOT / "src")}
     command = [str(BIN / "mypy"), *options, "good.py", "wrong.py"]
-    done = subprocess.run(command, cwd=program, env=environment, capture_output=True, text=True, timeout=280)
+    done = subprocess.run(command, cwd=program, env=environment, capture_output=True, text=True, timeout=WHOLE)
     reports = [json.loads(line) for line in done.stdout.splitlines()]
     compare([(each["file"], each["line"], each["code"]) for each in reports if each["severity"] == "error"], 1)
 
@@ -121,7 +122,7 @@ def test_mypy_accepts_what_is_right_and_refuses_what_is_wrong(program: Path) -> 
 @pytest.mark.slow
 def test_pyright_accepts_what_is_right_and_refuses_what_is_wrong(program: Path) -> None:
     command = [str(BIN / "basedpyright"), "--outputjson", f"--pythonpath={sys.executable}"]
-    done = subprocess.run(command, cwd=program, capture_output=True, text=True, timeout=280)
+    done = subprocess.run(command, cwd=program, capture_output=True, text=True, timeout=WHOLE)
     reports = [each for each in json.loads(done.stdout)["generalDiagnostics"] if each["severity"] == "error"]
     compare([(Path(each["file"]).name, each["range"]["start"]["line"] + 1, each["rule"]) for each in reports], 2)
 
