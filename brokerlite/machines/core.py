@@ -441,7 +441,7 @@ class BrokerCore:
         anything else is aborted; but where nothing waits for the disk, it may be a marker that is lost. Of a producer
         whose transaction was decided there may be a batch of the next one: it waits until that is complete.
         """
-        if TRANSACTION_STATE in self.topics.unserved:  # nobody knows how they ended
+        if TRANSACTION_STATE in self.topics.unserved:  # it has the outcomes
             return
         self.transactions.catch_up(self._highest_epochs())
         by_producer = {

@@ -219,7 +219,7 @@ class Topics:
         return self._storage.unserved
 
     def missing(self, name: str) -> KafkaStorageError | UnknownTopicOrPartition:
-        """What a client is told of a topic that is not in `by_name`."""
+        """The error for a topic that is not in `by_name`."""
         if (unserved := self.unserved.get(name)) is not None:
             return KafkaStorageError(f"{name} is not served: {unserved.why}")
         return UnknownTopicOrPartition(f"there is no topic {name}")

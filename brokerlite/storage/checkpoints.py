@@ -1,10 +1,10 @@
 """The small files of the data folder, written whole.
 
 Rules:
-- A file that decides what is deleted has a checksum: one flipped bit must not delete records. Without a checksum the
-  file counts as it is: an earlier version of the broker wrote it, or a person did.
-- Files of Kafka's keep its format (`ottla.codec.stored.checkpoints`). The checksum of an offset checkpoint is a line of
-  its own, for a topic that cannot exist, `#crc32c`; Kafka ignores it.
+- A file that decides which records are deleted has a checksum: one flipped bit must not delete any. A file without a
+  checksum counts as it is: an earlier version of the broker wrote it, or a person did.
+- Files of Kafka's keep its format (`ottla.codec.stored.checkpoints`). The checksum of an offset checkpoint is a line
+  about a topic that cannot exist, `#crc32c`; Kafka ignores it.
 """
 
 import json
@@ -109,7 +109,7 @@ class OffsetCheckpoint:
 
 
 def _checked_offsets(data: bytes) -> dict[Place, int]:
-    """What a checkpoint says.
+    """The offsets in a checkpoint.
 
     Raises:
         DecodeError: it is damaged.

@@ -59,7 +59,7 @@ def set_aside(disk: Disk, folder: Path) -> None:
 
 
 class Topics(NamedTuple):
-    """What a folder holds."""
+    """The topics of a folder."""
 
     known: dict[str, TopicFile]
     unserved: dict[str, Unserved]
@@ -71,7 +71,7 @@ def find_topics(disk: Disk, data: Path, listed: Mapping[str, TopicFile] | None, 
 
     Args:
         listed: the topics as a `broker.json` of version 1 has them; then there are no others.
-        clean: the broker was shut down in good order, so nothing was being made.
+        clean: the broker was shut down in good order, so every topic was made to its end.
     """
     names = disk.names(data)
     _finish_deleting(disk, data, names)
@@ -130,7 +130,7 @@ def _partitions(disk: Disk, data: Path) -> dict[str, Ids]:
 
 
 def _rebuilt(disk: Disk, data: Path, name: str, ids: Ids, clean: bool) -> TopicFile | None:
-    """What there is of a topic without a file: ``None`` if there is nothing to keep.
+    """``None`` for a topic without a file of which there is nothing to keep.
 
     Raises:
         Unusable: it has records, or was there already.

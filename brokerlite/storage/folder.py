@@ -4,8 +4,8 @@ Rules:
 - One broker at a time: `.lock` is held while it runs. A folder that holds something else, or belongs to another node,
   is refused before anything in it is touched.
 - A kill at any moment leaves a topic whole (and empty) or gone: see `topic_files.py` and `find_topics.py`.
-- A small file that is empty or damaged keeps nobody from starting: `broker.json` has a predecessor, topics say
-  themselves what they are (those that cannot are not served), and the rest is found in the logs. The log says so.
+- A small file that is empty or damaged keeps nobody from starting: `broker.json` has a predecessor, a topic
+  whose file is damaged is not served, and the rest is found in the logs. The log names each damaged file.
 - The leader epoch is raised at a start that is not clean (`LeaderEpochs`), and the disk has it before anybody leads.
 
 Source: LogManager.java (lock, clean shutdown file).
@@ -123,7 +123,7 @@ class DataFolder:
         self._wanted_starts: list[Mapping[PartitionSegments, int]] = []
         """Where logs are to begin when the disk knows: of jobs that are under way."""
         self._kept: dict[OffsetCheckpoint, dict[Place, int]] = {}
-        """What the checkpoints say of topics that are not served."""
+        """The lines of checkpoints about topics that are not served."""
         self._stays_unclean = False
         """A log was not recovered, so the next start must do that."""
         self._next_producer_id = 0

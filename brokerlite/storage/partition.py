@@ -117,7 +117,7 @@ class PartitionSegments:
         except OSError as error:
             raise self._refused("read", error) from error
         for i, follower in enumerate(self._segments[1:]):
-            if states[i].end_offset != follower.base_offset:  # what is missing or damaged stays as long as the segment
+            if states[i].end_offset != follower.base_offset:  # a loss at its end expires with the segment
                 states[i] = states[i]._replace(end_offset=follower.base_offset)
         return states
 
@@ -393,7 +393,7 @@ class PartitionSegments:
             recovery_point, start_offset, leader_epoch: as the last broker left them; a start offset of ``None`` is not
                 known.
             contiguous: each segment begins where the one before it ends.
-            synced: the disk has what the recovery point and the start offset say, even after a power cut.
+            synced: the recovery point and the start offset hold even after a power cut.
         """
         found = Recovery(self._disk, self.folder, self._segment, self._tell)
         producers = found.open(

@@ -8,8 +8,8 @@ Rules:
 - A segment begins where the one before it ends, and the first one where the log starts; compaction keeps the last batch
   of each segment, so it leaves no gap between them (Apache Kafka's does: `contiguous`). A gap is a loss. Behind the
   recovery point a power cut may have caused it, and the log is cut there, too.
-- Damage to what the disk had held is no crash's doing, and is not cut: the intact batches around it are served, a read
-  of what is damaged or missing is refused, and no offset is given twice.
+- Damage to records that the disk had held is no crash's doing, and is not cut: the intact batches around it are served,
+  reads of damaged and missing records are refused, and no offset is given twice.
 - An index of aborted transactions counts also where the log file beside it is gone.
 - What lies wholly before the start offset is removed unseen: it may be what is left of segments that were deleted, or
   what a round of compaction, which is finished now, has made of them.
@@ -123,7 +123,7 @@ class Recovery:
         return self._find_producers()
 
     def _find_segments(self, start_offset: int | None) -> list[Segment]:
-        """The segments that are there, and empty ones for those that are not.
+        """The segments of the folder, and empty ones in place of missing ones.
 
         Args:
             start_offset: where the log must begin, if that is known.
@@ -158,7 +158,7 @@ class Recovery:
         """See to it that no offset is given twice that the disk had held.
 
         Args:
-            tells_all: what lies before the recovery point was on the disk.
+            tells_all: everything before the recovery point was on the disk.
         """
         active, point = self._active, self.recovery_point
         missing = active.end_offset < point and not active.ends_damaged
@@ -179,7 +179,7 @@ class Recovery:
         self.recovery_point = min(point, self._active.end_offset)
 
     def _lose(self, segment: Segment, up_to: int) -> None:
-        """Refuse reads of what is missing behind a segment, and tell so."""
+        """Refuse reads of the records that are missing behind a segment, and log the loss."""
         self.lost.add(segment.end_offset)
         log.error(
             "%s has lost the records from offset %d to %d: %s, or the file behind it, is gone, empty or cut; "

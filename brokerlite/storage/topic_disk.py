@@ -81,7 +81,7 @@ class TopicDisk:
 
     @contextmanager
     def _reading(self, path: Path) -> Iterator[None]:
-        """Tell a file that is gone with its topic from others; what changes nothing needs no guard."""
+        """Tell a file that went with its topic from others. Reads need no guard."""
         try:
             yield
         except FileNotFoundError:

@@ -4,8 +4,8 @@ Rules:
 - A topic is there as soon as this file is, which is made last, and gone as soon as that folder is renamed.
 - Each change is a file with the next number; the newest one that is whole counts. The one before it is removed when the
   disk holds the new one: so there is no moment at which a power cut leaves none.
-- A file that is damaged, or has what this program does not know, says nothing: the default of a configuration could
-  delete the topic's records (`Unusable`).
+- A topic with a damaged or unknown file is not served (`Unusable`): the default of a configuration could delete its
+  records.
 """
 
 import logging
@@ -44,7 +44,7 @@ class TopicFile(NamedTuple):
 
 
 class Unusable(Exception):
-    """What a topic is cannot be told, or not be understood.
+    """The topic cannot be served: its file is gone, damaged, or of a later version.
 
     Attributes:
         path: of the file.

@@ -3,15 +3,14 @@
     00000000000000000000.txnindex   Kafka's (`ottla.codec.stored.indexes`), which has no checksum
     00000000000000000000.aborted    ours: the same entries, each with its CRC
 
-A damaged index would show aborted records to read_committed readers as if they were committed, and nobody could tell:
-Apache Kafka trusts it. The log cannot say either without being read as a whole, and a marker may be in a part of the
-log that is damaged itself. So there is a copy.
+A damaged index would show aborted records to read_committed readers as committed ones. Apache Kafka trusts it. Only a
+read of the whole log could check it, and a damaged log may have lost the markers. So there is a copy.
 
 Rules:
-- The files are made with the first entry. Entries come in the order of the markers; one that is there already is left
-  out, so that recovery can add what it finds again.
-- The copy gets an entry first. What it says is right as far as the CRCs match. Kafka's file counts where it begins with
-  all of that: a copy that is gone, or has lost its end, is made again from it. Otherwise the copy counts.
+- The files are made with the first entry. Entries come in the order of the markers; `add` ignores a known entry, so
+  that recovery can add what it finds again.
+- The copy gets an entry first. Its entries are right up to the first whose CRC does not match. Kafka's file counts if
+  it begins with all of these: a copy that is gone, or has lost its end, is made again from it. Else the copy counts.
 - An entry that is not whole ends a file: the rest is written again when the log is replayed.
 
 Source: TransactionIndex.java.
@@ -65,7 +64,7 @@ class TxnIndex:
         return (entries[i] for i in range(_index(entries, offset), len(entries)))
 
     def keep(self, before: int = _ALL) -> None:
-        """Have both files hold the entries of markers before an offset and nothing else; tell if they are damaged."""
+        """Have both files hold exactly the entries of markers before an offset; warn of a damaged file."""
         contents = self._contents()
         entries = _agreed(contents) if self._entries is None else self._entries
         self._entries = entries[: _index(entries, before)]
@@ -114,7 +113,7 @@ def _built(entry: AbortedTxn) -> tuple[bytes, bytes]:
 
 
 def _agreed(contents: Sequence[bytes]) -> list[AbortedTxn]:
-    """What the two files say."""
+    """The entries by which the index goes, of the two files."""
     plain, copied = _parsed(contents[0]), _parsed(_checked(contents[1]))
     return plain if plain[: len(copied)] == copied else copied
 
@@ -140,5 +139,5 @@ def _parsed(data: bytes) -> list[AbortedTxn]:
 
 
 def _index(entries: Sequence[AbortedTxn], offset: int) -> int:
-    """Of the first whose marker is at ``offset`` or behind it."""
+    """The index of the first entry whose marker is at ``offset`` or behind it."""
     return bisect_left(entries, offset, key=lambda entry: entry.last_offset)

@@ -126,7 +126,7 @@ def test_records_that_are_missing_at_the_end_are_told_and_their_offsets_not_give
 
 
 def remains(one: OnePartition) -> tuple[set[int], set[int]]:
-    """The offsets that a reader gets from the start offset on, and those that it is refused."""
+    """The offsets that can be read, and the offsets that are refused."""
     got, refused, offset = set[int](), set[int](), one.log.start_offset
     while offset < one.log.end_offset:
         try:
@@ -168,7 +168,7 @@ def test_records_of_a_segment_that_is_cut_empty_or_gone_are_refused_and_told(
     else:
         path.unlink()
     if not (clean or synced) and which in (-1, 0):
-        return  # where nothing was synced, a power cut may have done that at the end, and before the first segment
+        return  # without syncs a power cut explains a missing end, and a missing first segment
     for _ in range(2):
         caplog.clear()
         one.reopen(clean=clean, recovery_point=end, start_offset=0, synced=synced or which == 0)

@@ -1,5 +1,6 @@
 """Gaps between batches, as compaction leaves them, and what a read takes from the disk."""
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -136,3 +137,19 @@ def test_an_answer_is_not_changed_by_later_ones(machine: Machine) -> None:
     held = [machine.log().read(i, 110_000) for i in range(8)]
     for i, data in enumerate(held):
         assert bytes(data)[200:90_000] == bytes([i]) * (90_000 - 200)
+
+
+def test_a_topic_file_allows_the_gaps_that_kafkas_compaction_leaves(tmp_path: Path) -> None:
+    machine = Machine(tmp_path / "data")
+    machine.core.create_topic("t", 1, {})
+    machine.folder.close()
+    folder = tmp_path / "data" / "t-0"
+    for base in (0, 20):
+        (folder / f"{base:020}.log").write_bytes(rebased(a_batch(b"%d" % base), base, 0))
+    for gaps, code in ((False, CorruptMessage.code), (True, 0)):
+        state = json.loads((folder / "topic-0.json").read_bytes())
+        state.pop("crc32c", None)  # as by hand
+        (folder / "topic-0.json").write_text(json.dumps(state | ({"gaps": True} if gaps else {})))
+        machine = Machine(tmp_path / "data")
+        assert machine.ask(fetching(5, wait=0)).responses[0].partitions[0].error_code == code
+        machine.folder.close()

@@ -85,7 +85,7 @@ def test_a_topic_whose_file_is_damaged_is_not_served_and_nothing_of_it_is_lost(
 
 
 def leaders(machine: Machine, name: str) -> dict[int, int]:
-    """What clients are told of a topic, however they ask."""
+    """Partition -> leader of a topic, which must be the same in each answer of Metadata."""
     (all_topics,) = [each for each in machine.ask(MetadataRequest(topics=None)).topics if each.name == name]
     for asked in ({"name": name}, {"name": None, "topic_id": all_topics.topic_id}):
         assert machine.ask(MetadataRequest(topics=(MetadataRequestTopic(**asked),))).topics == (all_topics,)
@@ -94,7 +94,7 @@ def leaders(machine: Machine, name: str) -> dict[int, int]:
 
 
 def codes_of_unserved(machine: Machine, name: str) -> set[int]:
-    """What clients are told who want to make or delete a topic."""
+    """The errors of attempts to create or delete a topic."""
     create = CreatableTopic(name=name, num_partitions=1, replication_factor=1, assignments=(), configs=())
     delete = DeleteTopicsRequest(topics=(DeleteTopicState(name=name, topic_id=NO_UUID),), timeout_ms=1000)
     return {
