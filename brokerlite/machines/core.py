@@ -258,7 +258,8 @@ class BrokerCore:
     def _work_first(self, ticket: Any, call: Call, first: WorkFirst) -> None:
         def settle(result: Any) -> None:
             self._settle(ticket, call, result)
-            self._actions.append(Hold(ticket, False))
+            if not isinstance(result, Wait | Later):  # which hold it themselves
+                self._actions.append(Hold(ticket, False))
 
         self._actions.append(Hold(ticket, True))
         self._request_work.add(first, settle, lambda: self._actions.append(Close(ticket, "internal error")))

@@ -90,7 +90,7 @@ class Asking:
         )
         request = ListOffsetsRequest(replica_id=-1, topics=(ListOffsetsTopic(name=topic, partitions=partitions),))
         (answer,) = self.broker.ask(request, 7).topics
-        return [[each.partition_index, each.error_code, each.offset] for each in answer.partitions]
+        return sorted([each.partition_index, each.error_code, each.offset] for each in answer.partitions)
 
     def fetch(self, version: int, topic: FetchTopic, replica: int = -1) -> list[Any]:
         request = FetchRequest(
