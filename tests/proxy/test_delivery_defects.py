@@ -25,7 +25,7 @@ OLD, NEW = UUID(int=1), UUID(int=2)
 
 
 class Client:
-    """A client's batch, of which nothing is wanted."""
+    """A client's batch that ignores its outcome."""
 
     refused = False
 
