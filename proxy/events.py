@@ -121,7 +121,7 @@ class Send:
 
 @dataclass(frozen=True, slots=True)
 class Finish:
-    """Shut down the writing half once upstream has taken what was sent; `Lost` is expected when upstream closes."""
+    """Shut down the writing half once upstream has taken all bytes; `Lost` follows when upstream closes."""
 
     link: int
 

@@ -298,7 +298,7 @@ class _Driver:
                 self._nursery.start_soon(self._open_port, node, node - self._first)
 
     def _finish(self, pipe: "_Pipe") -> None:
-        """Have upstream take what was sent; beyond the bound of what is buffered the oldest gives up."""
+        """Have upstream take all bytes; beyond `max_buffered` of them the oldest pipe gives up."""
         self._finishing[pipe] = None
         pipe.finish()
         while sum(each.queued for each in self._finishing) > self.config.max_buffered:

@@ -287,7 +287,7 @@ class ClientCore:
         return self.connections.least_loaded(but) or self._nodes.next(but)
 
     def silence(self, node: Node) -> str:
-        """What it may mean that a node does not answer; empty where nothing suggests itself."""
+        """The usual cause of a node's silence; empty where there is none."""
         return self.connections.silence(node.id)
 
     @property

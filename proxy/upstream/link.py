@@ -3,13 +3,13 @@
 Rules:
 - TLS and the stages of the handshake are those of our client (`ottla.sdk.connection`); nothing else goes out before.
 - Then the broker says of which cluster it is: another one may have the address by now, and gets nothing.
-- A session that ends (KIP-368) is renewed when something is to be sent: behind what is under way. Until then the link
-  is not ready, as before its first handshake, and its user keeps back what comes meanwhile.
+- The next request renews a session that ends (KIP-368), behind all requests under way. Until then the link is not
+  ready, as before its first handshake, and its user keeps back new requests.
 - Correlation ids upstream are the link's own: a client's id is replaced on the way there and put back on the way back.
 - A broker answers one connection's requests in order. An answer out of order, or to nothing, ends the connection.
 - A link that ends tells everyone who waits: the outcome of what they asked for is unknown.
 - The end of input is no cancellation. A link whose client has left lingers until its requests are answered. Then it
-  finishes: upstream takes what was sent, and closes. Closed at once, the system could drop requests without an answer.
+  finishes: upstream takes all bytes, and closes. Closed at once, the system could drop requests without an answer.
 """
 
 import logging
@@ -199,7 +199,7 @@ class Link:
         self.number = number
         self.address = address
         self.ready = False
-        """Requests can be sent; not before the handshake is over, and not while the session is renewed."""
+        """The link takes requests: after the handshake, and not during the renewal of a session."""
         self.open = True
         self.versions: Versions = {}
         """What the broker serves; known once the link is ready."""
@@ -412,7 +412,7 @@ class Link:
 
     @property
     def silence(self) -> str:
-        """What it often means that the broker does not answer at this point, to follow the reason."""
+        """The usual cause of a silence at this point, to follow the reason."""
         return "" if self._handshake is None or self._greeted else self._handshake.silence
 
     def time_out(self, now: float) -> None:

@@ -11,8 +11,8 @@ Rules:
 - Until upstream has stored something in an epoch its batches travel one by one: a broker without state for a producer
   takes any sequence, and so a second batch in place of a first that was lost. The same after every error, and after a
   long rest.
-- What was too large once is not tried again: later batches are not larger than the halves that it went in, until the
-  stream rests or the topic is another one. Each try would cost a pause and an epoch.
+- A stream remembers a refusal for size: later batches are at most as large as the halves of the refused one, until the
+  stream rests or the topic changes. Each further refusal would cost a pause and an epoch.
 - A batch whose outcome is unknown is sent again, the same bytes under the same sequence: upstream stores it once. If
   it is refused then, whatever for, or not taken within the time that there is, nobody can ever know: also a limit of
   upstream's may be another than it was for the first attempt.
@@ -350,7 +350,7 @@ class Stream:
         return []
 
     def rested(self) -> None:
-        """Nothing was sent for so long that upstream may have forgotten the producer, and have another limit."""
+        """After a long rest upstream may have forgotten the producer, and have another limit."""
         self._known = False
         self.most = MAX_FRAME
 

@@ -51,7 +51,7 @@ class MetadataClient(Client, Protocol):
         ...
 
     def silence(self, node: Node) -> str:
-        """What it may mean that a node does not answer; empty where nothing suggests itself."""
+        """The usual cause of a node's silence; empty where there is none."""
         ...
 
     def nodes_changed(self, now: float) -> None:

@@ -184,7 +184,7 @@ class Connection:
 
     @property
     def silence(self) -> str:
-        """What it often means that the broker does not answer at this point."""
+        """The usual cause of a silence at this point; empty where there is none."""
         return self._handshake.silence if self.state is State.HANDSHAKE else ""
 
     def submit(self, exchange: Exchange, now: float) -> None:

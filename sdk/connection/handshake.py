@@ -39,7 +39,7 @@ HINT_BEFORE = " while TLS was agreed on; so do listeners without TLS"
 HINT_AFTER = " at the first request; so do listeners that want authentication (SASL)"
 """What it often means when the broker closes the connection before the first stage, and after the last."""
 HINT_SILENT = ": connected, but ApiVersions is not answered; HTTP servers, and listeners that want TLS, behave so"
-"""What it often means when a broker keeps silent at the first stage."""
+"""The usual cause of a silence at the first stage."""
 _NO_SASL = "the listener has no SASL; leave out sasl=, or take another port"
 NEWEST_API_VERSIONS = 3
 """The version in which a broker that nothing is known of is asked first."""
@@ -209,7 +209,7 @@ class Handshake:
 
     @property
     def silence(self) -> str:
-        """What it often means that the broker does not answer now, to follow the reason; or nothing."""
+        """The usual cause of a silence now, to follow the reason; empty where there is none."""
         return HINT_SILENT if self.stage is self._versions else ""
 
     @property

@@ -160,7 +160,7 @@ class Connections:
         return connection is not None and connection.state is State.READY
 
     def silence(self, node_id: int) -> str:
-        """What it may mean that a node does not answer, to follow the reason; empty where nothing suggests itself."""
+        """The usual cause of a node's silence, to follow the reason; empty where there is none."""
         return next((each.silence for key, each in self._connections.items() if key[0] == node_id and each.silence), "")
 
     def works(self, node_id: int) -> bool:

@@ -26,7 +26,7 @@ def parse_address(
         any_port: port 0 stands for any free one, as servers understand it.
 
     Raises:
-        ConfigurationError: it is no address; says what would be one.
+        ConfigurationError: it is no address; the message shows the right form.
     """
     host, port = _split(text.strip(), what)
     if port is None:

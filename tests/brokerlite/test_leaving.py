@@ -1,4 +1,4 @@
-"""Clients that leave without waiting for an answer: the broker carries out what they sent, as Apache Kafka does."""
+"""Clients that leave without waiting for an answer: the broker carries out their requests, as Apache Kafka does."""
 
 import socket
 import struct
@@ -36,7 +36,7 @@ def leave(peer: Peer, how: str) -> None:
 
 
 def seen(ask: Callable[[], object], wanted: object) -> object:
-    """What is seen last, once it is as wanted, or never will be."""
+    """The last observation, after at most 20 seconds."""
     until = time.monotonic() + 20
     while (last := ask()) != wanted and time.monotonic() < until:
         time.sleep(0.02)

@@ -98,7 +98,7 @@ class Program:
 def running(
     *arguments: str | Path, env: Mapping[str, str] | None = None, before: tuple[str, ...] = ()
 ) -> Iterator[Program]:
-    """A command for the duration of the block; ``before`` it another that starts it, such as nohup."""
+    """A command for the duration of the block; ``before`` starts it, as nohup does."""
     program = Program(arguments, env, before)
     try:
         yield program

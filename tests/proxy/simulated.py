@@ -473,7 +473,7 @@ class World:
         return reply
 
     def arrive(self, client: int, frame: bytes, version: int, node: int = 0) -> Reply:
-        """Hand in any bytes; nothing else happens until `settle`."""
+        """Hand in any bytes; `settle` does the rest."""
         ticket = len(self._replies)
         reply = self._replies[ticket] = Reply(ticket, version)
         self.core.handle(Requested(client, node, ticket, frame, f"10.0.0.{client}:9"), self.now)

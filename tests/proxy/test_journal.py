@@ -395,6 +395,18 @@ def test_the_end_of_an_earlier_holders_batch_is_not_noted_in_the_windows_of_the_
     assert world.upstream.values("flights") == [b"1", b"2"]
 
 
+def test_the_journal_keeps_nothing_of_a_producer_that_is_forgotten() -> None:
+    world = world_of(journal=True)
+    own = world.producer_id(1)
+    world.produce(1, {("flights", 0): batch([(key_at(3), b"v")], own, 0, 0)})
+    kept = world.core._journal
+    assert kept is not None
+    window = world.core.admission.producers.known(own).window("flights", 0)
+    kept._windows[window] = own, ("flights", 0)  # something of it was noted in this very step
+    kept.forgotten(own)
+    assert not kept._windows and not kept._streams and not kept._transactions
+
+
 @pytest.mark.parametrize("restarts", [False, True])
 def test_records_that_several_topics_may_have_are_not_stored_twice(restarts: bool) -> None:
     world = world_of(journal=True)

@@ -1,4 +1,4 @@
-"""Clients that leave: what they sent is carried out, and upstream takes it all."""
+"""Clients that leave: the proxy carries out their requests, and upstream takes all of them."""
 
 import os
 import signal

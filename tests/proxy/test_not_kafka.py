@@ -1,4 +1,4 @@
-"""An upstream, or a bootstrap, that is no Kafka: the error says what it looks like."""
+"""An upstream, or a bootstrap, that is no Kafka: the error names its kind."""
 
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -18,7 +18,7 @@ REFUSES = b"HTTP/1.1 400 Bad Request\r\nConnection: close\r\n\r\n"
 
 @asynccontextmanager
 async def serving(answer: bytes) -> AsyncIterator[str]:
-    """An HTTP server that answers what is no request with these bytes; with none it waits for the end of a line."""
+    """An HTTP server that refuses bad requests with these bytes; without bytes it waits for the end of a line."""
 
     async def serve(stream: trio.SocketStream) -> None:
         async with stream:

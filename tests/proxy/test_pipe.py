@@ -9,6 +9,7 @@ import trio
 import trio.testing
 from trio.testing import MockClock
 
+from ottla.proxy.config import ProxyConfig
 from ottla.proxy.events import Connected, Event, Lost, Received
 from ottla.proxy.serve import _WRITE_TIMEOUT, _Driver, _Pipe
 from tests.pairs import pair, stream_of
@@ -109,3 +110,23 @@ async def test_a_pipe_that_finishes_is_read_until_the_node_has_taken_everything(
         await until(lambda: driver.events[1:] == [Received(1, b"answer")])
         await node.aclose()
         await until(lambda: driver.lost == "closed by upstream")
+
+
+def test_what_waits_for_upstream_of_clients_that_have_left_is_bounded(caplog: pytest.LogCaptureFixture) -> None:
+    class Held:
+        def __init__(self, queued: int) -> None:
+            self.queued, self.finishes, self.closed = queued, False, False
+
+        def finish(self) -> None:
+            self.finishes = True
+
+        def close(self) -> None:
+            self.closed = True
+
+    driver = _Driver(ProxyConfig(upstream="a:1", max_buffered=1000), (("a", 1),), None)
+    pipes = [Held(400) for _ in range(4)]
+    for pipe in pipes:
+        driver._finish(cast(_Pipe, pipe))
+    assert all(pipe.finishes for pipe in pipes)
+    assert [pipe.closed for pipe in pipes] == [True, True, False, False], "the oldest gives up"
+    assert "requests of a client that has left are dropped" in caplog.text

@@ -293,6 +293,20 @@ def test_records_wait_for_a_topic_that_is_just_being_made() -> None:
     assert world.upstream.values("new") == [b"0", b"1", b"2"]
 
 
+def test_records_do_not_overtake_those_that_wait_for_their_topic() -> None:
+    world = World(Upstream({"flights": 1}), "*=rewrite")
+    first = world.produce(1, {("new", 0): batch([(b"k", b"0")])})
+    world.upstream.ids["new"] = UUID(int=99)
+    world.upstream.leaders["new", 0] = 0
+    # Another client's answer describes the topic before the proxy's own question is answered.
+    world.request(2, MetadataRequest(topics=(MetadataRequestTopic(name="new"),)), 12)
+    assert world.core.cluster.is_described("new") and first.frame is None
+    second = world.produce(1, {("new", 0): batch([(b"k", b"1")])})
+    world.settle(1)
+    assert (first.code, second.code) == (0, 0)
+    assert world.upstream.values("new") == [b"0", b"1"]
+
+
 def test_what_upstream_refuses_is_told_to_the_client(world: World) -> None:
     for p in range(SIX):
         world.upstream.errors["flights", p] += [29]

@@ -2,9 +2,9 @@
 
 Rules:
 - 0 done; 1 the broker or the data said no; 2 an option, address or file cannot be used; 3 nobody there, or too slow.
-- Ctrl-C is 130, SIGTERM 143 and SIGHUP (the terminal was closed) 129, after what was under way is finished or given up,
-  within two seconds. Only servers end with 0 on SIGTERM and SIGHUP: they are meant to be ended so. A server may take
-  five seconds, if what clients sent without waiting for answers is still on its way.
+- Ctrl-C is 130, SIGTERM 143 and SIGHUP (the terminal was closed) 129. The command first finishes its work or gives it
+  up, within two seconds. Only servers end with 0 on SIGTERM and SIGHUP: they are meant to be ended so. A server may
+  take five seconds, if records with `acks=0` are still on their way.
 - A process that ignores SIGHUP from its start (nohup) goes on ignoring it.
 - A second signal ends the process at once.
 """
@@ -115,8 +115,7 @@ def run(command: Callable[[], Awaitable[None]]) -> None:
     """Run a command under trio until it ends, fails or is told to stop.
 
     Args:
-        command: is cancelled by the first SIGINT, SIGTERM or SIGHUP, and then has 1.5 seconds for what must still be
-            done.
+        command: is cancelled by the first SIGINT, SIGTERM or SIGHUP, and then has 1.5 seconds to clean up.
 
     Raises:
         typer.Exit: with the exit code, unless that is 0.

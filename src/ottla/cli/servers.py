@@ -2,8 +2,8 @@
 
 Rules:
 - One line on stdout says that the server takes connections, and where; everything after that is logs on stderr.
-- SIGTERM, SIGHUP and Ctrl-C drain: nobody new is accepted, what was asked is answered, the data folder is closed in
-  order.
+- SIGTERM, SIGHUP and Ctrl-C drain: the server accepts no connection, answers all requests, and closes the data
+  folder in order.
 """
 
 import ctypes

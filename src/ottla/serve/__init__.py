@@ -21,11 +21,11 @@ Rules:
   a connection that takes more than its share waits.
 - The end of input is no cancellation. A connection ends when its peer sends no more, as with Apache Kafka: requests
   that came before are carried out, and no longer answered, also after a reset. A reset is noticed within a second, even
-  while the connection is not read; from then on only a service that holds the connection delays what came before.
+  while the connection is not read; from then on only a service that holds the connection delays earlier requests.
 - Bytes that are not Kafka's protocol close their connection, with one line in the log that says what they look like;
   nobody else notices. Lines that are alike are counted (`ottla.complaints`).
 - An exception out of the service is a bug: it is logged with its traceback and closes that connection only.
-- A server that drains reads no more requests. It hands those that it has read to the service, and answers them.
+- A server that drains reads no more requests. It hands the requests it has read to the service, and answers them.
 - Every wait has a bound: idle connections, peers that take nothing of their answers, the drain at the end. A peer that
   is slow, but goes on, is not cut off.
 """

@@ -117,7 +117,7 @@ class Connection:
         """Frames that have come and wait until they may be handed to the service."""
         self._held = False
         self._lost = False
-        """The peer takes no more answers; what it sent before it went is still read."""
+        """The peer takes no more answers; the bytes it sent are still read."""
         self._ends = False
         """It is being closed: what is unsent stays so."""
         self._over = False
@@ -150,7 +150,7 @@ class Connection:
         self._scope.cancel()
 
     def drain(self) -> None:
-        """Read no more, hand out and answer what has come, then close."""
+        """Read no more, hand out and answer all requests that have come, then close."""
         self._draining = True
         self._reading.cancel()
         self._flush()
@@ -253,7 +253,7 @@ class Connection:
             if self._unhanded is not None:
                 await self._hand_out(self._unhanded)
         except (RemoteProtocolError, AuthenticationFailed) as error:
-            self._uncork()  # what was asked before it is answered
+            self._uncork()  # earlier requests get their answers
             self._shared.complain(f"connection refused: {error}", self.session)
             self.close(str(error))
         except ConnectionLost as error:  # it ended within TLS, or while it waited for memory
@@ -305,15 +305,15 @@ class Connection:
     async def _unread(self) -> None:
         """Wait until `_waiting` is woken, which `look` does, too, while the peer is not read.
 
-        What the peer has sent hides a regular end of input. A reset is different: the system reports it at once, and a
-        peer that is gone resets the connection when it gets data.
+        Unread bytes hide a regular end of input. A reset is different: the system reports it at once, and a vanished
+        peer resets the connection when it gets data.
         """
         await self._waiting.park()
         if self._socket.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR):
             self._lose_peer()
 
     def _lose_peer(self) -> None:
-        """Drop all answers, now and from now on; the reader goes on to the end of what the peer sent."""
+        """Drop all answers, now and from now on; the reader goes on to the end of the input."""
         self._lost = True
         self._why = "the peer is gone"
         for answer in self._answers:
@@ -323,13 +323,13 @@ class Connection:
         self._shared.unsent -= self.unsent
         self.unsent = 0
         self._waiting.unpark_all()
-        if self._draining:  # nobody is left to answer
+        if self._draining:  # no peer is left to answer
             self._cancel()
 
     def _must_wait(self) -> bool:
         """No more requests are handed to the service for now."""
         return self._held or (
-            # Apache Kafka, too, works on what a peer sent before it went (Selector.java, `closingChannels`). Its
+            # Apache Kafka, too, works on the requests of a peer that has gone (Selector.java, `closingChannels`). Its
             # answers are dropped and take no memory, so that only the service may delay it.
             not self._lost
             and (

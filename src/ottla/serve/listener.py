@@ -109,7 +109,7 @@ class Listener:
                 await self._departures.park()
         for connection in self._connections:
             connection.close("the listener closes")
-        while self._connections:  # they end at once, and services hear of it
+        while self._connections:  # they end at once, and tell their services
             await self._departures.park()
 
     def _close_sockets(self) -> None:
