@@ -24,6 +24,8 @@ from ottla.errors import DecodeError
 log = logging.getLogger("ottla.brokerlite")
 
 TEMPORARY = ".tmp"
+CHECKPOINT = "-offset-checkpoint"
+"""The end of the names of offset checkpoints."""
 CHECKSUM = "crc32c"
 _CHECK = "#" + CHECKSUM
 

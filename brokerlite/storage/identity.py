@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ottla.brokerlite.storage import checkpoints
-from ottla.brokerlite.storage.checkpoints import TEMPORARY
+from ottla.brokerlite.storage.checkpoints import CHECKPOINT, TEMPORARY
 from ottla.brokerlite.storage.disk import Disk, Locked
 from ottla.brokerlite.storage.state import OLD_STATE, STATE, Found
 from ottla.codec.stored.checkpoints import Properties, build_properties, parse_properties, short_id
@@ -50,7 +50,8 @@ def take_lock(disk: Disk, data: Path, *, sync: bool) -> Callable[[], None]:
             raise ConfigurationError(
                 f"the data folder {data} was written by Apache Kafka, not by brokerlite; give another one"
             )
-        if others := sorted(names - _OURS):
+        checkpoints_too = {name for name in names if name.removesuffix(TEMPORARY).endswith(CHECKPOINT)}
+        if others := sorted(names - _OURS - checkpoints_too):
             raise ConfigurationError(
                 f"the data folder {data} holds something else ({others[0]}); give an empty or a new one"
             )

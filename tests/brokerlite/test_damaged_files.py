@@ -87,10 +87,10 @@ def read(found: View, name: str, index: int, log: PartitionLog) -> None:
         offset = batch.next_offset
     for time in range(TODAY - HOUR, TODAY + HOUR, HOUR // 4):
         try:
-            record = work_off(log.first_at(time))
+            first = work_off(log.first_at(time))
         except (CorruptMessage, DecodeError):
             continue
-        found.times[name, index, time] = None if record is None else record.offset
+        found.times[name, index, time] = None if first is None else first.offset
 
 
 def populated() -> ModelDisk:
@@ -247,10 +247,10 @@ def test_no_flipped_bit_in_the_start_offsets_deletes_records(caplog: pytest.LogC
 
 @pytest.mark.deep
 @pytest.mark.parametrize("clean", [True, False])
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("seed", range(12))
 def test_many_flipped_bits_harm_nothing_but_their_batches_and_are_told(
     seed: int, clean: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     damaged = Damaged(caplog, clean=clean)
-    for path, bit in bits(damaged.disk, 10, Random(seed)):
+    for path, bit in bits(damaged.disk, 3, Random(seed)):
         damaged.check(path, flipped(bit))

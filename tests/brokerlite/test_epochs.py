@@ -109,11 +109,11 @@ def test_a_folder_from_before_epochs_and_one_that_such_a_program_wrote_to_go_on(
 
 
 def test_a_partition_whose_folder_is_gone_begins_in_an_epoch_of_its_own(machine: Machine) -> None:
-    machine.produce(a_batch(b"a"))
+    machine.produce(a_batch(b"a"), partition=1)
     machine.folder.close()
-    (machine.folder.path / "t-0").rename(machine.folder.path.parent / "elsewhere")
+    (machine.folder.path / "t-1").rename(machine.folder.path.parent / "elsewhere")
     machine = Machine(machine.folder.path)
-    assert machine.log().epochs.entries == [(1, 0)]
+    assert machine.log("t", 1).epochs.entries == [(1, 1)], "no offset is given twice"
     machine.folder.abandon()
 
 

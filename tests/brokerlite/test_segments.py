@@ -87,7 +87,7 @@ def test_records_before_the_start_offset_are_gone_for_good(offset: int, clean: b
         (kept.folder.close if clean else kept.folder.abandon)()
         kept = Kept(kept.disk)
     if offset:
-        assert kept.disk.read_file(DATA / "log-start-offset-checkpoint") == f"0\n1\nt 0 {offset}\n".encode()
+        assert f"\nt 0 {offset}\n".encode() in kept.disk.read_file(DATA / "log-start-offset-checkpoint")
 
 
 def test_a_start_offset_never_goes_back_nor_behind_the_end() -> None:

