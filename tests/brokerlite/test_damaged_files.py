@@ -180,8 +180,10 @@ class Damaged:
         for place in truth.records.keys() - found.records.keys():
             if place[0] == "keys" and place not in last:  # more may be compacted where a new segment was begun
                 continue
-            assert place in found.refused or place[0] in unserved, (place, told)
-            assert told or place in found.refused, place
+            before = (*place[:2], place[2] - 1)  # a damaged head may say that its batch ends there
+            refused = place in found.refused or before in found.refused
+            assert refused or place[0] in unserved, (place, told)
+            assert told or refused, place
         index = path.suffix in (".index", ".timeindex")  # without a checksum, as in Kafka (LIMITS.md)
         for kind in ("starts", "ends") if index else ("starts", "ends", "times"):
             ours, theirs = getattr(found, kind), getattr(truth, kind)
@@ -225,8 +227,23 @@ def test_every_damaged_file_harms_nothing_but_itself_and_is_told(
 
 def bits(disk: ModelDisk, each: int, rng: Random) -> Iterable[tuple[Path, int]]:
     for path in files(disk):
-        size = disk.size(path) * 8
-        yield from ((path, bit) for bit in rng.sample(range(size), min(each, size)))
+        data = disk.read_file(path)
+        # No CRC covers a base offset: one that is too large may pass for a gap (LIMITS.md).
+        unchecked = (
+            {bit for start in starts(data) for bit in range(8 * start, 8 * start + 64)}
+            if path.suffix == ".log"
+            else set()
+        )
+        size = len(data) * 8
+        yield from ((path, bit) for bit in rng.sample(range(size), min(each, size)) if bit not in unchecked)
+
+
+def starts(data: bytes) -> Iterable[int]:
+    """The positions of batches in a log file."""
+    at = 0
+    for batch in read_batches(data):
+        yield at
+        at += len(batch.data)
 
 
 def test_a_flipped_bit_harms_nothing_but_its_batch_and_is_told(caplog: pytest.LogCaptureFixture) -> None:
