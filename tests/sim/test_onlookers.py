@@ -7,7 +7,7 @@ import pytest
 from tests.sim.onlookers import MUTATIONS, NAMED, SEEDS, play
 from tests.sim.run import catches, play_many
 
-QUICK = 8
+QUICK = 4
 SLOW = 150
 
 

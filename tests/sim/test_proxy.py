@@ -10,7 +10,7 @@ from tests.sim.proxy.mutations import MUTATIONS, SEEDS
 from tests.sim.proxy.world import play
 from tests.sim.run import Result, catches, play_many
 
-QUICK = 20
+QUICK = 10
 SLOW = 2000
 OFTEN = 100
 SOME_TRANSFERS, TRANSFERS = 8, 250

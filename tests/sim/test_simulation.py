@@ -11,7 +11,7 @@ from tests.sim.faults import FAULTS
 from tests.sim.mutations import MUTATIONS, SEEDS, changed
 from tests.sim.run import Result, catches, play, play_many
 
-QUICK = 8
+QUICK = 4
 SLOW = 400
 """`make sim` plays ten thousand."""
 FEATURES = {
