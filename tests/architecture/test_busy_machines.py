@@ -17,12 +17,6 @@ TESTS = Path(__file__).parents[1]
 UNCHECKED = {
     "bench": "it measures the machine",
     "sim": "its time is virtual",
-    "cli": "to be done",
-    "demo": "to be done",
-    "discovery": "to be done",
-    "docs": "to be done",
-    "packaging": "to be done",
-    "spark": "to be done",
 }
 """Folder of tests that the rules do not cover -> why."""
 ALLOWED = {

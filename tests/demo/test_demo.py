@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 
 from ottla.testing import Broker
-from tests.cli.program import PROMPT
 from tests.kafka import ApacheKafka
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
@@ -117,12 +116,9 @@ def test_a_signal_ends_the_demo_and_everything_it_has_started(
     ) as process:
         # Flights flow, and Spark is starting.
         _await(lambda: len(_marked(marker)) >= 6 and any((tmp_path / "data").glob("flights-direct-*/*.log")))
-        start = time.monotonic()
         process.send_signal(number)
         _, err = process.communicate(timeout=PATIENCE)
-        seconds = time.monotonic() - start
     assert (process.returncode, err) == (code, b"")
-    assert seconds < PROMPT
     _await(lambda: not _marked(marker))
 
 

@@ -23,6 +23,7 @@ from ottla.testing import Broker
 from tests.interop.lines import Message
 from tests.interop.peers import create_topic
 from tests.kafka import ApacheKafka, free_ports
+from tests.patience import FAR, HUNG
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -71,7 +72,7 @@ def send(producer: Producer, messages: Iterable[Message]) -> None:
             timestamp=each.timestamp or 0,
             on_delivery=lambda error, _: failed.append(error) if error else None,
         )
-    assert producer.flush(30) == 0
+    assert producer.flush(HUNG) == 0
     assert failed == []
 
 
@@ -88,10 +89,14 @@ def batch(bootstrap: str, **options: str) -> BatchReader:
     return BatchReader(ReadOptions.parse({"kafka.bootstrap.servers": bootstrap, **options}))
 
 
+NEVER = {"kafka.default.api.timeout.ms": str(int(FAR * 1000))}
+"""What a reader tells at once, it has not waited for."""
+
+
 def delete_topic(bootstrap: str, topic: str) -> None:
     """Return when no metadata have it any more: a topic of that name can then be created."""
     admin = AdminClient({"bootstrap.servers": bootstrap})
-    admin.delete_topics([topic])[topic].result(30)
+    admin.delete_topics([topic])[topic].result(HUNG)
     deadline = time.monotonic() + 30
     while topic in admin.list_topics(timeout=10).topics:
         assert time.monotonic() < deadline
@@ -290,7 +295,7 @@ def test_what_was_deleted_is_an_error_or_passed_over(spark: "SparkSession", kafk
     tasks = strict.partitions()
     admin = AdminClient({"bootstrap.servers": kafka.bootstrap})
     for deleted in admin.delete_records([TopicPartition(topic, 0, 40)]).values():
-        deleted.result(30)
+        deleted.result(HUNG)
 
     # Planned before, read after.
     with pytest.raises(DataLoss, match=f"offsets 0 to 99 of {topic}-0 .*failOnDataLoss=false"):
@@ -311,17 +316,15 @@ def test_a_topic_that_was_deleted_or_recreated_is_lost_at_once(
 ) -> None:
     create_topic(bootstrap, topic)
     produce(bootstrap, numbered(topic, 0, 100))
-    strict, lenient = (batch(bootstrap, subscribe=topic, failOnDataLoss=flag) for flag in ("true", "false"))
+    strict, lenient = (batch(bootstrap, subscribe=topic, failOnDataLoss=flag, **NEVER) for flag in ("true", "false"))
     tasks = strict.partitions()
     assert len(offsets(strict, tasks)) == 100
     delete_topic(bootstrap, topic)
     create_topic(bootstrap, topic)
     produce(bootstrap, numbered(topic, 0, left))
-    began = time.monotonic()
     with pytest.raises(DataLoss, match=f"offsets 0 to 99 of {topic}-0 .* topic {topic} was deleted and recreated;"):
         offsets(strict, tasks)
     assert offsets(lenient, tasks) == []
-    assert time.monotonic() - began < 3
     assert f"offsets 0 to 99 of {topic}-0 are gone, and are skipped: topic {topic} was deleted" in caplog.text
 
 
@@ -330,16 +333,14 @@ def test_a_log_that_has_become_shorter_is_lost_at_once(ottla_broker: Broker, top
     create_topic(ottla_broker.bootstrap, topic)
     produce(ottla_broker.bootstrap, numbered(topic, 0, 10))
     strict, lenient = (
-        batch(ottla_broker.bootstrap, subscribe=topic, failOnDataLoss=flag) for flag in ("true", "false")
+        batch(ottla_broker.bootstrap, subscribe=topic, failOnDataLoss=flag, **NEVER) for flag in ("true", "false")
     )
     [task] = strict.partitions()
     [whole] = task.ranges
     longer = replace(task, ranges=(replace(whole, end=100, topic_id=NO_UUID),))
-    began = time.monotonic()
     with pytest.raises(DataLoss, match=f"offsets 10 to 99 of {topic}-0 .*the log of {topic}-0 ends at offset 10"):
         offsets(strict, [longer])
     assert offsets(lenient, [longer]) == [(0, n) for n in range(10)]
-    assert time.monotonic() - began < 5
 
 
 def test_a_plan_that_is_old_or_read_again_is_worth_a_warning_once(

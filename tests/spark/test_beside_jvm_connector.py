@@ -9,6 +9,7 @@ from confluent_kafka import Producer
 
 from ottla.testing import Broker
 from tests.interop.peers import create_topic
+from tests.patience import HUNG
 from tests.spark.both_formats import Formats
 
 pytestmark = pytest.mark.slow
@@ -37,12 +38,12 @@ def filled(formats: Formats, tmp_path_factory: pytest.TempPathFactory) -> Any:
             headers=[("h", b"%d" % number), ("n", None)] if number % 3 == 0 else None,
         )
     producer.produce("vu", b"of a topic that a pattern matches in part", partition=0)
-    assert producer.flush(30) == 0
+    assert producer.flush(HUNG) == 0
     aborted = Producer({"bootstrap.servers": broker.bootstrap, "transactional.id": "aborted"})
     aborted.init_transactions()
     aborted.begin_transaction()
     aborted.produce("t", b"aborted", partition=0)
-    aborted.flush(30)
+    aborted.flush(HUNG)
     aborted.abort_transaction()
     yield broker
     broker.stop()

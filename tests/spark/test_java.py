@@ -8,6 +8,7 @@ import pytest
 
 from ottla.errors import ConfigurationError
 from ottla.spark.java import ensure_java
+from tests.patience import HUNG
 
 SCRIPT = """#!/bin/sh
 cat >&2 <<END
@@ -80,7 +81,7 @@ def test_where_there_is_none_jdk4pys_gets_a_script_that_drops_the_module(tmp_pat
         capture_output=True,
         text=True,
         env={"PATH": "/usr/bin:/bin"},
-        timeout=30,
+        timeout=HUNG,
     )
     assert done.returncode == 0, done.stderr
     assert "some thing = a 'b'" in done.stderr

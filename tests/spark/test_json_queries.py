@@ -13,6 +13,7 @@ from ottla.errors import ConfigurationError
 from ottla.spark.json_values import parse_values
 from ottla.spark.value_schema import parse_value_schema
 from ottla.testing import Broker
+from tests.patience import HUNG
 from tests.spark.test_value_schema import SCHEMAS
 
 if TYPE_CHECKING:
@@ -179,7 +180,7 @@ def topic(ottla_broker: Broker) -> Broker:
     producer = Producer({"bootstrap.servers": ottla_broker.bootstrap})
     for value in VALUES:
         producer.produce("t", value, b"k", partition=0)
-    assert producer.flush(20) == 0
+    assert producer.flush(HUNG) == 0
     return ottla_broker
 
 

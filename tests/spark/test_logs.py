@@ -7,6 +7,8 @@ import sys
 
 import pytest
 
+from tests.patience import HUNG
+
 PROGRAM = """
 import logging
 import ottla.spark
@@ -24,7 +26,7 @@ LINE = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3} (\w+) ([\w.]+): (.*)")
 def written(before: str = "", **environment: str) -> list[str]:
     command = [sys.executable, "-c", PROGRAM.format(before=before)]
     env = {name: value for name, value in os.environ.items() if name != "OTTLA_LOG_LEVEL"} | environment
-    return subprocess.run(command, env=env, capture_output=True, text=True, timeout=60).stderr.splitlines()
+    return subprocess.run(command, env=env, capture_output=True, text=True, timeout=HUNG).stderr.splitlines()
 
 
 @pytest.mark.parametrize(

@@ -20,6 +20,7 @@ from ottla.spark.progress import Progress, Served
 from ottla.spark.stream import StreamReader
 from ottla.testing import Broker
 from tests.kafka import free_ports
+from tests.patience import HUNG
 from tests.spark.test_stream import Query, write
 
 if TYPE_CHECKING:
@@ -95,7 +96,7 @@ def test_metrics_are_served_when_the_port_is_free(caplog: pytest.LogCaptureFixtu
     assert f"cannot listen on {HERE}:{port} (Address already in use)" in caplog.text
     served.start(progress.RETRY_SECONDS)
     try:
-        text = urlopen(f"http://{HERE}:{port}/metrics", timeout=5).read().decode()
+        text = urlopen(f"http://{HERE}:{port}/metrics", timeout=HUNG).read().decode()
     finally:
         served.stop()
     assert 'ottla_records_lag{client_id="q",partition="0",topic="t"} 2.0' in text
@@ -129,7 +130,7 @@ def test_what_spark_has_read_is_told_and_no_task_listens(
     write(ottla_broker, "a", "b")
     reader = made(prometheus=f"{HERE}:{port}")
     reader.latestOffset(reader.initialOffset(), ReadAllAvailable())
-    text = urlopen(f"http://{HERE}:{port}/metrics", timeout=5).read().decode()
+    text = urlopen(f"http://{HERE}:{port}/metrics", timeout=HUNG).read().decode()
     assert 'ottla_records_lag{client_id="ottla",partition="0",topic="t"} 2.0' in text
     assert pickle.loads(pickle.dumps(reader)).options == reader.options
 
@@ -142,7 +143,7 @@ def test_a_query_can_be_watched(spark: "SparkSession", ottla_broker: Broker, tmp
     options = {"startingOffsets": "earliest", "prometheus": f"{HERE}:{port}", "maxOffsetsPerTrigger": "1"}
     query = Query(spark, ottla_broker.bootstrap, tmp_path / "checkpoint", **options)
     seen: list[str] = []
-    query.look = lambda: seen.append(urlopen(f"http://{HERE}:{port}/metrics", timeout=5).read().decode())
+    query.look = lambda: seen.append(urlopen(f"http://{HERE}:{port}/metrics", timeout=HUNG).read().decode())
     query.run()
     lag = 'ottla_records_lag{client_id="ottla",partition="0",topic="t"}'
     assert [next(line for line in text.splitlines() if line.startswith(lag)).split()[1] for text in seen] == [

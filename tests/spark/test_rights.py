@@ -23,6 +23,7 @@ from ottla.spark import reader as spark_reader
 from tests.interop.lines import Message
 from tests.interop.peers import LIBRDKAFKA, create_topic
 from tests.kafka import NOW, OLD, ApacheKafka, start
+from tests.patience import HUNG
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -62,7 +63,7 @@ class Guarded:
             AclOperation.ANY,
             AclPermissionType.ANY,
         )
-        admin.delete_acls([everything])[everything].result(20)
+        admin.delete_acls([everything])[everything].result(HUNG)
         bindings = [
             AclBinding(
                 ResourceType.GROUP if name == "lag" else ResourceType.TOPIC,
@@ -76,7 +77,7 @@ class Guarded:
             for user, name, operation in rights
         ]
         for done in admin.create_acls(bindings).values() if bindings else ():
-            done.result(20)
+            done.result(HUNG)
 
 
 @pytest.fixture(scope="module", params=["4.3", pytest.param("3.9", marks=pytest.mark.deep)])

@@ -14,6 +14,7 @@ from ottla.spark.arrow import arrow_schema
 from ottla.spark.columns import Layout, spark_schema
 from ottla.spark.source import DefaultSource, RefusedStream
 from ottla.spark.stream import StreamReader
+from tests.patience import HUNG
 
 ROOT = Path(__file__).parents[2]
 
@@ -99,6 +100,10 @@ def test_columns_of_ones_own_are_refused() -> None:
 def test_importing_brings_only_what_is_needed(module: str, absent: list[str]) -> None:
     code = f"import sys, {module}; print(*(name for name in {absent!r} if name in sys.modules))"
     done = subprocess.run(
-        [sys.executable, "-c", code], env={"PYTHONPATH": str(ROOT / "src")}, capture_output=True, text=True, timeout=60
+        [sys.executable, "-c", code],
+        env={"PYTHONPATH": str(ROOT / "src")},
+        capture_output=True,
+        text=True,
+        timeout=HUNG,
     )
     assert (done.stdout.strip(), done.returncode) == ("", 0), done.stdout + done.stderr

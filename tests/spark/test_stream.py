@@ -22,6 +22,7 @@ from ottla.spark.reader import Task, clients
 from ottla.spark.stream import StreamReader
 from ottla.testing import Broker
 from tests.interop.peers import create_topic
+from tests.patience import HUNG
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -37,7 +38,7 @@ def write(broker: Broker | str, *values: str, topic: str = "t", partition: int =
     producer = Producer({"bootstrap.servers": bootstrap, "compression.type": compression})
     for value in values:
         producer.produce(topic, value, partition=partition)
-    assert producer.flush(20) == 0
+    assert producer.flush(HUNG) == 0
 
 
 class Query:
@@ -366,7 +367,7 @@ def test_a_query_that_has_read_what_is_not_committed_yet_waits_for_it(asked: Ask
     producer.init_transactions(20)
     producer.begin_transaction()
     producer.produce("t", b"open", partition=0)
-    producer.flush(20)
+    producer.flush(HUNG)
     write(ottla_broker, "behind")
     end = begun(asked(startingOffsets="earliest"))
     assert end["t"]["0"] == 2
@@ -725,7 +726,7 @@ def grow(broker: Broker, topic: str, total: int) -> None:
     from confluent_kafka.admin import AdminClient, NewPartitions
 
     admin = AdminClient({"bootstrap.servers": broker.bootstrap})
-    admin.create_partitions([NewPartitions(topic, total)])[topic].result(20)
+    admin.create_partitions([NewPartitions(topic, total)])[topic].result(HUNG)
 
 
 def trim(broker: Broker, topic: str, offset: int, partition: int = 0) -> None:
@@ -735,14 +736,14 @@ def trim(broker: Broker, topic: str, offset: int, partition: int = 0) -> None:
 
     admin = AdminClient({"bootstrap.servers": broker.bootstrap})
     [deleted] = admin.delete_records([TopicPartition(topic, partition, offset)]).values()
-    deleted.result(20)
+    deleted.result(HUNG)
 
 
 def delete(broker: Broker, topic: str) -> None:
     from confluent_kafka.admin import AdminClient
 
     admin = AdminClient({"bootstrap.servers": broker.bootstrap})
-    admin.delete_topics([topic])[topic].result(20)
+    admin.delete_topics([topic])[topic].result(HUNG)
 
 
 def forget(broker: Broker, group: str) -> None:
@@ -750,4 +751,4 @@ def forget(broker: Broker, group: str) -> None:
     from confluent_kafka.admin import AdminClient
 
     admin = AdminClient({"bootstrap.servers": broker.bootstrap})
-    admin.delete_consumer_groups([group])[group].result(20)
+    admin.delete_consumer_groups([group])[group].result(HUNG)
