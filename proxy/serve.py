@@ -225,6 +225,10 @@ class _Driver:
             with trio.move_on_after(_DRAIN):
                 while not self.core.idle:
                     await trio.sleep(0.01)
+                self.core.finish(trio.current_time())
+                self.act()
+                while not self.core.finished:
+                    await trio.sleep(0.01)
         finally:
             for topic in self.core.tallies:
                 self._log_tally(topic)
