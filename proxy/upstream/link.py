@@ -151,7 +151,7 @@ class Links:
         return all(link.ready for link in self._ending)
 
     def finish(self, now: float) -> None:
-        """Have upstream take and close all links of clients that have left, for the proxy ends."""
+        """Finish all links of clients that have left: the proxy ends."""
         for link in list(self._ending):
             link.finish(now)
 

@@ -27,7 +27,7 @@ class TopicWait:
     grace: float
     """Seconds for which an unknown topic is taken for one that is being created."""
     since: float
-    """Answers to what was asked before this count for nothing. It may lie ahead."""
+    """Only answers to later questions count. It may lie ahead."""
     unknown_since: float = math.nan
 
 
