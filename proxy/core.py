@@ -144,6 +144,15 @@ class ProxyCore:
         """No records are on their way."""
         return self.delivery.idle and self.threads.idle and self.rewriter.line.idle and self.links.idle
 
+    def finish(self, now: float) -> None:
+        """The proxy ends, and all clients have left: send nothing more for them."""
+        self.links.finish(now)
+
+    @property
+    def finished(self) -> bool:
+        """Upstream has taken all that clients sent before they left."""
+        return self.links.finished
+
     def unreachable(self) -> BrokerUnreachable:
         """Why upstream could not be reached."""
         return self.control.unreachable(self.config.connect_timeout)

@@ -225,6 +225,10 @@ class _Driver:
             with trio.move_on_after(_DRAIN):
                 while not self.core.idle:
                     await trio.sleep(0.01)
+                self.core.finish(trio.current_time())
+                self.act()
+                while not self.core.finished:
+                    await trio.sleep(0.01)
         finally:
             for topic in self.core.tallies:
                 self._log_tally(topic)
@@ -298,11 +302,11 @@ class _Driver:
                 self._nursery.start_soon(self._open_port, node, node - self._first)
 
     def _finish(self, pipe: "_Pipe") -> None:
-        """Have upstream take all bytes; beyond `max_buffered` of them the oldest pipe gives up."""
+        """Have upstream take all bytes; beyond `max_buffered` of them the oldest pipe that still has some gives up."""
         self._finishing[pipe] = None
         pipe.finish()
         while sum(each.queued for each in self._finishing) > self.config.max_buffered:
-            oldest = next(iter(self._finishing))
+            oldest = next(each for each in self._finishing if each.queued)
             del self._finishing[oldest]
             log.warning(
                 "requests of a client that has left are dropped: upstream takes requests slower than clients send them",

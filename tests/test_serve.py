@@ -7,6 +7,7 @@ does is in test_serve_tcp.py.
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
+from itertools import pairwise
 
 import pytest
 import trio
@@ -241,6 +242,45 @@ async def test_a_drain_hands_out_what_has_come(clock: MockClock) -> None:
         assert await received(stream, 5 * len(frames)) == b"".join(map(framed, frames))
         await closed(stream)
     assert desk.asked == frames
+
+
+async def test_requests_of_a_peer_that_has_gone_leave_others_their_turn(clock: MockClock) -> None:
+    desk = Desk(echo)
+    async with listening(desk) as (_, place):
+        async with peer(place) as stream:
+            await until(lambda: desk.connections)
+            desk.connections[0].hold(True)
+            await stream.send_all(framed(b"x") * 20 * LIMITS.pipeline)
+            await trio.sleep(1)
+            place.reset(stream)
+        await trio.sleep(2)
+        desk.connections[0].hold(False)
+        await until(lambda: desk.left)
+    assert len(desk.asked) == 20 * LIMITS.pipeline
+    turns = [after - before for before, after in pairwise([0, *desk.together])]
+    assert max(turns) <= LIMITS.pipeline
+
+
+@pytest.mark.parametrize("order", ["it goes, then the drain", "the drain, then it goes"])
+async def test_a_drain_hands_out_the_requests_of_a_peer_that_goes(clock: MockClock, order: str) -> None:
+    desk = Desk(lambda frame, answer: answer.nothing())
+    async with listening(desk) as (listener, place), trio.open_nursery() as nursery:
+        async with peer(place) as stream:
+            await until(lambda: desk.connections)
+            desk.connections[0].hold(True)
+            await stream.send_all(framed(b"acks=0") * 2 * LIMITS.pipeline)
+            await trio.sleep(1)
+            place.reset(stream)
+            if order == "the drain, then it goes":
+                nursery.start_soon(listener.drain)
+                await trio.sleep(0.5)
+        if order == "it goes, then the drain":
+            await trio.sleep(2)
+            nursery.start_soon(listener.drain)
+        await trio.sleep(2)
+        desk.connections[0].hold(False)
+        await until(lambda: desk.left)
+    assert len(desk.asked) == 2 * LIMITS.pipeline
 
 
 # --- garbage, and faults of the service

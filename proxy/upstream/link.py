@@ -147,8 +147,18 @@ class Links:
 
     @property
     def idle(self) -> bool:
-        """No link of a client that has left has anything to send; some may wait for answers."""
-        return not any(link.has_to_send for link in self._ending)
+        """No request of a client that has left waits for its link; some may wait for answers."""
+        return all(link.ready for link in self._ending)
+
+    def finish(self, now: float) -> None:
+        """Finish all links of clients that have left: the proxy ends."""
+        for link in list(self._ending):
+            link.finish(now)
+
+    @property
+    def finished(self) -> bool:
+        """Upstream has closed all of them."""
+        return not self._ending
 
     def begin(self, now: float) -> None:
         """Connect those that have waited for a token, if there is one."""
@@ -235,11 +245,6 @@ class Link:
         if not self._begun:
             return min(self._connect_by, self._end_by)
         return min(self._expected[0].deadline if self._expected else math.inf, self._end_by)
-
-    @property
-    def has_to_send(self) -> bool:
-        """Requests wait for the handshake, or for upstream to take them, as far as is known."""
-        return not self.ready or not self._expected
 
     def version(self, message: type[Any], newest: int) -> int:
         """The newest version, up to ``newest``, of a message's API that both sides know.

@@ -141,14 +141,17 @@ class Metadata:
         """The topic, once it is known; asks for it if need be, or if it is to be ``fresh``: as it is now.
 
         It is to be fresh, too, if it lacks one of the ``partitions`` that the caller names: it may have grown since. If
-        the answer lacks them as well, the topic is given as it is.
+        the answer lacks them as well, the topic is given as it is. Such a question waits for `retry_backoff`: callers
+        may name a wrong partition in a loop.
 
         Fails with the broker's error (`UnknownTopicOrPartition`, `InvalidTopic`, `TopicAuthorizationFailed`), the
         first only after ``grace`` seconds in which the broker may be creating it; or with `BrokerUnreachable`.
         """
         outcome: Outcome[Topic] = Outcome()
         known = self.cluster.topics.get(name)
-        fresh = fresh or (known is not None and any(each not in known.partitions for each in partitions))
+        since = now if fresh else -math.inf
+        if known is not None and not fresh and any(each not in known.partitions for each in partitions):
+            fresh, since = True, max(now, self.updated_at + self._options.retry_backoff)
         if not known and (why := unnameable(name)):
             outcome.fail(InvalidTopic(why))
         elif known and not fresh and not self._topics.is_old(name):
@@ -158,11 +161,11 @@ class Metadata:
         else:
             self._client.fail_on_close(outcome)
             seconds = min(grace, self._options.api_timeout / 2)
-            self._questions.waits.append(TopicWait(name, create, outcome, seconds, now if fresh else -math.inf))
+            self._questions.waits.append(TopicWait(name, create, outcome, seconds, since))
             waits = self._options.api_timeout
             expire = self._client.later(now + waits, lambda now: outcome.fail(self.why_no_topic(name, waits)))
             outcome.when_done(expire.cancel)
-            self._ask_at(now)
+            self._ask_at(max(now, since))
         return outcome
 
     def heard_for(self, since: float, now: float) -> float:

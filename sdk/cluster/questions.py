@@ -27,7 +27,7 @@ class TopicWait:
     grace: float
     """Seconds for which an unknown topic is taken for one that is being created."""
     since: float
-    """Answers to what was asked before this count for nothing."""
+    """Only answers to later questions count. It may lie ahead."""
     unknown_since: float = math.nan
 
 
@@ -121,8 +121,8 @@ class Questions:
         self.want_all(now + max_age)
         if self._settles(question):
             self.all_at, self._all_asked = max(self.all_at, now + pause), None
-        if not all(map(question.concerns, self.waits)):
-            return now
+        if left := [each.since for each in self.waits if not question.concerns(each)]:
+            return max(now, min(left))
         return now + pause if self.waits else max(self.all_at, now + pause)
 
     def _settles(self, question: Question) -> bool:

@@ -16,8 +16,8 @@ Rules:
   sent once more, `request_timeout` later. Between those two nothing can be promised.
 - Nothing is sent without a generation: while the members synchronize, commits wait and go out in the next one.
 - A waiter waits for its own commit and for earlier ones of the same partitions. A cancelled waiter withdraws nothing.
-- The error of one partition holds up no other: its offset alone is sent again after a pause. Errors of the coordinator
-  or of the member hold up all.
+- A partition that the coordinator does not know holds up no other: its offset alone is sent again after a pause. All
+  other errors that may pass hold up all: they come from the coordinator or concern the member.
 - A partition that the coordinator does not know is given up once other brokers deny its topic, too. A topic that is
   just being created, or that a broker does not know yet, is not given up.
 
@@ -249,7 +249,7 @@ class Commits:
             why = "; ".join(self.explain(now))
             outcome.fail(TimeoutExpired(f"not committed within {timeout:g} s: {why}"))
 
-        self._waiting.add(outcome, self._number, places)
+        self._waiting.add(outcome, self._number, None if places is None else frozenset(places))
         outcome.when_done(self._core.later(now + timeout, expire).cancel)
         self._core.fail_on_close(outcome)
         return outcome
@@ -505,7 +505,7 @@ class Waiter(NamedTuple):
     """A caller who waits for the commits up to a number, of some partitions or (``None``) of all."""
 
     number: int
-    places: Collection[TopicPartition] | None
+    places: frozenset[TopicPartition] | None
 
     def waits_for(self, commits: Iterable[PendingCommit]) -> bool:
         """For any of them."""
@@ -519,7 +519,7 @@ class Waiters:
     def __init__(self) -> None:
         self._waiting: dict[Outcome[None], Waiter] = {}
 
-    def add(self, outcome: Outcome[None], number: int, places: Collection[TopicPartition] | None) -> None:
+    def add(self, outcome: Outcome[None], number: int, places: frozenset[TopicPartition] | None) -> None:
         """The rest is as in `Waiter`."""
         self._waiting[outcome] = Waiter(number, places)
         outcome.when_done(lambda: self._waiting.pop(outcome, None))

@@ -17,6 +17,7 @@ from ottla.sdk.calls.call import UNSURE, Task
 from ottla.sdk.cluster.coordinators import Coordinators
 from ottla.sdk.cluster.metadata import KNOWN_TOPIC_GRACE
 from ottla.sdk.connection.versions import Range
+from ottla.sdk.outcome import all_of
 from ottla.sdk.steps import Steps, settled
 
 _AT_ONCE = 3
@@ -65,7 +66,8 @@ def ask_coordinator(
             pause = min(2 * pause, _LONGEST_PAUSE)
             continue
         if isinstance(error, UnknownTopicOrPartition):
-            for name in topics:
-                yield from settled(task.core.metadata.topic(name, task.now, fresh=True, grace=KNOWN_TOPIC_GRACE))
+            ask = task.core.metadata.topic
+            found = [ask(name, task.now, fresh=True, grace=KNOWN_TOPIC_GRACE) for name in topics]
+            yield from settled(all_of(found))  # asked for together: they may be thousands
         task.repeated |= isinstance(error, UNSURE)
         yield from task.pause(error)

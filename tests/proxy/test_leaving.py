@@ -121,6 +121,20 @@ def test_a_proxy_is_not_idle_while_requests_of_a_client_that_has_left_are_on_the
     assert world.core.idle
 
 
+def test_a_proxy_that_ends_has_upstream_take_what_stands_behind_a_request_without_an_answer() -> None:
+    world = World(Upstream({"plain": 1}))
+    world.slow = True
+    world.produce(1, {("plain", 0): batch([(b"k", b"1")])})
+    world.request(1, unanswered("plain", b"2"), PRODUCE)
+    world.leave(1)
+    assert world.core.idle and not world.core.finished
+    world.core.finish(world.now)
+    world.settle(1)
+    assert len(world.finished) == 1 and not world.core.finished
+    world.release()
+    assert world.core.finished and world.upstream.values("plain") == [b"1", b"2"]
+
+
 # -- between processes
 
 

@@ -75,6 +75,18 @@ def test_a_call_asks_once_before_it_refuses_a_partition(name: str) -> None:
     assert asked(world) == 1
 
 
+@pytest.mark.parametrize("together", [1, 3])
+def test_callers_who_name_a_wrong_partition_in_a_loop_cause_no_storm_of_metadata_requests(together: int) -> None:
+    world = grown()
+    begun, pause = world.now, world.core.options.retry_backoff
+    for _ in range(50):
+        outcomes = [LOOKUPS["offsets"](world, MISSING) for _ in range(together)]
+        for outcome in outcomes:
+            world.run(outcome)
+            assert isinstance(outcome.error, UnknownTopicOrPartition)
+    assert asked(world) <= (world.now - begun) / pause + 1
+
+
 def test_a_call_about_partitions_that_are_known_asks_for_no_metadata() -> None:
     world = grown()
     world.call(lambda now: calls.offsets(world.core, {("t", 0): LATEST}, now))

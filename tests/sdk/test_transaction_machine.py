@@ -342,6 +342,23 @@ def test_a_transaction_with_a_deleted_topic_ends_soon_and_names_it(what: str) ->
     assert "UNKNOWN_TOPIC_OR_PARTITION" in str(ended_early(teller))
 
 
+def test_the_topics_of_a_refused_request_are_looked_up_together() -> None:
+    teller = Transacting(1)
+    topics = {f"t{number}": 1 for number in range(50)}
+    teller.world.topics |= topics
+    for name in topics:
+        teller.producer.append(PendingRecord(name, b"v", None, 0, (), 1000), teller.world.now)
+    teller.world.later(0.2)
+    request, answers = teller.asked(AddPartitionsToTxnRequest), list[int]()
+    assert len(request.v3_and_below_topics) == len(topics)
+    unknown = (AddPartitionsToTxnPartitionResult(partition_index=0, partition_error_code=UnknownTopicOrPartition.code),)
+    results = tuple(AddPartitionsToTxnTopicResult(name=name, results_by_partition=unknown) for name in topics)
+    metadata = teller.world.core.metadata
+    metadata.observers.append(lambda now: answers.append(len(metadata.learned_of)))
+    teller.answer(request, AddPartitionsToTxnResponse(results_by_topic_v3_and_below=results))
+    assert answers[-1] == len(topics) and len(answers) <= 2
+
+
 def test_they_wait_while_the_members_synchronize(both: Transacting) -> None:
     both.member = None
     both.add(P0, 5)

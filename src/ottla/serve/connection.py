@@ -272,7 +272,7 @@ class Connection:
         for frame in frames:
             if self._ends:  # the last request closed the connection: later ones do not begin
                 break
-            if self._must_wait():
+            if len(self._answers) >= self._limits.pipeline or self._must_wait():
                 self._unhanded = itertools.chain((frame,), frames)
                 self._uncork()
                 await trio.lowlevel.checkpoint()  # others have their turn
@@ -323,8 +323,11 @@ class Connection:
         self._shared.unsent -= self.unsent
         self.unsent = 0
         self._waiting.unpark_all()
-        if self._draining:  # no peer is left to answer
-            self._cancel()
+        self._close_if_drained()
+
+    def _close_if_drained(self) -> None:
+        if self._draining and not self._answers and self._unhanded is None:
+            self.close("the listener closes")
 
     def _must_wait(self) -> bool:
         """No more requests are handed to the service for now."""
@@ -395,8 +398,8 @@ class Connection:
             self._waiting.unpark_all()
         if self._outbox.full:
             self._full.set()
-        elif self._draining and not self._answers and self._unhanded is None:
-            self.close("the listener closes")
+        else:
+            self._close_if_drained()
 
     async def _write(self) -> None:
         """Go on with what the socket did not take at once."""
