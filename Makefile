@@ -29,7 +29,7 @@ check: extension ## for every edit: linters, type checkers and the quick tests, 
 	@$(BIN)/python tests/gates.py lint types arrows quick
 
 test: extension ## what the README promises, with each real peer, in fifteen minutes on two idle cores
-	@$(BIN)/python tests/gates.py lint types arrows quick -- spark clients servers programs
+	@$(BIN)/python tests/gates.py lint types arrows quick -- programs spark clients servers
 
 deep: extension ## all else: worlds, mutations, kills, cancellations, other Pythons, fuzzing; resumes; PART=worlds runs one
 	@$(BIN)/python tests/gates.py --resume .cache/gates.json -- $(if $(PART),$(filter $(PART) deep-$(PART),$(DEEP)),$(DEEP))
