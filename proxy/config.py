@@ -168,7 +168,8 @@ class ProxyConfig:
             _ = self.advertised
         if host in EVERY_ADDRESS and self.advertise is None:
             raise ConfigurationError(
-                f"listen {self.listen!r} is every address: say with advertise which host clients reach"
+                f"listen {self.listen!r} is every address: name the host that clients reach, as in --advertise "
+                "proxy.example"
             )
 
     @property

@@ -954,7 +954,7 @@ def isolation_level(name: str) -> int:
     """Kafka's number for ``"read_uncommitted"`` or ``"read_committed"``."""
     levels = {"read_uncommitted": READ_UNCOMMITTED, "read_committed": READ_COMMITTED}
     if name not in levels:
-        raise ConfigurationError(f"isolation is one of {list(levels)}, not {name!r}")
+        raise ConfigurationError(f"isolation is 'read_uncommitted' or 'read_committed', not {name!r}")
     return levels[name]
 
 

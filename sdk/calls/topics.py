@@ -5,6 +5,8 @@ Rules:
   only stopped waiting for it: "already exists", "unknown topic" and "has so many partitions" then mean success.
 - A topic that nobody has made known to this client is described or refused at once; one that it knows may be unknown
   to the broker that is asked for a moment, and is asked for again.
+- KAFKA_STORAGE_ERROR (the disk fails or is full, or damaged the topic's file) fails a call at once, as in Java's Admin,
+  because a person has to mend it.
 """
 
 from collections.abc import Mapping, Sequence
@@ -32,6 +34,7 @@ from ottla.codec.apis.describe_configs import (
 )
 from ottla.errors import (
     InvalidPartitions,
+    KafkaStorageError,
     LeaderNotAvailable,
     OttlaError,
     RemoteProtocolError,
@@ -110,17 +113,25 @@ def create_topic(
 
 
 def _error(api: str, name: str, results: Sequence[_Result]) -> OttlaError | None:
-    """What is said of the topic, where that is an error."""
+    """What is said of the topic, where that is an error.
+
+    Raises:
+        KafkaStorageError: no repetition mends it here.
+    """
     if not results:
         return RemoteProtocolError(f"{api} was answered without the topic")
     code, message = results[0].error_code, results[0].error_message
-    return broker_error(code, message or f"topic {name!r}") if code else None
+    error = broker_error(code, message or f"topic {name!r}") if code else None
+    if isinstance(error, KafkaStorageError):
+        raise error
+    return error
 
 
 def _change_error(api: str, name: str, results: Sequence[_Result]) -> OttlaError | None:
     """As `_error`, where the controller is asked: it knows which topics there are.
 
     Raises:
+        KafkaStorageError: as `_error`.
         UnknownTopicOrPartition: there is none of this name.
     """
     error = _error(api, name, results)

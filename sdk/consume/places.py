@@ -20,11 +20,13 @@ def start_at(where: Where) -> Offset | Time | Ago:
             return Time(LATEST)
         case datetime():
             if where.tzinfo is None:
-                raise LocalProtocolError(f"{where!r} has no time zone: say which, as in datetime.now(timezone.utc)")
+                raise LocalProtocolError(f"{where} has no time zone: give it one, as in datetime.now(UTC)")
             return _since_1970(where.timestamp())
         case timedelta():
             if where < timedelta(0):
-                raise LocalProtocolError(f"{where!r} lies in the future: how long ago is a positive timedelta")
+                raise LocalProtocolError(
+                    f"a timedelta is so long ago, and cannot be negative: {where.total_seconds():g} s"
+                )
             return Ago(where.total_seconds())
         case int() if where >= 0 and not isinstance(where, bool):
             return Offset(where)

@@ -40,6 +40,8 @@ from ottla.errors import (
         (["broker", "--group-delay", "-1"], "'--group-delay': -1 is below 0.0"),
         (["consume", "t", "--from-beginning"], "--from-beginning: consume begins there"),
         (["consume", "t", "--max-messages", "3"], "--max-messages: say --count"),
+        (["topics", "grow", "t", "--partitions", "3"], "--partitions: say ottla topics grow"),
+        (["produce", "t", "--broker-list", "a:1"], "--broker-list: say --bootstrap"),
         (["topics", "--list"], "--list: say ottla topics list"),
         (["dump", "/nowhere"], "cannot read /nowhere: no such file or directory"),
         (["dump", "/nowhere/00000.log"], "cannot read /nowhere/00000.log: no such file or directory"),

@@ -15,6 +15,7 @@ from ottla.codec.apis.create_partitions import (
 from ottla.codec.apis.create_topics import CreatableTopicResult, CreateTopicsRequest, CreateTopicsResponse
 from ottla.codec.apis.delete_groups import DeletableGroupResult, DeleteGroupsRequest, DeleteGroupsResponse
 from ottla.codec.apis.delete_topics import DeletableTopicResult, DeleteTopicsRequest, DeleteTopicsResponse
+from ottla.codec.apis.describe_configs import DescribeConfigsRequest, DescribeConfigsResponse, DescribeConfigsResult
 from ottla.codec.apis.describe_groups import (
     DescribedGroup,
     DescribedGroupMember,
@@ -53,6 +54,7 @@ from ottla.errors import (
     CoordinatorLoadInProgress,
     GroupIdNotFound,
     InvalidPartitions,
+    KafkaStorageError,
     LeaderNotAvailable,
     NonEmptyGroup,
     NotCoordinator,
@@ -89,7 +91,7 @@ MEMBER = DescribedGroupMember(
 )
 
 
-CREATE, DELETE = 19, 20
+CREATE, DELETE, DESCRIBE_CONFIGS = 19, 20, 32
 
 
 @dataclass
@@ -447,6 +449,35 @@ def test_what_the_broker_has_done_without_saying_so_counts_as_done(asked: type, 
     }
     world.call(start[asked])
     assert len(broker.asked(asked)) == 2
+
+
+@pytest.mark.parametrize("call", ["create", "grow", "delete", "describe"])
+def test_a_topic_that_the_brokers_disk_keeps_back_is_an_error_at_once(call: str) -> None:
+    """`ottla broker` says so of a topic whose file is damaged, and until it is started again."""
+    broker, _ = cluster()
+    broker.versions |= {CREATE: (0, 4), DELETE: (0, 4), DESCRIBE_CONFIGS: (1, 4)}
+    world = World(broker)
+    world.call(world.core.connect)
+    bad: dict[str, Any] = {"name": "t", "error_code": KafkaStorageError.code}
+    config = DescribeConfigsResult(
+        error_code=KafkaStorageError.code, error_message=None, resource_type=2, resource_name="t", configs=()
+    )
+    answers: dict[type, Any] = {
+        CreateTopicsRequest: CreateTopicsResponse(topics=(CreatableTopicResult(**bad),)),
+        CreatePartitionsRequest: CreatePartitionsResponse(results=(CreatePartitionsTopicResult(**bad),)),
+        DeleteTopicsRequest: DeleteTopicsResponse(responses=(DeletableTopicResult(**bad),)),
+        DescribeConfigsRequest: DescribeConfigsResponse(results=(config,)),
+    }
+    broker.script = lambda node, message: answers.get(type(message))
+    start: dict[str, Callable[[float], Outcome[Any]]] = {
+        "create": lambda now: calls.create_topic(world.core, "t", 2, 1, {}, now),
+        "grow": lambda now: calls.create_partitions(world.core, "t", 3, now),
+        "delete": lambda now: calls.delete_topic(world.core, "t", now),
+        "describe": lambda now: calls.describe_topic(world.core, "t", now),
+    }
+    with pytest.raises(KafkaStorageError):
+        world.call(start[call])
+    assert sum(type(message) in answers for _, message in broker.requests) == 1
 
 
 @pytest.mark.parametrize(("key", "since"), [(42, "1.1"), (37, "1.0"), (47, "2.4")])

@@ -288,7 +288,7 @@ async def test_arguments_of_the_wrong_type_are_refused_by_name_and_nothing_is_do
             ("a group needs a name, a string, not b'g'", partial(consume, group=b"g")),
             ("instance_id must be a string or None, not 5", partial(consume, group="g", instance_id=5)),
             ("assignor 5 is no name", partial(consume, group="g", assignors=[5])),
-            ("isolation is one of", partial(consume, isolation=1)),
+            ("isolation is 'read_uncommitted' or 'read_committed', not 1", partial(consume, isolation=1)),
             ("'latest' is no place", partial(consume, start="latest")),
             ("topics are named by strings", partial(made.consumer, ["t", "u"])),
             ("pattern or deny must be a string, not b't'", partial(made.consumer, pattern=b"t")),
