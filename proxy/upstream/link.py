@@ -57,7 +57,7 @@ _RENEWAL = 0.85
 LINGER = 120.0
 """Seconds until a link ends whose client has left, whatever upstream has not answered or taken by then."""
 MOST_ENDING = 500
-"""Links that linger or finish, beyond which the oldest is given up."""
+"""Links that linger or finish, beyond which the oldest is given up that only waits for answers."""
 _CORRELATION_ID = slice(4, 8)
 """Where it stands in a request frame; an answer begins with it."""
 
@@ -83,10 +83,17 @@ class Links:
     Args:
         tls: how upstream is secured; ``None``: not at all.
         credentials: what the proxy proves with who it is, where upstream wants that.
+        most_ending: links that linger or finish, beyond which the oldest is given up, whatever it has to send. All
+            clients may leave at once, so this is no smaller than the number of clients.
     """
 
     def __init__(
-        self, actions: list[Action], connect_timeout: float, tls: "TLS | None", credentials: Credentials
+        self,
+        actions: list[Action],
+        connect_timeout: float,
+        tls: "TLS | None",
+        credentials: Credentials,
+        most_ending: int = MOST_ENDING,
     ) -> None:
         self.actions = actions
         self.connect_timeout, self.credentials = connect_timeout, credentials
@@ -94,6 +101,7 @@ class Links:
         """As of the last event, or poll."""
         self.cluster_id: str | None = None
         """Of the cluster that upstream has to be; ``None``: of any."""
+        self._most_ending = most_ending
         self._tls, self._stale = tls, ""
         self._live: dict[int, Link] = {}
         self._ending: dict[Link, None] = {}
@@ -141,8 +149,12 @@ class Links:
     def ends(self, link: "Link", now: float) -> None:
         """A link lingers or finishes; there is a bound to their number."""
         self._ending[link] = None
-        if len(self._ending) > MOST_ENDING:
+        if len(self._ending) <= MOST_ENDING:
+            return
+        oldest = next((each for each in self._ending if not each.has_to_send), None)
+        if oldest is None and len(self._ending) > self._most_ending:
             oldest = next(iter(self._ending))
+        if oldest is not None:
             oldest.end(TimeoutExpired(f"{oldest}: too many clients have left without their answers"), now)
 
     @property
