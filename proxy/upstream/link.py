@@ -57,7 +57,7 @@ _RENEWAL = 0.85
 LINGER = 120.0
 """Seconds until a link ends whose client has left, whatever upstream has not answered or taken by then."""
 MOST_ENDING = 500
-"""Links that linger or finish, beyond which the oldest is given up that only waits for answers."""
+"""Links of clients that have left and that only wait for answers, beyond which the oldest is given up."""
 _CORRELATION_ID = slice(4, 8)
 """Where it stands in a request frame; an answer begins with it."""
 
@@ -151,11 +151,14 @@ class Links:
         self._ending[link] = None
         if len(self._ending) <= MOST_ENDING:
             return
-        oldest = next((each for each in self._ending if not each.has_to_send), None)
-        if oldest is None and len(self._ending) > self._most_ending:
+        waiting = [each for each in self._ending if not each.has_to_send]
+        if len(waiting) > MOST_ENDING:
+            oldest = waiting[0]
+        elif len(self._ending) > self._most_ending:
             oldest = next(iter(self._ending))
-        if oldest is not None:
-            oldest.end(TimeoutExpired(f"{oldest}: too many clients have left without their answers"), now)
+        else:
+            return
+        oldest.end(TimeoutExpired(f"{oldest}: too many clients have left without their answers"), now)
 
     @property
     def idle(self) -> bool:
