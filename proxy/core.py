@@ -91,7 +91,7 @@ class ProxyCore:
         self.rules = TopicRules(config.topics)
         self.timers = Timers()
         self._credentials = Credentials(Options(sasl=config.sasl), rng, self.timers, self.actions, lambda: None)
-        self.links = Links(self.actions, config.connect_timeout, config.tls, self._credentials)
+        self.links = Links(self.actions, config.connect_timeout, config.tls, self._credentials, config.max_connections)
         self.cluster = Cluster(self.actions, config.advertised[0])
         self.control = Control(self.links, self.cluster, bootstrap, config.request_timeout, self._learned)
         self.threads = Threads(self.actions)
@@ -237,6 +237,12 @@ class ProxyCore:
 
     def ask_for_nodes(self) -> None:
         self.control.request_nodes()
+
+    def dropped(self, why: str, size: int, now: float) -> None:
+        """Tell that requests of a client that has left are dropped: no client knows, as they may have no answer."""
+        text = f"requests of a client that has left are dropped: {why}"
+        if self._complaints.is_new(now, "", text):
+            log.warning("%s", text, extra={"bytes": size})
 
     # -- inside
 

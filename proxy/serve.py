@@ -308,11 +308,7 @@ class _Driver:
         while sum(each.queued for each in self._finishing) > self.config.max_buffered:
             oldest = next(each for each in self._finishing if each.queued)
             del self._finishing[oldest]
-            log.warning(
-                "requests of a client that has left are dropped: upstream takes requests slower than clients send them",
-                extra={"bytes": oldest.queued},
-            )
-            oldest.close()
+            oldest.close("upstream takes requests slower than clients send them")
 
     async def _work(self, number: int, call: Callable[[], Any]) -> None:
         try:
@@ -415,7 +411,7 @@ class _Pipe:
         self._holds = False
         """The client is not read."""
         self._more = trio.Event()
-        self._why = "closed by the proxy"
+        self._why = "the proxy ends"
 
     def send(self, *parts: Buffer) -> None:
         self._outbox.append(*parts)
@@ -430,7 +426,8 @@ class _Pipe:
         self._finishes = True
         self._more.set()
 
-    def close(self) -> None:
+    def close(self, why: str = "closed by the proxy") -> None:
+        self._why = why
         self._scope.cancel()
 
     async def run(self) -> None:
@@ -447,6 +444,8 @@ class _Pipe:
             except Exception as bug:  # such as an address of upstream that is none
                 log.exception("an upstream connection failed")
                 self._why = f"internal error: {bug}"
+        if self._client is not None and self._client.id not in self._driver.clients and self.queued:
+            self._driver.core.dropped(self._why, self.queued, trio.current_time())
         if self._client is not None and self._holds:
             self._driver.hold(self._client.id, "upstream", False)
         self._driver.happened(Lost(self._link, self._why))

@@ -122,6 +122,9 @@ class Shared(Protocol):
     def ask_for_nodes(self) -> None:
         """Have the nodes of upstream looked up."""
 
+    def dropped(self, why: str, size: int, now: float) -> None:
+        """Tell that so many bytes of requests are dropped, whose client has left."""
+
 
 class Session:
     """One client's connection."""
@@ -225,6 +228,8 @@ class Session:
     def _lost(self, error: OttlaError, now: float) -> None:
         self._link = None
         if self._waiting or self._carries_unanswered or self._gone:
+            if self._gone and (size := sum(size for _, size in self._waiting)):
+                self._shared.dropped(str(error), size, now)
             self._take_waiting()
             self.close(str(error))
 

@@ -57,7 +57,7 @@ _RENEWAL = 0.85
 LINGER = 120.0
 """Seconds until a link ends whose client has left, whatever upstream has not answered or taken by then."""
 MOST_ENDING = 500
-"""Links that linger or finish, beyond which the oldest is given up."""
+"""Links of clients that have left and that only wait for answers, beyond which the oldest is given up."""
 _CORRELATION_ID = slice(4, 8)
 """Where it stands in a request frame; an answer begins with it."""
 
@@ -83,10 +83,17 @@ class Links:
     Args:
         tls: how upstream is secured; ``None``: not at all.
         credentials: what the proxy proves with who it is, where upstream wants that.
+        most_ending: links that linger or finish, beyond which the oldest is given up, whatever it has to send. All
+            clients may leave at once, so this is no smaller than the number of clients.
     """
 
     def __init__(
-        self, actions: list[Action], connect_timeout: float, tls: "TLS | None", credentials: Credentials
+        self,
+        actions: list[Action],
+        connect_timeout: float,
+        tls: "TLS | None",
+        credentials: Credentials,
+        most_ending: int = MOST_ENDING,
     ) -> None:
         self.actions = actions
         self.connect_timeout, self.credentials = connect_timeout, credentials
@@ -94,6 +101,7 @@ class Links:
         """As of the last event, or poll."""
         self.cluster_id: str | None = None
         """Of the cluster that upstream has to be; ``None``: of any."""
+        self._most_ending = most_ending
         self._tls, self._stale = tls, ""
         self._live: dict[int, Link] = {}
         self._ending: dict[Link, None] = {}
@@ -141,9 +149,16 @@ class Links:
     def ends(self, link: "Link", now: float) -> None:
         """A link lingers or finishes; there is a bound to their number."""
         self._ending[link] = None
-        if len(self._ending) > MOST_ENDING:
+        if len(self._ending) <= MOST_ENDING:
+            return
+        waiting = [each for each in self._ending if not each.has_to_send]
+        if len(waiting) > MOST_ENDING:
+            oldest = waiting[0]
+        elif len(self._ending) > self._most_ending:
             oldest = next(iter(self._ending))
-            oldest.end(TimeoutExpired(f"{oldest}: too many clients have left without their answers"), now)
+        else:
+            return
+        oldest.end(TimeoutExpired(f"{oldest}: too many clients have left without their answers"), now)
 
     @property
     def idle(self) -> bool:
@@ -245,6 +260,11 @@ class Link:
         if not self._begun:
             return min(self._connect_by, self._end_by)
         return min(self._expected[0].deadline if self._expected else math.inf, self._end_by)
+
+    @property
+    def has_to_send(self) -> bool:
+        """Requests wait for the handshake, or for upstream to take them, as far as is known."""
+        return not self.ready or not self._expected
 
     def version(self, message: type[Any], newest: int) -> int:
         """The newest version, up to ``newest``, of a message's API that both sides know.

@@ -18,6 +18,7 @@ from ottla.brokerlite.handlers import SERVED, describe_groups, offset_fetch
 from ottla.brokerlite.machines.core import Answer
 from ottla.codec.apis import APIS
 from ottla.codec.apis.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnTopic
+from ottla.codec.apis.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
 from ottla.codec.apis.describe_configs import TOPIC
 from ottla.codec.apis.describe_groups import DescribeGroupsRequest
 from ottla.codec.apis.init_producer_id import InitProducerIdRequest
@@ -175,3 +176,14 @@ def test_groups_beyond_the_most_that_an_answer_tells_are_to_be_asked_for_again(
     assert [each.error_code for each in fetched.groups] == [0, 0, later]
     assert [each.error_code for each in described.groups] == [0, 0, later]
     machine.folder.abandon()
+
+
+def test_a_request_that_is_refused_for_many_places_gets_one_line_in_the_log(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    machine = Machine(tmp_path)
+    places = tuple(DeleteRecordsPartition(partition_index=index, offset=0) for index in range(MANY))
+    with caplog.at_level("INFO"):
+        machine.ask(DeleteRecordsRequest(topics=(DeleteRecordsTopic(name=NAME, partitions=places),), timeout_ms=1), 2)
+    [line] = [each.getMessage() for each in caplog.records if "not deleted" in each.getMessage()]
+    assert line.endswith(f"[there is no partition 0 of {NAME}], and {MANY - 1} more")

@@ -13,7 +13,7 @@ from ottla.codec.apis.api_versions import ApiVersionsRequest
 from ottla.codec.apis.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from ottla.codec.apis.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from ottla.codec.frames import build_request
-from ottla.proxy.events import Finish, Left
+from ottla.proxy.events import Connect, Finish, Left, Lost, Requested
 from ottla.proxy.upstream import link
 from tests.brokerlite.peer import Peer
 from tests.brokerlite.running import BrokerProcess
@@ -109,6 +109,31 @@ def test_connections_of_clients_that_have_left_are_bounded_in_number(monkeypatch
         world.leave(client)
     assert len(world._links) == others + 3
     assert world.core.idle, "they only wait for answers"
+
+
+def test_all_clients_may_leave_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(link, "MOST_ENDING", 3)
+    world = World(Upstream({"plain": 1}))
+    for client in range(1, 21):
+        frame = build_request(unanswered("plain", b"%d" % client), PRODUCE, client, "client")[4:]
+        world.arrive(client, frame, PRODUCE)
+    for client in range(1, 21):
+        world.core.handle(Left(client), world.now)
+    world.settle(1)
+    assert {*world.upstream.values("plain")} == {b"%d" % client for client in range(1, 21)}
+
+
+def test_requests_that_wait_for_an_upstream_that_cannot_be_reached_are_not_dropped_in_silence(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    world = World(Upstream({"plain": 1}))
+    frame = build_request(unanswered("plain", b"0"), PRODUCE, 0, "client")[4:]
+    world.core.handle(Requested(1, 0, 0, frame, "peer"), world.now)
+    [connect] = [each for each in world.core.poll(world.now) if isinstance(each, Connect)]
+    world.core.handle(Left(1), world.now)
+    world.core.handle(Lost(connect.link, "cannot connect: refused"), world.now)
+    [line] = [each.getMessage() for each in caplog.records if "dropped" in each.getMessage()]
+    assert line.endswith("cannot connect: refused")
 
 
 def test_a_proxy_is_not_idle_while_requests_of_a_client_that_has_left_are_on_their_way() -> None:

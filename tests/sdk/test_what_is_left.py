@@ -147,7 +147,7 @@ def held(core: ClientCore) -> Counter[str]:
         if isinstance(each, types.FunctionType):
             left += each.__closure__ or ()
             continue
-        ours = kind.__module__.startswith("ottla")
+        ours = str(kind.__module__).startswith("ottla")
         if not ours and not issubclass(kind, _THROUGH):
             continue
         found[f"{kind.__module__}.{kind.__qualname__}"] += 1
@@ -167,7 +167,7 @@ async def test_nothing_is_left_of_clients_that_were_closed(loop: Loop, ottla_bro
         await loop.sleep(0.05)  # threads and tasks end beside this
         gc.collect()
         kinds = (type(each) for each in gc.get_objects())
-        return Counter(kind.__qualname__ for kind in kinds if kind.__module__.startswith("ottla.sdk"))
+        return Counter(kind.__qualname__ for kind in kinds if str(kind.__module__).startswith("ottla.sdk"))
 
     before, after = await open_and_close(3), await open_and_close(12)
     assert not {kind: (before[kind], count) for kind, count in after.items() if count > before[kind] + 6}
