@@ -22,6 +22,7 @@ It is composed of the attempt to join (`Joining`), `Heartbeats`, the `Leader`'s 
 Source: AbstractCoordinator.java, MemberState; ConsumerCoordinator.java, ClassicKafkaConsumer.java.
 """
 
+import math
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from enum import Enum, auto
@@ -47,7 +48,7 @@ from ottla.sdk.group.joining import Claim, Joining
 from ottla.sdk.group.leader import Leader
 from ottla.sdk.group.membership import Lose, MemberOptions, Receive, Revoke, Step
 from ottla.sdk.group.seat import Seat
-from ottla.sdk.logs import logger
+from ottla.sdk.logs import STALL, logger
 from ottla.sdk.outcome import Outcome
 
 log = logger("ottla.sdk.consumer")
@@ -165,8 +166,8 @@ class ClassicMember:
         """The attempt that was made last; over, unless one is being made."""
         self._failures = 0
         self._trouble = ""
-        self._silent = False
-        """The log has a line that the group does not answer, or fails."""
+        self._told_at = -math.inf
+        """When the log got its last line that the group does not answer, or fails."""
         self._since = 0.0
         """When the present state began."""
         self._seen = 0.0
@@ -340,7 +341,7 @@ class ClassicMember:
         # Nobody may have what is revoked before it is given up: that takes a second round.
         if not self._enter(On.ASSIGNED_LESS if revoked else On.ASSIGNED, now):
             return
-        self._failures, self._trouble, self._seen, self._complained, self._silent = 0, "", now, False, False
+        self._failures, self._trouble, self._seen, self._complained, self._told_at = 0, "", now, False, -math.inf
         self._seat.metrics.rebalances.add(1, now)
         log.info(
             "partitions are assigned",
@@ -387,7 +388,7 @@ class ClassicMember:
         return self.state in (S.JOINING, S.SYNCING)
 
     def alive(self, now: float) -> None:
-        self._seen, self._trouble, self._silent = now, "", False
+        self._seen, self._trouble, self._told_at = now, "", -math.inf
 
     def troubled(self, error: OttlaError, now: float) -> None:
         self._on_error(error, now)
@@ -403,8 +404,10 @@ class ClassicMember:
             self._expelled(error, now)
         elif error.retriable or isinstance(error, RemoteProtocolError):
             self._trouble = str(error)
-            if not self._silent and isinstance(error, TimeoutExpired | UnknownServerError | UnknownErrorCode):
-                self._silent = True
+            # It may last: a code that this version does not know can be one that never passes.
+            lasting = isinstance(error, TimeoutExpired | UnknownServerError | UnknownErrorCode)
+            if lasting and now - self._told_at >= STALL:
+                self._told_at = now
                 extra = {"group": self._seat.group, "why": self._trouble}
                 if isinstance(error, TimeoutExpired):
                     log.error("the group does not answer", extra=extra)

@@ -21,10 +21,12 @@ from ottla.errors import (
     InvalidSessionTimeout,
     MemberIdRequired,
     NotCoordinator,
+    OttlaError,
     RebalanceInProgress,
     TimeoutExpired,
     UnknownMemberId,
     UnknownServerError,
+    broker_error,
 )
 from ottla.sdk.core import ClientCore
 from ottla.sdk.group.assignors import (
@@ -512,6 +514,20 @@ def test_a_group_that_does_not_answer_is_one_line_until_it_does(caplog: pytest.L
             group.member.troubled(TimeoutExpired("no answer"), group.world.now)
         assert sum("the group does not answer" in each.message for each in caplog.records) == silences
         group.member.alive(group.world.now)
+
+
+LASTING = [TimeoutExpired("no answer"), broker_error(-1, repeatable=True), broker_error(9999, repeatable=True)]
+
+
+@pytest.mark.parametrize("error", LASTING, ids=repr)
+def test_a_coordinator_that_goes_on_failing_is_in_the_log_again(
+    error: OttlaError, caplog: pytest.LogCaptureFixture
+) -> None:
+    group = InGroup()
+    group.settle(1, T0)
+    for seconds in range(0, 91, 10):
+        group.member.troubled(error, group.world.now + seconds)
+    assert sum(each.levelname == "ERROR" for each in caplog.records) == 4  # every half a minute
 
 
 def test_a_member_that_waits_for_a_dead_one_says_so_once_in_a_rebalance(caplog: pytest.LogCaptureFixture) -> None:
