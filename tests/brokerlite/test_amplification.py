@@ -132,6 +132,7 @@ def answer_size(machine: Machine, message: Any, version: int) -> int:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("key", "version"),
     [(key, version) for key, served in SERVED.items() for version in sorted({served.lowest, served.highest})],

@@ -129,6 +129,7 @@ def test_all_that_clients_sent_that_wait_for_no_answer_and_leave_is_stored(tmp_p
             assert stored > before
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("end", ["drain", "kill"])
 async def test_requests_of_many_bombs_keep_neither_others_nor_the_end_waiting(tmp_path: Path, end: str) -> None:
     bomb = a_batch(bytes(60 * MB), compression=Compression.ZSTD)

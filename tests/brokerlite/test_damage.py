@@ -79,6 +79,7 @@ def all_but(*batches: int) -> set[int]:
 # -- after a clean shutdown
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("indexes", [True, False])
 @pytest.mark.parametrize("batch", [0, 7, 20, LAST - 1, LAST])
 @pytest.mark.parametrize("what", DAMAGES)

@@ -205,6 +205,7 @@ class Damaged:
         return [line for line in lines if any(name in line for name in names)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("kind", "clean"), [("gone", True), ("gone", False), ("cut", True)])
 def test_a_damaged_file_harms_nothing_but_itself_and_is_told(
     kind: str, clean: bool, caplog: pytest.LogCaptureFixture
@@ -246,6 +247,7 @@ def starts(data: bytes) -> Iterable[int]:
         at += len(batch.data)
 
 
+@pytest.mark.slow
 def test_a_flipped_bit_harms_nothing_but_its_batch_and_is_told(caplog: pytest.LogCaptureFixture) -> None:
     damaged = Damaged(caplog, clean=True)
     for path, bit in bits(damaged.disk, 1, Random(33)):

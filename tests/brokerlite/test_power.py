@@ -259,6 +259,7 @@ def killed_at(at: int, seed: int, end: str, ordered: bool) -> None:
         raise
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ordered", [False, True], ids=["as POSIX allows", "as ext4 does"])
 @pytest.mark.parametrize("end", ["crash", "power_cut"])
 def test_what_was_acknowledged_is_there_after_a_kill_and_what_was_synced_after_a_power_cut(

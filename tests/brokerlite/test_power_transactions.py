@@ -167,6 +167,7 @@ def quick(*numbers: int) -> pytest.MarkDecorator:
     return pytest.mark.parametrize("outcomes", given, ids=str)
 
 
+@pytest.mark.slow
 @quick(0, 2)
 @VERSIONS
 def test_after_a_power_cut_a_producer_goes_on_as_if_nothing_had_been_where_answers_wait_for_the_disk(
@@ -208,6 +209,7 @@ def test_what_a_producer_has_given_up_stays_aborted_when_its_next_transaction_co
     each_loss(play)
 
 
+@pytest.mark.slow
 def test_it_does_so_too_where_the_next_transaction_has_another_producer_id(monkeypatch: pytest.MonkeyPatch) -> None:
     for module in (transaction, transactions):
         monkeypatch.setattr(module, "LAST_EPOCH", 0)

@@ -87,6 +87,7 @@ def test_a_server_loads_no_other_command_and_nothing_of_typers_that_is_heavy() -
     assert done.stdout.strip() == "[]"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("words", "said"),
     [

@@ -145,6 +145,7 @@ MESSAGES = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("cls", "version"), MESSAGES, ids=strategies.named)
 def test_messages_parsed_and_built_well_and_badly_leave_nothing(cls: type[Any], version: int) -> None:
     job = job_with(cls, version)

@@ -94,6 +94,7 @@ def most(fits: Callable[[int], bool]) -> int:
     return low
 
 
+@pytest.mark.slow
 @COMPRESSIONS
 @pytest.mark.parametrize("shape", SHAPES.values(), ids=list(SHAPES))
 def test_what_is_held_of_a_batch_is_no_more_than_its_limit(

@@ -152,6 +152,7 @@ def bomb() -> BatchBuilder:
     return builder
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("topic", "compression"), [*(("t", each) for each in Compression if each), ("seen", Compression.GZIP)]
 )

@@ -199,6 +199,7 @@ def stored(broker: BrokerProcess, topic: str, enough: int) -> int:
         return int(answer.offset)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("end", ["the client leaves", "the client leaves, then the proxy stops", "the proxy stops"])
 def test_records_without_answers_reach_upstream_however_it_ends(broker: BrokerProcess, end: str) -> None:
     from tests.interop.peers import create_topic

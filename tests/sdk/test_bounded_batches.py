@@ -129,6 +129,7 @@ OPENED: dict[str, Callable[[Fetched], Any]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("opened", OPENED.values(), ids=list(OPENED))
 @pytest.mark.parametrize("compression", [each for each in Compression if each], ids=lambda each: each.name.lower())
 def test_what_is_handed_out_together_takes_no_more_than_one_limit(

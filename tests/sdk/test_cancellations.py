@@ -190,6 +190,7 @@ def test_a_cancellation_at_any_point(scenario: Scenario) -> None:
         compare(scenario, clean, play(scenario, Plan((at,))))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scenario", SCENARIOS, ids=str)
 def test_a_cancellation_at_any_suspension_of_a_scope_that_stays_cancelled(scenario: Scenario) -> None:
     clean = played(scenario)
@@ -210,6 +211,7 @@ def within_a_block(scenario: Scenario) -> bool:
     return scenario.play.__name__.startswith("a_block")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scenario", [each for each in SCENARIOS if not within_a_block(each)], ids=str)
 def test_a_coroutine_that_is_dropped_at_any_suspension(scenario: Scenario) -> None:
     clean = played(scenario)

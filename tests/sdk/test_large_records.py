@@ -14,6 +14,7 @@ EACH = 2
 """Records of a partition."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("partitions", "size", "options"),
     [

@@ -160,6 +160,7 @@ def eager(tmp_path: Path) -> Iterator[Broker]:
     broker.stop()
 
 
+@pytest.mark.slow
 async def test_a_compacted_log_shows_the_last_committed_value_of_each_key(loop: Loop, eager: Broker) -> None:
     last: dict[bytes, bytes] = {}
     with loop.fail_after(HUNG):

@@ -285,6 +285,7 @@ def test_listeners_and_interceptors_are_called_in_the_thread_that_reads(ottla_br
 # -- the I/O thread ----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_heartbeats_go_on_while_the_caller_computes() -> None:
     broker = Broker(BrokerConfig(port=0, group_min_session_timeout=0.1))
     try:

@@ -106,6 +106,7 @@ def interrupted(opened: Opened, call: Callable[[Opened], object], at: int | None
     return ctrl_c
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", list(CALLS))
 def test_ctrl_c_at_any_line_of_a_call_leaves_the_client_whole(name: str, ottla_broker: Broker) -> None:
     ottla_broker.create_topic("t")

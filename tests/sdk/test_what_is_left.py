@@ -157,6 +157,7 @@ def held(core: ClientCore) -> Counter[str]:
     return found
 
 
+@pytest.mark.slow
 async def test_nothing_is_left_of_clients_that_were_closed(loop: Loop, ottla_broker: Broker) -> None:
     async def open_and_close(times: int) -> Counter[str]:
         for number in range(times):

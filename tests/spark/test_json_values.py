@@ -153,6 +153,7 @@ MANY_DIGITS = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "kind",
     [*(field.type for field in KIND), *(pa.decimal128(*each) for each in DECIMALS)],

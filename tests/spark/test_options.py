@@ -237,6 +237,7 @@ OF_PYTHON = re.compile(
 """What advises to write a program."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", sorted({*MEANINGS, *SAME, *SECURITY_NAMES, "ssl_key", "sasl.mech", "zz"}))
 @pytest.mark.parametrize("parse_options", [ReadOptions.parse, WriteOptions.parse])
 def test_no_name_of_kafkas_is_answered_with_advice_for_programs(

@@ -685,6 +685,7 @@ def test_a_log_that_ends_before_what_was_read_is_loss(asked: Asked) -> None:
     assert reader.partitions(before, end) == []
 
 
+@pytest.mark.slow
 def test_a_topic_that_goes_between_two_questions_is_loss(
     asked: Asked, ottla_broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:

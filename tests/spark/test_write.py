@@ -116,6 +116,7 @@ def test_rows_of_a_partition_keep_their_order(ottla_broker: Broker) -> None:
     assert sorted(int(each.value or b"") for each in found) == list(range(15_000))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("partitions", [1, 3])
 @pytest.mark.parametrize(
     ("options", "columns"),
@@ -147,6 +148,7 @@ def test_rows_that_are_placed_in_different_ways_keep_their_order(
         assert values == sorted(values)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("ours", "librdkafkas"),
     [("murmur2", "murmur2_random"), ("crc32", "consistent_random"), ("consistent", "consistent"),
@@ -167,6 +169,7 @@ def test_a_key_goes_where_other_clients_send_it(ottla_broker: Broker, ours: str,
     assert len(set(mine.values())) == 7
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("partitioner", ["murmur2", "crc32", "consistent", "java_string", "fnv1a_unsigned"])
 def test_null_and_empty_keys_go_where_the_partitioner_says(ottla_broker: Broker, partitioner: str) -> None:
     ottla_broker.create_topic("t", 12)
@@ -185,6 +188,7 @@ def test_null_and_empty_keys_go_where_the_partitioner_says(ottla_broker: Broker,
         assert places[None] == {PARTITIONERS["crc32"](b"", 12)}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("partitioner", ["murmur2", "round_robin", "random", "least_bytes"])
 def test_rows_without_keys_are_spread_over_all_partitions(ottla_broker: Broker, partitioner: str) -> None:
     ottla_broker.create_topic("t", 3)
@@ -392,6 +396,7 @@ def test_no_deadline_passes_while_the_rows_are_waited_for(ottla_broker: Broker) 
     assert len(stored(ottla_broker)) == 2000
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("compression", ["gzip", "snappy", "lz4", "zstd"])
 def test_batches_are_compressed(ottla_broker: Broker, compression: str) -> None:
     ottla_broker.create_topic("t", 3)
