@@ -8,7 +8,7 @@ BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip --disable-pip-version-check install --quiet
 
 .DEFAULT_GOAL := help
-.PHONY: help setup check test deep demo bench chaos extension clean lint types arrows quick clients servers spark programs \
+.PHONY: help setup check test deep demo bench chaos extension clean lint types arrows quick clients servers spark documents programs \
     deep-worlds deep-clients deep-interop deep-servers deep-spark deep-codec deep-programs pure other fuzz sim kills reference faces
 
 # These tests run again with the codec in Python, and on other Pythons: the codec's, and those of what stands on it and
@@ -17,6 +17,7 @@ AGAIN := $(addprefix tests/,codec sim sdk/test_client.py sdk/test_interrupts.py 
 # Slow tests are several gates, which run at once.
 CLIENTS := $(addprefix tests/,interop sdk)
 SERVERS := $(addprefix tests/,brokerlite proxy)
+DOCUMENTS := $(addprefix tests/,docs demo)
 # The parts of `make deep`, the longest first. Each takes at most 20 minutes when it runs alone.
 DEEP := deep-worlds deep-clients deep-servers deep-interop deep-spark deep-codec deep-programs python3.11 python3.13 pure fuzz
 
@@ -29,7 +30,7 @@ check: extension ## for every edit: linters, type checkers and the quick tests, 
 	@$(BIN)/python tests/gates.py lint types arrows quick
 
 test: extension ## what the README promises, with each real peer, in fifteen minutes on two idle cores
-	@$(BIN)/python tests/gates.py lint types arrows quick -- programs spark clients servers
+	@$(BIN)/python tests/gates.py lint types arrows quick -- clients spark documents programs servers
 
 deep: extension ## all else: worlds, mutations, kills, cancellations, other Pythons, fuzzing; resumes; PART=worlds runs one
 	@$(BIN)/python tests/gates.py --resume .cache/gates.json -- $(if $(PART),$(filter $(PART) deep-$(PART),$(DEEP)),$(DEEP))
@@ -98,8 +99,11 @@ servers:
 spark:
 	$(SLOW) tests/spark
 
+documents:
+	$(SLOW) $(DOCUMENTS)
+
 programs:
-	$(SLOW) $(addprefix --ignore=,$(CLIENTS) $(SERVERS) tests/spark)
+	$(SLOW) $(addprefix --ignore=,$(CLIENTS) $(SERVERS) $(DOCUMENTS) tests/spark)
 
 deep-worlds:
 	$(DEEPLY) tests/sim
