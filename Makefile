@@ -26,10 +26,10 @@ help: ## list the targets
 
 setup: $(VENV)/.dev ## make .venv with everything that developing ottla needs
 
-check: extension ## for every edit: linters, type checkers and the quick tests, in three minutes
+check: extension ## for every edit: linters, type checkers and the quick tests
 	@$(BIN)/python tests/gates.py lint types arrows quick
 
-test: extension ## what the README promises, with each real peer, in fifteen minutes on two idle cores
+test: extension ## what the README promises, with each real peer
 	@$(BIN)/python tests/gates.py lint types arrows quick -- clients spark documents programs servers
 
 deep: extension ## all else: worlds, mutations, kills, cancellations, other Pythons, fuzzing; resumes; PART=worlds runs one
