@@ -63,6 +63,8 @@ REQUEST_BYTES = 8 * 2**20
 """A request is not filled beyond this, a single batch apart."""
 LONG_REST = 600.0
 """Seconds after which upstream may have forgotten a producer (`producer.id.expiration.ms` is a day, as it comes)."""
+LIMIT_LASTS = 600.0
+"""Seconds of rest after which a larger batch is tried again: upstream may have raised its limit."""
 _UNBUILT = Result(UnknownServerError.code, message="the proxy cannot make a batch of these records")
 _TRY_AGAIN = Result(NotEnoughReplicas.code, message="the proxy needs another producer id: send it again")
 _CALLS = 500
@@ -128,6 +130,8 @@ class Delivery:
             known = self._cluster.topics.get(topic)  # it is not known yet to a proxy that was started again
             stream = producer.stream(topic, part.partition, known.topic_id if known else NO_UUID)
         elif stream.idle:
+            if now >= stream.sent_at + LIMIT_LASTS:
+                stream.forget_limit()
             self._is_described(producer, stream, now)  # or the part would be taken for one of the topic before
         if stream.lost:
             self._settle(producer, stream, [(part, LOST)], now)

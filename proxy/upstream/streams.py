@@ -350,8 +350,14 @@ class Stream:
         return []
 
     def rested(self) -> None:
-        """After a long rest upstream may have forgotten the producer, and have another limit."""
+        """After a long rest upstream may have forgotten the producer."""
         self._known = False
+
+    def forget_limit(self) -> None:
+        """Upstream may have another limit for the size of batches by now.
+
+        Only an idle stream forgets it: the parts of a batch that was too large would be refused again one by one.
+        """
         self.most = MAX_FRAME
 
     # -- another epoch

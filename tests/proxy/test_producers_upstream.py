@@ -18,7 +18,7 @@ from ottla.errors import (
 from ottla.proxy.clients.opening import checked, most_of
 from ottla.proxy.upstream import connections, delivery
 from ottla.proxy.upstream.connections import IDLE_CONNECTION
-from ottla.proxy.upstream.delivery import LONG_REST, Delivery
+from ottla.proxy.upstream.delivery import LIMIT_LASTS, Delivery
 from ottla.proxy.upstream.streams import LAST_EPOCH
 from tests.proxy.simulated import Pair, World, batch
 from tests.proxy.test_rewriting import SIX, key_at, pairs, world_of
@@ -106,7 +106,7 @@ def test_what_was_too_large_once_is_not_tried_again() -> None:
         assert reply.code == 0, round_
         sizes.append((len(world.upstream.produced) - tried, world.now - before))
     assert sizes[0][0] > sizes[1][0] == sizes[4][0], "from the second on each batch goes in parts at once"
-    world.settle(LONG_REST)
+    world.settle(LIMIT_LASTS)
     world.upstream.max_batch = 2**20
     tried = len(world.upstream.produced)
     assert world.produce(1, {("flights", 0): batch([(key_at(0), bytes(50)) for _ in range(16)])}).code == 0

@@ -28,7 +28,7 @@ from tests.sim.network import Link, Network
 from tests.sim.proxy.hasty import Hasty
 from tests.sim.proxy.process import Bugs, ProxyProcess
 from tests.sim.proxy.transfer_mutations import MUTATIONS
-from tests.sim.proxy.world import LEFT, REST, STEPS, WAITS, Upstream, counted, named
+from tests.sim.proxy.world import LEFT, LIMIT_LASTS, REST, STEPS, WAITS, Upstream, counted, named
 from tests.sim.run import Result, logged_to
 from tests.sim.transfers import Transfers
 from tests.sim.users import Violation
@@ -200,6 +200,7 @@ class ProxiedTransfers(Transfers):
         noted: Change = partial(_noted, features=self.features)
         changes = (
             (delivery, "LONG_REST", lambda _: REST),
+            (delivery, "LIMIT_LASTS", lambda _: LIMIT_LASTS),
             (topics, "METADATA_WAIT", lambda _: wait),
             (threads, "STEP", lambda _: step),
             (threads, "PLAIN", lambda _: 1),

@@ -55,6 +55,8 @@ UNKNOWN = {"refuse records", "another limit"}
 """Of these, those that leave the proxy in doubt."""
 REST = 0.2
 """Seconds after which leaders may forget a producer."""
+LIMIT_LASTS = 30.0
+"""Seconds of rest after which larger batches are tried again: longer than a client waits before it sends one again."""
 FEW, MOST = 200, 2**20
 """Bytes of a batch: so many that it has few records, and more than any has."""
 STEPS = (threads.STEP, 1, 400, 1500)
@@ -241,6 +243,7 @@ class Simulation:
         wait = Random(f"{self.seed} wait").choice(WAITS)
         changes = (
             (delivery, "LONG_REST", lambda _: REST),
+            (delivery, "LIMIT_LASTS", lambda _: LIMIT_LASTS),
             (topics, "METADATA_WAIT", lambda _: wait),
             (threads, "STEP", lambda _: step),
             (threads, "PLAIN", lambda _: 1),
