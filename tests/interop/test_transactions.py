@@ -133,12 +133,18 @@ def test_what_is_committed_is_read_and_what_is_aborted_is_not(
 @pytest.mark.parametrize("bootstrap", ["brokerlite", "kafka"], indirect=True)
 def test_where_transactions_overlap_all_but_kafkajs_leave_out_what_is_aborted(bootstrap: str, topic: str) -> None:
     client = TRANSACTORS["librdkafka"]
-    with producing(client, bootstrap, f"{topic}-1") as first, producing(client, bootstrap, f"{topic}-2") as second:
+    with (
+        producing(client, bootstrap, f"{topic}-1") as first,
+        producing(client, bootstrap, f"{topic}-2") as second,
+        RawReader(bootstrap) as reader,
+    ):
         for producer, value in ((first, b"first"), (second, b"second")):
             producer.do("begin")
             producer.send(topic, 0, b"key", value)
             producer.do("flush")
-        second.do("abort")  # the broker tells of aborted transactions in the order of their ends
+        second.do("abort")
+        # Brokers list aborted transactions in the order of their markers, and Kafka answers before it writes a marker.
+        until(lambda: reader.end(topic, 0, 0) == 3)
         first.do("abort")
     right = [each for each in CLIENTS if each.leaves_out_aborted]
     assert committed(bootstrap, topic, readers=right) == [[]] * PARTITIONS
