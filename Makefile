@@ -9,7 +9,7 @@ PIP    := $(BIN)/python -m pip --disable-pip-version-check install --quiet
 
 .DEFAULT_GOAL := help
 .PHONY: help setup check test deep demo bench chaos extension clean lint types arrows quick clients servers spark documents programs \
-    deep-worlds deep-clients deep-interop deep-servers deep-spark deep-codec deep-programs pure other fuzz sim kills reference faces
+    deep-worlds deep-clients deep-interop deep-brokerlite deep-proxy deep-spark deep-codec deep-programs pure other fuzz sim kills reference faces
 
 # These tests run again with the codec in Python, and on other Pythons: the codec's, and those of what stands on it and
 # differs most with the interpreter.
@@ -19,7 +19,7 @@ CLIENTS := $(addprefix tests/,interop sdk)
 SERVERS := $(addprefix tests/,brokerlite proxy)
 DOCUMENTS := $(addprefix tests/,docs demo)
 # The parts of `make deep`, the longest first. Each takes at most 20 minutes when it runs alone.
-DEEP := deep-worlds deep-clients deep-servers deep-interop deep-spark deep-codec deep-programs python3.11 python3.13 pure fuzz
+DEEP := deep-worlds deep-codec deep-clients deep-brokerlite deep-proxy deep-interop deep-spark deep-programs python3.11 python3.13 pure fuzz
 
 help: ## list the targets
 	@awk -F':.*## ' '/^[a-z]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -105,8 +105,9 @@ documents:
 programs:
 	$(SLOW) $(addprefix --ignore=,$(CLIENTS) $(SERVERS) $(DOCUMENTS) tests/spark)
 
+# Each mutation is played in one process, one seed after the other.
 deep-worlds:
-	$(DEEPLY) tests/sim
+	$(DEEPLY) -n 2 --dist worksteal tests/sim
 
 deep-clients:
 	$(DEEPLY) tests/sdk
@@ -114,8 +115,11 @@ deep-clients:
 deep-interop:
 	$(DEEPLY) tests/interop tests/chaos
 
-deep-servers:
-	$(DEEPLY) $(SERVERS)
+deep-brokerlite:
+	$(DEEPLY) tests/brokerlite
+
+deep-proxy:
+	$(DEEPLY) tests/proxy
 
 deep-spark:
 	$(DEEPLY) tests/spark

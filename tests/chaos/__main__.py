@@ -28,7 +28,9 @@ def main(arguments: list[str]) -> int:
     )
     parser.add_argument("--load", choices=LOADS, default="streams", help="what works meanwhile (default streams)")
     parser.add_argument("--kafka", choices=RELEASES, default="4.3", help="the version of Apache Kafka (default 4.3)")
-    parser.add_argument("--seconds", type=float, default=120.0, help="for how long faults are injected (default 120)")
+    parser.add_argument(
+        "--seconds", type=float, default=120.0, help="for how long faults come, each kind once (default 120)"
+    )
     parser.add_argument("--seed", type=int, help="what is injected, and in which order (default: by chance)")
     parser.add_argument(
         "--rate", type=float, help="records a second of each producer, or transactions of each teller (default 100, 15)"
