@@ -1,8 +1,8 @@
-# Everything a newcomer types. Needs make and Python 3.11 or newer; all else is set up in .venv.
+# All commands that a newcomer needs. They need make and Python 3.11 or newer; the rest is installed in .venv.
 
 PYTHON ?= python3
 VENV   := .venv
-# Images for containers set it, and then every process that tests start compiles all that it imports.
+# Container images often set it. Then every process that a test starts compiles all modules that it imports.
 unexport PYTHONDONTWRITEBYTECODE
 BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip --disable-pip-version-check install --quiet
@@ -11,10 +11,10 @@ PIP    := $(BIN)/python -m pip --disable-pip-version-check install --quiet
 .PHONY: help setup check test deep demo bench chaos extension clean lint types arrows quick clients servers spark documents programs \
     deep-worlds deep-clients deep-interop deep-brokerlite deep-proxy deep-spark deep-codec deep-programs pure other fuzz sim kills reference faces
 
-# These tests run again with the codec in Python, and on other Pythons: the codec's, and those of what stands on it and
-# differs most with the interpreter.
+# These tests run again with the codec in Python, and on other Pythons: the tests of the codec, and of the code on top of
+# it that depends most on the interpreter.
 AGAIN := $(addprefix tests/,codec sim sdk/test_client.py sdk/test_interrupts.py sdk/test_sync.py)
-# Slow tests are several gates, which run at once.
+# The slow tests are divided into several gates, which run in parallel.
 CLIENTS := $(addprefix tests/,interop sdk)
 SERVERS := $(addprefix tests/,brokerlite proxy)
 DOCUMENTS := $(addprefix tests/,docs demo)
@@ -29,10 +29,10 @@ setup: $(VENV)/.dev ## make .venv with everything that developing ottla needs
 check: extension ## for every edit: linters, type checkers and the quick tests
 	@$(BIN)/python tests/gates.py lint types arrows quick
 
-test: extension ## what the README promises, with each real peer
+test: extension ## the promises of the README, with each real peer
 	@$(BIN)/python tests/gates.py lint types arrows quick -- clients spark documents programs servers
 
-deep: extension ## all else: worlds, mutations, kills, cancellations, other Pythons, fuzzing; resumes; PART=worlds runs one
+deep: extension ## everything else: worlds, mutations, kills, cancellations, other Pythons, fuzzing; resumes; PART=worlds runs one
 	@$(BIN)/python tests/gates.py --resume .cache/gates.json -- $(if $(PART),$(filter $(PART) deep-$(PART),$(DEEP)),$(DEEP))
 
 demo: $(VENV)/.demo ## real flights through the proxy, read in PySpark; KAFKA=host:port runs it on your Kafka
@@ -45,14 +45,14 @@ fuzz: extension ## look for bytes that crash the codec, or that its engines read
 	@if $(PIP) "atheris==3.*"; then $(BIN)/python -m tests.fuzz run --seconds $(or $(SECONDS),60); \
 	else echo "atheris has no wheel for this Python or machine: not fuzzed" >&2; test -z "$$CI"; fi
 
-sim: extension ## 10,000 worlds in virtual time, where every promise of the client has to hold; SEEDS=from..to, or one
+sim: extension ## check every promise of the client in 10,000 worlds in virtual time; SEEDS=from..to, or one
 	@$(BIN)/python -m tests.sim $(or $(SEEDS),0..10000)
 
 chaos: extension ## break three real Kafka nodes under load, and write a report; SECONDS=120 SEED=1 LOAD=transfers KAFKA=3.9
 	@$(BIN)/python -m tests.chaos --load $(or $(LOAD),streams) --kafka $(or $(KAFKA),4.3) \
 	    --seconds $(or $(SECONDS),120) $(if $(SEED),--seed $(SEED))
 
-kills: extension ## kill brokerlite under the load of other clients, and compare what is left; KILLS=100 SEED=1 LOAD=streams
+kills: extension ## kill brokerlite under the load of other clients, and compare the remaining records; KILLS=100 SEED=1 LOAD=streams
 	@$(BIN)/python -m tests.interop.kills --kills $(or $(KILLS),100) --seed $(or $(SEED),1) --load $(or $(LOAD),transactions)
 
 reference: $(VENV)/.dev ## generate docs/reference from the docstrings
@@ -61,7 +61,7 @@ reference: $(VENV)/.dev ## generate docs/reference from the docstrings
 faces: $(VENV)/.dev ## generate sdk/sync from sdk/client.py, producer.py and consumer.py
 	@$(BIN)/python -m tests.sdk.faces
 
-extension: $(VENV)/.dev ## build the C of codec/, if its .pyx files were edited; check, test and bench do it too
+extension: $(VENV)/.dev ## build the C of codec/ if its .pyx files were edited; check, test and bench do it too
 	@$(BIN)/python tests/packaging/extension.py
 
 clean: ## remove .venv, builds and caches
@@ -69,7 +69,7 @@ clean: ## remove .venv, builds and caches
 	rm -rf .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
 	find . -name __pycache__ -not -path './.git/*' -prune -exec rm -rf {} +
 
-# The gates: `check`, `test` and `deep` run them (tests/gates.py) and print how long each took.
+# The gates. `check`, `test` and `deep` run them (tests/gates.py) and print how long each took.
 
 lint:
 	$(BIN)/ruff check .
@@ -81,13 +81,13 @@ types:
 arrows:
 	$(BIN)/lint-imports
 
-# Six workers on two cores: tests wait for half of their time, and files are of different lengths (196 s with four, 167
-# with six). Python's development mode would take a fifth of the time; the other gates have it, those with the same tests
-# on other Pythons too.
+# Six workers on two cores, because tests wait for half of their time, and files take different times (196 s with four
+# workers, 167 with six). Python's development mode would cost a fifth of the time. The other gates use it, also those
+# that run these tests on other Pythons.
 quick:
 	$(BIN)/python -m pytest -m "not slow and not deep" --dist loadfile -n 6
 
-# Of the development mode only the debug allocator is left out, which takes a tenth of the time.
+# Python's development mode without the debug allocator, which costs a tenth of the time.
 SLOW := PYTHONMALLOC=pymalloc $(BIN)/python -X dev -m pytest -m "slow and not deep"
 DEEPLY := PYTHONMALLOC=pymalloc $(BIN)/python -X dev -m pytest -m deep
 
@@ -134,12 +134,12 @@ deep-programs:
 pure:
 	OTTLA_ENGINE=python $(BIN)/python -X dev -m pytest -m "not slow and not deep" $(AGAIN)
 
-# Called by tests/gates.py with PYTHON and VENV of another version.
+# tests/gates.py calls this with PYTHON and VENV of another version.
 other: $(VENV)/.test
 	@$(BIN)/python tests/packaging/extension.py
 	$(BIN)/python -X dev -m pytest -m "not slow and not deep" $(filter-out tests/sim,$(AGAIN))
 
-# Stamps: a second run costs nothing, an edited pyproject.toml installs again.
+# Stamps: a second run costs nothing; an edited pyproject.toml leads to a new installation.
 
 $(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \
@@ -160,6 +160,6 @@ $(VENV)/.demo: pyproject.toml setup.py | $(BIN)/python
 	@touch $@
 
 $(VENV)/.test: pyproject.toml setup.py | $(BIN)/python
-	@echo "installing ottla with what the quick tests need, but Spark ..."
+	@echo "installing ottla with everything that the quick tests need, except Spark ..."
 	@$(PIP) --editable '.[test]'
 	@touch $@

