@@ -308,7 +308,7 @@ def test_a_cooperative_member_gives_up_before_it_is_known_where_what_it_got_stan
 
 
 def test_a_topic_that_was_deleted_is_not_said_to_be_with_another_member() -> None:
-    for gone, why in ((True, "its topic is gone"), (False, "be it this consumer again")):
+    for gone, why in ((True, "its topic was deleted"), (False, "perhaps this consumer again")):
         reader = Reader()
         reader.assign(1, T0)
         reader.stands(0)
@@ -685,7 +685,7 @@ def test_a_task_that_waits_for_a_batch_is_refused_once_another_leaves_the_block_
     leaving.answer()  # `revoked`
     with pytest.raises(Closed, match="block of the consumer was left"):
         next(reader.machine.next_batch("task"))
-    with pytest.raises(LocalProtocolError, match="in its methods"):
+    with pytest.raises(LocalProtocolError, match="a method of a RebalanceListener"):
         next(reader.machine.next_batch("another task"))
     if answered:
         reader.world.answer(reader.world.asked(LeaveGroupRequest), LeaveGroupResponse(error_code=0, members=()))
@@ -805,7 +805,7 @@ def test_a_batch_can_be_committed_until_a_seek_after_it_was_handed_out_however_l
     assert reader.machine.committing.commit_batch(early, at, reader.world.now) == ""
     reader.machine.committing.move(T0)
     late = reader.machine.committing.hand_out(fetched)
-    assert "went elsewhere" in reader.machine.committing.commit_batch(claim, at, reader.world.now)
+    assert "sought to another offset" in reader.machine.committing.commit_batch(claim, at, reader.world.now)
     assert reader.machine.committing.commit_batch(late, at, reader.world.now) == ""
 
 

@@ -816,7 +816,7 @@ def test_where_no_version_keeps_a_leader_from_recommending_pauses_are_made_and_e
         return leaders.now >= 10.0
 
     leaders.run(explained)
-    assert any(f"t-0 is to be read from node 2, {why}" in line for line in told)
+    assert any(f"t-0: the leader names node 2, {why}" in line for line in told)
     assert fetches(leaders, 1) < 120
     assert why == "which cannot be reached" or fetches(leaders, 2) < 5
     leaders.hide, leaders.bend = lambda node: False, usual

@@ -180,7 +180,7 @@ async def test_offsets_of_others_are_refused_at_the_call(ottla_broker: Broker) -
                 for consumer, why in (
                     (alone, "without a group"),
                     (by_itself, "auto_commit"),
-                    (of_another, "one client"),
+                    (of_another, "same client"),
                 ):
                     batch = await anext(consumer)
                     with pytest.raises(LocalProtocolError, match=why):
@@ -363,10 +363,10 @@ async def test_the_consumer_of_a_transform_is_read_and_commits_for_it_alone(ottl
             batches = await anext(transform)
             [batch] = batches.batches
             for call in (batch.commit, transform.consumer.commit):
-                with pytest.raises(LocalProtocolError, match="go with its transactions"):
+                with pytest.raises(LocalProtocolError, match="transactions of a transform commit its offsets"):
                     await call()
             for soon in (batch.commit_soon, transform.consumer.commit_soon):
-                with pytest.raises(LocalProtocolError, match="go with its transactions"):
+                with pytest.raises(LocalProtocolError, match="transactions of a transform commit its offsets"):
                     soon()
             with pytest.raises(LocalProtocolError, match="a transform reads this consumer"):
                 await transform.consumer.poll(1.0)
