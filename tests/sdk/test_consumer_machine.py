@@ -528,7 +528,7 @@ def test_a_topic_of_a_pattern_that_is_deleted_is_not_missed_by_a_member_of_a_gro
     world.later(1.0)
     reader.stands(7)
     assert reader.tell() == ("assigned", (T0,))
-    while "the topic was deleted: it is not read any more" not in caplog.text:
+    while "the topic was deleted and is no longer read" not in caplog.text:
         world.later(1.0)
         for beat in world.pending(HeartbeatRequest):
             world.answer(beat, HeartbeatResponse(error_code=0))

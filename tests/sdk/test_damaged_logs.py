@@ -110,7 +110,7 @@ def test_what_is_wrong_says_where_to_go_on() -> None:
     assert read(leaders, fetcher, 1) == {T: [b"a"]}
     for _ in range(2):
         with pytest.raises(
-            ChecksumMismatch, match=r"t-0 from offset 1, batch at .*; to leave the batch out, seek to 2"
+            ChecksumMismatch, match=r"t-0 from offset 1, batch at .*; to skip the batch, seek to 2"
         ) as caught:
             read(leaders, fetcher, 1)
         assert not caught.value.retriable
@@ -147,7 +147,7 @@ def test_a_partition_in_trouble_stops_no_other_and_its_error_is_raised_once_unti
     )
     assert seen.index(b"0-0") < seen.index(ChecksumMismatch.__name__), "after what lies before"
     [line] = fetcher.explain(leaders.now)
-    assert line.startswith("t-0: cannot be read on until a seek: t-0 from offset 1")
+    assert line.startswith("t-0: cannot be read until a seek: t-0 from offset 1")
     assert fetcher.take() is None and not fetcher.wait().done
     for index in range(1, 3):
         leaders.logs["t", index].append(b"more")
