@@ -336,7 +336,7 @@ def test_a_loss_while_partitions_are_told_of_is_told_next_and_a_seek_in_them_mea
     reader.machine.navigation.pause([T0])
     dropped: list[Any] = [each for each in caplog.records if each.message.startswith("a call is dropped")]
     assert [(each.call, each.partitions) for each in dropped] == [("seek", [T0]), ("seek", [T0]), ("pause", [T0])]
-    with pytest.raises(LocalProtocolError, match="the group has taken it, which the listener is notified of next"):
+    with pytest.raises(LocalProtocolError, match="the group has revoked it, and the listener will be notified next"):
         reader.machine.committer.commit_soon({T0: 8})
     reader.tell()
     error = reader.call(reader.machine.navigation.seek({T0: Offset(5)})).error
@@ -669,7 +669,7 @@ def test_a_block_ends_though_nobody_says_who_coordinates_the_group(caplog: pytes
         assert not leaving.go_on().over
         reader.world.later(0.2)
         assert leaving.go_on().over and leaving.error is None
-    assert sum("a member left, but its group was not notified" in each.message for each in caplog.records) == 2
+    assert sum("a member left, but LeaveGroup failed" in each.message for each in caplog.records) == 2
 
 
 @pytest.mark.parametrize("answered", [False, True])

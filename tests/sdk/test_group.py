@@ -425,7 +425,7 @@ async def test_a_pattern_that_matches_nothing_is_told_once(
     ):
         with loop.move_on_after(0.2):
             await anext(consumer)
-        said = "of 1 topic(s) none matches the pattern 'ord*' without 'x', a regular expression for the whole name"
+        said = "none of 1 topic(s) matches the pattern 'ord*' without 'x', a regular expression for the whole name"
         assert client.explain() == said
         ottla_broker.create_topic("ordd")
         await fill(client, 1, "ordd")
@@ -459,7 +459,10 @@ async def test_what_is_wished_of_a_partition_that_is_not_here_is_refused_with_wh
 ) -> None:
     async with loop.connect(ottla_broker.bootstrap) as client:
         await fill(client, 1)
-        for group, advice in ((None, r"said where it is made, in client\.consumer"), ("g", "once `assigned` of a Reb")):
+        for group, advice in (
+            (None, r"name the partitions to read in client\.consumer"),
+            ("g", "once `assigned` of a Reb"),
+        ):
             async with client.consumer("t", group=group) as consumer:
                 wishes: dict[str, Callable[[], object]] = {
                     "pause": partial(consumer.pause, [("t", 9)]),
@@ -643,7 +646,7 @@ async def test_a_listener_that_fails_ends_the_loop_with_its_error(loop: Loop, ot
     ("options", "error"),
     [
         ({}, "topics, a pattern, or an assignment"),
-        ({"pattern": "("}, "no regular expression"),
+        ({"pattern": "("}, "not a regular expression"),
         ({"assign": {("t", 0): "committed"}}, "needs a group"),
         ({"pattern": "t", "auto_commit": 1.0}, "needs a group"),
         ({"pattern": "t", "instance_id": "a"}, "need a group"),
@@ -653,10 +656,10 @@ async def test_a_listener_that_fails_ends_the_loop_with_its_error(loop: Loop, ot
             "need a group .* without assign",
         ),
         ({"assign": {("t", 0): 0}, "deny": "t"}, "deny goes with a pattern"),
-        ({"pattern": "t", "group": ""}, "needs a name"),
-        ({"pattern": "t", "group": "g", "instance_id": ""}, "instance_id names one member"),
+        ({"pattern": "t", "group": ""}, "group must be a string"),
+        ({"pattern": "t", "group": "g", "instance_id": ""}, "instance_id must not be empty"),
         ({"pattern": "t", "group": "g", "auto_commit": 0.0}, "positive number of seconds"),
-        ({"pattern": "t", "group": "g", "assignors": ["rang"]}, "not one of range"),
+        ({"pattern": "t", "group": "g", "assignors": ["rang"]}, "unknown: choose range"),
         ({"pattern": "t", "group": "g", "assignors": []}, "needs an assignor"),
         ({"pattern": "t", "group": "g", "heartbeat_interval": 50.0}, "below session_timeout"),
         ({"pattern": "t", "group": "g", "max_poll_interval": 0.0}, "max_poll_interval"),
@@ -832,7 +835,7 @@ async def test_a_listener_that_keeps_the_consumer_from_leaving_is_named(
     monkeypatch.setattr(leaving, "LEAVE_TIMEOUT", 0.2)
     async with loop.connect(ottla_broker.bootstrap) as client:
         await fill(client, 1)
-        with pytest.raises(TimeoutExpired, match=r"Stuck\.revoked of your listener has not returned") as raised:
+        with pytest.raises(TimeoutExpired, match=r"your listener's Stuck\.revoked has not returned") as raised:
             async with client.consumer("t", group="g", listener=Stuck()) as consumer:
                 await one(loop, consumer)
         assert "not committed" not in str(raised.value) and "your loop" not in str(raised.value)
