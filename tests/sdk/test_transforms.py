@@ -248,9 +248,9 @@ async def test_what_is_not_part_of_a_transaction_is_not_passed_over_by_mistake(o
             async with transaction:
                 with pytest.raises(LocalProtocolError, match="a transaction is open"):
                     await anext(transform)
-                with pytest.raises(LocalProtocolError, match="returned last, once"):
+                with pytest.raises(LocalProtocolError, match="the loop returned last"):
                     transform.transaction(batches)
-            with pytest.raises(LocalProtocolError, match="returned last, once"):
+            with pytest.raises(LocalProtocolError, match="the loop returned last"):
                 transform.transaction(batches)
             after = await anext(transform)
             assert [record.value for record in after] == VALUES[1:2]
