@@ -52,7 +52,7 @@ class Topic:
 
     @property
     def extent(self) -> str:
-        """Says which partitions exist, for the error about a partition that does not."""
+        """Says which partitions exist; used in errors about a partition that does not."""
         return f"{self.name!r} has partitions 0 to {len(self.partitions) - 1}"
 
 

@@ -15,7 +15,7 @@ Rules:
   continue with the other cluster.) If the change is intended, open another client.
 - If a node refuses this client's credentials, or the client does not trust the node, other nodes may still work, so the
   client asks them too. If no node of a round answers, waiting callers get the error at once: retrying would not help.
-- While no node can be reached, the client keeps the addresses that it tried, for the error message.
+- While no node can be reached, the client remembers the addresses that it tried, and the error lists them.
 
 Source: NetworkClient.java, DefaultMetadataUpdater; Metadata.java; ConsumerMetadata.java.
 """
@@ -301,7 +301,7 @@ class Metadata:
             self._ask_another(now, waits_alone=True)
 
     def _ask_another(self, now: float, *, waits_alone: bool = False) -> None:
-        """Ask a node without a request in flight, preferably one that has not failed in this round.
+        """Ask a node without a request in flight; nodes that have not failed in this round come first.
 
         Args:
             waits_alone: ask only for topics that callers wait for.

@@ -51,7 +51,7 @@ class Questions:
     """Builds Metadata requests from the ``held`` topics and the topics that callers wait for.
 
     Attributes:
-        waits: the waiting callers; `forget_gone` removes those that no longer wait.
+        waits: the waiting callers; `forget_gone` removes callers that have given up.
         all_at: when a refresh of all held topics is due; inf if it was requested and no newer one was asked for since.
     """
 
@@ -118,8 +118,8 @@ class Questions:
     def answered(self, question: Question, now: float, pause: float, max_age: float) -> float:
         """Take note of a response; return when to ask next.
 
-        That is at once for topics that the request left out, or that must be newer; after ``pause`` for topics that are
-        being created; otherwise when a refresh of all is wanted or they are ``max_age`` old, but not before ``pause``.
+        The time is ``now`` for topics that the request left out, or that must be newer; after ``pause`` for topics in
+        creation; otherwise when a refresh of all is wanted or they are ``max_age`` old, but not before ``pause``.
         """
         self.want_all(now + max_age)
         if self._settles(question):

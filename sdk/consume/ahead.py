@@ -22,7 +22,7 @@ class Ahead(Generic[T]):
     """Holds the batches that the reading thread of one consumer may take.
 
     Args:
-        make: converts a fetched batch into what the user gets.
+        make: converts a fetched batch into the user's batch.
         entered: the gate's flags; if the second byte is set, the next call must go to the driver.
 
     Attributes:

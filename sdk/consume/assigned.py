@@ -135,7 +135,7 @@ class Positions:
     def fail(self, position: Position, error: OttlaError) -> None:
         """Stop reading the partition until a seek.
 
-        ``error`` is raised once, in the partition's turn, after the user has taken what is buffered.
+        ``error`` is raised once, in the partition's turn, after the user has taken all buffered records.
         """
         self._scheduler.leave(position)
         if position.buffer:
@@ -190,7 +190,7 @@ class Positions:
         found.when_done(lambda: self._core.soon(arrived))
 
     def truncated(self, position: Position, end: int, epoch: int) -> None:
-        """Handle a log that was truncated (KIP-320): it matches what was read only up to ``end``.
+        """Handle a truncated log (KIP-320): it matches the records that were read only up to ``end``.
 
         Args:
             end: an offset; -1: unknown.

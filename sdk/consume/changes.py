@@ -37,7 +37,7 @@ class Changes:
         self._changed.pop(position, None)
 
     def wake(self) -> None:
-        """Have the fetcher check what it can fetch now."""
+        """Have the fetcher look for possible Fetch requests."""
         if not self.closed and (self._due is None or self._due.call is None):
             self._due = self._core.soon(self._run)
 

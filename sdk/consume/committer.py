@@ -1,4 +1,4 @@
-"""Implements the consumer's commit calls: with or without waiting, for a batch, for everything, or at given offsets.
+"""Implements the consumer's commit calls: of a batch, of everything, or of given offsets, with or without waiting.
 
 Rules:
 - A caller waits for its own commit and for earlier ones of the same partitions. A cancellation ends the wait, not the
@@ -50,7 +50,7 @@ class Committer:
 
         Raises:
             LocalProtocolError: the consumer has no group, a partition is not assigned to it, or an offset is lower than
-                one that was committed already.
+                the committed one.
         """
         self._commit(offsets)
         if offsets is None and (lost := self._committing.take_lost()):
@@ -97,7 +97,7 @@ class Committer:
     def in_transaction(
         self, core: ClientCore, place: TopicPartition, at: CommittedOffset, claim: Claim | None
     ) -> tuple[Commits, Assignment]:
-        """The group's commits and the batch's assignment, for a transaction of a producer on ``core`` to commit.
+        """The group's commits and the batch's assignment; a transaction of a producer on ``core`` commits them.
 
         Raises:
             CommitFailed: the batch cannot be committed any more.

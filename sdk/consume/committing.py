@@ -1,4 +1,4 @@
-"""Decides which offsets a consumer commits: those that the user names, all batches handed out, or all done batches.
+"""Decides which offsets a consumer commits: given offsets, all batches handed out, or all done batches.
 
 Rules:
 - A batch is done when the next one is asked for. Auto commit commits done batches, and nothing of the batch in hand.
@@ -51,7 +51,7 @@ class Committing:
         self._done: dict[TopicPartition, CommittedOffset] = {}
         """Per partition, the offset after the last done batch, until auto commit has taken it."""
         self._moved: dict[TopicPartition, None] = {}
-        """Partitions whose position may differ from the committed offset: those that `commit_all` has to check."""
+        """Partitions whose position may differ from the committed offset; `commit_all` checks them."""
         self._left: dict[TopicPartition, Assignment] = {}
         """Assignments that ended with delivered records still uncommitted."""
         self._due: Timer | None = None
@@ -188,7 +188,7 @@ class Committing:
         """Commit exactly these offsets.
 
         Raises:
-            LocalProtocolError: an offset is invalid, or lower than one that was committed already.
+            LocalProtocolError: an offset is invalid, or lower than the committed one.
         """
         for assignment, each in offsets.items():
             _check(each)
@@ -234,7 +234,7 @@ class Committing:
         return -1 if position is None else position
 
     def commit_batch(self, claim: Claim | None, at: CommittedOffset, now: float) -> str:
-        """Commit the offset after a batch; if that is impossible, return why, for the caller to report.
+        """Commit the offset after a batch; if that is impossible, return the reason, which the caller reports.
 
         Raises:
             LocalProtocolError: the consumer has no group.

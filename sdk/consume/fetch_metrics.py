@@ -1,7 +1,7 @@
 """A fetcher's metrics, named as in Kafka's `consumer-fetch-manager-metrics`.
 
 Rules:
-- ``records-consumed`` and ``bytes-consumed`` count what the user has taken, ``fetch-size`` the bytes of responses.
+- ``records-consumed`` and ``bytes-consumed`` count the records taken by the user, ``fetch-size`` all bytes fetched.
 - A topic's metrics are shown while a consumer reads it and the topic exists. Metrics without a topic belong to the
   client, and stay.
 - ``records-lag`` is computed from the position when it is read, and costs nothing until then; ``records-lag-max`` is

@@ -3,7 +3,7 @@
     Changes          collects changed partitions until the next `poll`, and wakes waiters
     Review           decides what each changed partition needs
     Positions        holds the positions: seeks, resets by policy, retries (`Retries`), failures
-    PositionLookups  asks leaders where to start, and whether they still have what was read
+    PositionLookups  asks leaders where to start, and whether their log still matches the records read
     FetchScheduler   chooses nodes, partitions and sizes: a `Session` per node, leader or near replica (`NearReplicas`)
     FetchAnswers     interprets Fetch responses
     FetchBuffers     holds batches until the user takes them, and takes turns between partitions
@@ -248,7 +248,7 @@ class Fetcher:
         return _known(self._positions.assigned[place].log_start_offset)
 
     def lag(self, place: TopicPartition) -> int | None:
-        """How many offsets the user is behind the end of what can be read; ``None``: unknown."""
+        """The number of readable offsets from the position on; ``None``: unknown."""
         return self._positions.assigned[place].lag(self._isolation)
 
     def waiting(self, nodes: Container[int] | None) -> Mapping[str, int]:
@@ -273,7 +273,7 @@ class Fetcher:
     # -- taking and waiting -------------------------------------------------------------------------------------------
 
     def take(self, only: Container[TopicPartition] | None = None, most: int | None = None) -> Fetched | None:
-        """The next records of the partition whose turn it is; ``None`` if nothing is buffered.
+        """The next records of the partition whose turn it is; ``None`` if all buffers are empty.
 
         Args:
             only: hand out records of these partitions only.
@@ -312,7 +312,7 @@ class Fetcher:
             self._changes.review(position)
 
     def ahead(self, only: Container[TopicPartition] | None, most: int | None, count: int) -> list[Fetched]:
-        """What the next ``count`` calls of `take` will return if nothing else happens."""
+        """The batches that the next ``count`` calls of `take` will return, unless an event intervenes."""
         return self._buffers.ahead(only, most, count)
 
     def moved(self) -> Outcome[None]:

@@ -5,8 +5,8 @@
     or a cancellation
 
 Rules:
-- The listener's `revoked` is called for partitions that the member still owns, `lost` for those that it has lost:
-  another member may have them already.
+- The listener's `revoked` is called if the member still owns its partitions, `lost` if it has lost them: another member
+  may have them already.
 - An error that ends the block is raised unchanged; whatever could not be done is added to it as a note.
 - Pending commits are not dropped when `revoked` raises, or when the end of the block is cancelled.
 - LeaveGroup needs the group's coordinator, which is looked up within the same deadline. If that fails, the group waits
@@ -40,7 +40,7 @@ class Leaving:
     """Runs the end of one consumer's block.
 
     Args:
-        explain: returns lines for people about what the consumer waits for.
+        explain: returns lines for people about the consumer's waits.
     """
 
     def __init__(
@@ -145,7 +145,7 @@ class Leaving:
     # -- by an error -------------------------------------------------------------------------------------------------
 
     def _at_once(self, error: BaseException) -> Steps[None]:
-        """Do what is possible within `CLOSE_TIMEOUT`. Shielded from cancellation, because that is short."""
+        """Commit, leave the group and call `lost`, shielded from cancellation: `CLOSE_TIMEOUT` is short."""
         yield from self._commit_at_once(error)
         yield from self._say_good_bye_at_once()
         yield from self._lost(error)

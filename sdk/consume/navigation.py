@@ -74,7 +74,7 @@ class Navigation:
         self._fetcher.resume(self.owned(places, "resume"))
 
     def owned(self, places: Iterable[TopicPartition], what: str) -> list[TopicPartition]:
-        """The partitions among ``places`` that are assigned, for a call described by ``what``.
+        """The assigned partitions among ``places``; ``what`` names the call in messages.
 
         Lost partitions of which the listener was not notified yet are left out, with a line in the log.
 

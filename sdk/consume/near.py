@@ -1,4 +1,4 @@
-"""Tracks the near replicas that leaders recommend instead of themselves (KIP-392), and avoids those that fail.
+"""Tracks the near replicas that leaders recommend instead of themselves (KIP-392), and avoids failing ones.
 
     used ── a Fetch fails there, or metadata lacks it ──► avoided ── a pause ──► probed ── it answers ──► used
                                                              ▲                      │

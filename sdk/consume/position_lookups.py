@@ -1,4 +1,4 @@
-"""Asks leaders about positions: at which offset to start, and whether a new leader has what was read (KIP-320).
+"""Asks leaders at which offset to start, and whether a new leader's log matches the records that were read (KIP-320).
 
 Each node gets one request of each kind, for all of its partitions. After a seek, older responses are ignored.
 
@@ -66,7 +66,7 @@ class PositionLookups:
         self._ask(node, positions, exchange, learn, now)
 
     def validate(self, node: Node, positions: Sequence[Position], now: float) -> None:
-        """Ask the new leader of these partitions whether it has what was read (OffsetForLeaderEpoch)."""
+        """Ask the new leader whether its log matches the records that were read (OffsetForLeaderEpoch)."""
         wanted = {each.place: (each.fetch_epoch, self._positions.leader_epoch(each)) for each in positions}
         until = now + self._core.options.request_timeout
         exchange = Exchange(ends_of_epochs(wanted), _unset, until, versions=EPOCH_ENDS_FOR_CONSUMERS)

@@ -95,7 +95,7 @@ class Fetched:
     next_offset: int
     """The offset after these records, and after records skipped behind them: the offset to commit."""
     leader_epoch: int
-    """The leader epoch of the record before `next_offset`, for the commit; -1: unknown."""
+    """The leader epoch of the record before `next_offset`; the commit contains it; -1: unknown."""
     size: int = 0
     """Bytes on the wire."""
     memory: int = DECOMPRESSED_LIMIT
@@ -281,7 +281,7 @@ class Position:
     node: int = NO_NODE
     """The node that is asked for records."""
     priority: bool = False
-    """The user sought here, so the first Fetch must not wait behind one that the broker holds back."""
+    """The user sought here, so the first Fetch must not wait until the broker answers an earlier one."""
     replica: int = NO_NODE
     """The replica that the leader recommends instead of itself (KIP-392), until `replica_until`."""
     replica_until: float = -math.inf
@@ -305,7 +305,7 @@ class Position:
         self.leader_epoch = self.incarnation = -1
 
     def vouched(self, led: Led) -> None:
-        """Mark the position as valid for this leader, which has what was read."""
+        """Mark the position as valid for this leader, whose log matches the records that were read."""
         self.state, self.leader_epoch, self.incarnation = State.FETCHING, led.epoch, led.incarnation
 
     def drop(self) -> None:
@@ -398,7 +398,7 @@ class Position:
         return about(self.place, self.fetch_offset, error)
 
     def lag(self, isolation: int) -> int | None:
-        """The number of offsets between the user and the end of what can be read; ``None``: unknown."""
+        """The number of readable offsets from the position on; ``None``: unknown."""
         end = self.last_stable_offset if isolation == READ_COMMITTED else self.high_watermark
         return max(0, end - self.position) if end >= 0 and self.position >= 0 else None
 

@@ -190,7 +190,7 @@ class RangeReader:
         self._to_tell.append(self._lost[place])
 
     def _places_of(self, topic: str) -> Iterator[TopicPartition]:
-        """The topic's partitions that have ranges, without those that are lost."""
+        """The topic's partitions that have ranges and are not lost."""
         return (place for place in list(self._ranges) if place[0] == topic and place not in self._lost)
 
     # -- topics -------------------------------------------------------------------------------------------------------

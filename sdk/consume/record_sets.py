@@ -33,7 +33,7 @@ def found(records: Buffer, offset: int, isolation: int) -> tuple[list[AnyBatch],
 
     Most checksums are compared later, by `sound`: comparing takes longer than all the rest, and the next Fetch only
     needs to know where these batches end. The checksums of batches that may be left out are compared at once, because
-    later they would not be: batches before the requested ``offset``, and those that `visible` may hide.
+    later they would not be: batches before the requested ``offset``, and batches that `visible` may hide.
     """
 
     batches: list[AnyBatch] = []

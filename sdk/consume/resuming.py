@@ -46,10 +46,10 @@ class Resuming:
         self._core, self._group, self._commits, self._fetcher, self._start = core, group, commits, fetcher, start
         self._news, self._failed = news, failed
         self._waited: dict[TopicPartition, Assignment] = {}
-        """Partitions whose wait for a position is over, after `POSITIONS_TIMEOUT`."""
+        """Partitions whose position is unknown after `POSITIONS_TIMEOUT`: they are no longer waited for."""
 
     def ready(self, place: TopicPartition) -> bool:
-        """Whether the user may be notified of the partition: its position is known, or the wait for it is over."""
+        """Whether to notify the user of the partition: its position is known, or `POSITIONS_TIMEOUT` has passed."""
         waited = place in self._fetcher.places and self._waited.get(place) is self._commits.assignment(place)
         return self._fetcher.knows(place) or waited
 

@@ -25,7 +25,7 @@ class Retries:
     Args:
         assigned: all partitions.
         leave: takes a partition out of the requests.
-        again: called with each partition to retry, when its pause is over.
+        again: called with each partition to retry, after its pause.
         give_up: called with a partition for which a retry would not help, the error, and whether the topic is gone;
             returns whether the partition is given up. If not, it is called again after the same time.
     """

@@ -1,8 +1,8 @@
 """Decides what each changed partition needs: a lookup, a validation, or a Fetch.
 
-Before more is fetched from a partition's new leader, the leader is asked whether it has what was read (KIP-320). The
-same is done if the topic may have been recreated: without topic ids, if it was missing for a time or its leader epochs
-fell.
+Before fetching from a partition's new leader, the client asks the leader whether its log matches the records that were
+read (KIP-320). It does the same if the topic may have been recreated: without topic ids, if it was missing for a time
+or its leader epochs fell.
 
 Source: SubscriptionState.java, OffsetFetcher.java.
 """

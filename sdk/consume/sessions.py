@@ -5,7 +5,7 @@
       └───────────────────────────────────┴── a session error, a lost response, topic ids instead of names
 
 Rules:
-- One request at a time. `known` holds what the broker was last asked for each partition; responses refer to that.
+- One request at a time. `known` holds the last request for each partition; responses refer to that.
 - A request is built once the version is known: from 13 on topics have ids, below 7 there are no sessions.
 - A full request that replaces a session names it, so that the broker can drop it. The last request of all closes a
   session that will not be used any more.
@@ -64,7 +64,7 @@ _EPOCH_MAX = 2**31 - 1
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What the last request asked for one partition."""
+    """The part of the last request that concerns one partition."""
 
     position: Position
     seeks: int
@@ -107,7 +107,7 @@ class Session:
     epoch: int = 0
     """The session epoch of the next request; 0: a full request."""
     wanted: "OrderedDict[TopicPartition, Position]" = field(default_factory=OrderedDict)
-    """The partitions to fetch; the one that got records last is at the end."""
+    """The partitions to fetch; a partition that got records moves to the end."""
     known: dict[TopicPartition, Asked] = field(default_factory=dict)
     under_way: bool = False
     since: float = 0.0
@@ -259,7 +259,7 @@ class Session:
     def results(self, answer: FetchResponse) -> Iterator[tuple[Asked, PartitionData | OttlaError]]:
         """The response's results for the requested partitions.
 
-        The response to a full request must contain each of them, or none if the client is over its quota (KIP-219).
+        The response to a full request must contain each of them, or none if the client exceeds its quota (KIP-219).
         """
         answered: set[TopicPartition] = set()
         for topic in answer.responses:

@@ -146,7 +146,7 @@ class StableOffsets:
             yield f"{places}{more}: {since}, with {group.records} record(s) behind it: {self._why(group)}"
 
     def _why(self, group: _Group) -> str:
-        """A text for people: which transaction is open, and what will end it."""
+        """A text for people: the open transaction, and the ways in which it may end."""
         holder, later = group.holder, "if it does not end, `ottla transactions find-hanging` says whether it can"
         if holder is None:
             unsaid = f"; its producer is unknown: {group.trouble}" if group.trouble else ""
@@ -183,7 +183,7 @@ class StableOffsets:
             self._timer = self._core.later(now + STILL, self._look)
 
     def _look(self, now: float) -> None:
-        """Ask about unknown transactions, and report those that stay open."""
+        """Ask about unknown transactions, and report long ones."""
         self._timer = None
         for position in [each for each in self._still if self._assigned.get(each.place) is not each]:
             del self._still[position]

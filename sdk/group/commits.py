@@ -520,7 +520,7 @@ class Waiters:
         self._waiting: dict[Outcome[None], Waiter] = {}
 
     def add(self, outcome: Outcome[None], number: int, places: frozenset[TopicPartition] | None) -> None:
-        """Add a caller; the arguments are those of `Waiter`."""
+        """Add a caller; for the arguments see `Waiter`."""
         self._waiting[outcome] = Waiter(number, places)
         outcome.when_done(lambda: self._waiting.pop(outcome, None))
 

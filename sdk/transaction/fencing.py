@@ -2,7 +2,7 @@
 
 Rules:
 - The coordinator is asked once, and has `LIMIT` seconds to answer. If there is no answer, or the client is not
-  authorized, or the broker is older than Kafka 3.0, the explanation contains only what the client knows itself.
+  authorized, or the broker is older than Kafka 3.0, the explanation contains only the client's own knowledge.
 - The coordinator aborts a transaction that takes longer than its timeout, and that fences its producer. So if the
   transaction has been open for longer than its timeout by the client's clock, that is the reason, unless another
   producer has been initialized meanwhile.

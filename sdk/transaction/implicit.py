@@ -61,7 +61,7 @@ class ImplicitJoining:
         self._limit: Timer | None = None
         """Ends the turn, if other brokers wait."""
         self._first: tuple[Member, float] | None = None
-        """The first one that was sent, and when; until it is answered."""
+        """The first member for which a request was sent, and when; until it is answered."""
         self._question: Task[None] | None = None
         self._to_ask = 0
         """The number of transactions that will begin with DescribeTransactions."""

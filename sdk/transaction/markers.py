@@ -1,9 +1,9 @@
-"""Estimates when the previous transaction's markers are written; until then nothing can join the next transaction.
+"""Estimates when the previous transaction's markers are written; the next transaction cannot be joined before that.
 
 The coordinator answers EndTxn before the markers are written. That takes one to ten milliseconds, depending on the
 cluster, and each attempt to join that is too early costs a request. So the first attempt waits half of the time that
 the markers took after the previous transaction. It does not wait the full time: in an idle cluster, the coordinator
-notices only at its next request that its followers have what it wrote, so one attempt has to be early.
+notices only at its next request that its followers have replicated the markers, so one attempt has to be early.
 """
 
 import math

@@ -23,7 +23,7 @@ Rules:
 - INVALID_TXN_STATE as the response to a commit may come from a node that was paused, and does not know yet that it is
   no longer the coordinator: the coordinator is looked up again. If the error stays, the transaction was aborted by its
   timeout: the client then sends EndTxn to abort, which in version 2 also returns the next epoch.
-- A transaction in which nothing was sent needs no request.
+- A transaction without any request so far needs no EndTxn.
 
 Source: TransactionManager.java, Sender.java (maybeSendTransactionalRequest); KIP-98, KIP-360, KIP-890.
 """
@@ -287,7 +287,7 @@ class Transactions:
             raise TransactionAborted(self._failures, self._cause)
 
     def end(self) -> None:
-        """Accept no more records, and send those that were accepted."""
+        """Accept no more records, but send the accepted ones."""
         if self.state is State.OPEN:
             self._change(Input.END)
             self.shown()
@@ -321,7 +321,7 @@ class Transactions:
         return self._end(now)
 
     def explain(self, now: float) -> Iterator[str]:
-        """Lines for people about what the producer waits for."""
+        """Lines for people about the producer's waits."""
         doing = {
             State.NONE: "waits to be initialized",
             State.ASKING: "is being initialized",
@@ -485,7 +485,7 @@ class Transactions:
     def _described(
         self, described: Outcome[dict[str, TransactionDescription]], error: ProducerFenced, now: float
     ) -> None:
-        """Handle PRODUCER_FENCED as the response to EndTxn, depending on what the coordinator now has for the id.
+        """Handle PRODUCER_FENCED as the response to EndTxn, depending on the coordinator's current state of the id.
 
         - Another producer: this producer has to end. InitProducerId would abort a transaction of the other one, because
           Kafka does not check the epoch of the requesting producer while a transaction is open.

@@ -1,8 +1,8 @@
 """Assignors divide a group's partitions between its members. They are pure functions of the members' subscriptions.
 
 The leader of a classic group runs an assignor that all members support, whatever language they are written in. So
-names and user data are Kafka's, and so are the results: those of `range` and `roundrobin` exactly, those of the sticky
-assignors in their guarantees.
+names and user data are Kafka's. `range` and `roundrobin` give exactly Kafka's results; the sticky assignors give the
+same guarantees.
 
 To write your own assignor, implement the methods of `Assignor`; no base class is needed:
 

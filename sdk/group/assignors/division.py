@@ -174,7 +174,7 @@ class _Division:
             yield from sorted(holding, key=lambda topic: -len(holding[topic])) if in_order else holding
 
     def _move(self, giver: int, topic: str, taker: int, movable: Sequence[list[_Holding]]) -> None:
-        """Move one partition of the topic, preferably one that the giver did not have before."""
+        """Move one partition of the topic; partitions that the giver did not have before come first."""
         holding = next(holdings[giver] for holdings in movable if topic in holdings[giver])
         partition = holding[topic].pop()
         if not holding[topic]:

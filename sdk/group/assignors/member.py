@@ -118,7 +118,7 @@ def build_subscription(
     """The subscription that a member sends in JoinGroup for one of its assignors.
 
     Args:
-        owned: the partitions that the member has; in an eager group, those that it had before it joined.
+        owned: the member's partitions; in an eager group, its partitions before it joined.
         generation: the generation in which ``owned`` was assigned.
         cooperative: whether the member continues to read ``owned``; only in a cooperative group.
 

@@ -6,7 +6,7 @@ Rules:
 - Partitions that members had before are exchanged only if there are no others to give, and only if both become nearer:
   a partition that is near is never moved. So a cooperative group needs no more rebalances than without racks.
 
-Source: AbstractStickyAssignor.java, which gives near partitions first, and takes away what is not near.
+Source: AbstractStickyAssignor.java, which gives near partitions first, and takes away the others.
 """
 
 from collections.abc import Iterator, Mapping, Sequence

@@ -1,7 +1,7 @@
 """``sticky`` and ``cooperative-sticky``: divide as evenly as possible, and move as few partitions as that allows.
 
 Each member claims its last partitions, and keeps as many as an even division allows (`division`). If two members claim
-the same partition, the one with the newer generation keeps it; if the generations are equal, neither does.
+the same partition, the one with the newer generation keeps it; if the generations are equal, both lose it.
 
 ``cooperative-sticky`` then holds back partitions that another member still claims. A member that has to give up
 partitions does so and joins again, and the second rebalance assigns them. An even division in which all members keep
