@@ -115,7 +115,7 @@ class FetchAnswers:
             self._positions.fail(position, corrupt(position.place, position.fetch_offset))
         elif not isinstance(error, OffsetOutOfRange):
             self._positions.retry([position], error, now)
-        elif follower:
+        elif follower:  # KIP-392: a follower may lack the offset although the leader has it
             self._changes.review(position)
         else:
             self._positions.confirm(position, lambda: self._positions.out_of_range(position, result), now)
@@ -126,6 +126,7 @@ class FetchAnswers:
         position.last_stable_offset, position.log_start_offset = result.last_stable_offset, result.log_start_offset
         if self._stable is not None:
             self._stable.seen(position, now)
+        # From Fetch 12 on: the log differs from what was read, by the epoch in the request (KIP-595).
         if result.diverging_epoch.end_offset >= 0:
             end = result.diverging_epoch
             truncated = self._positions.truncated

@@ -2,8 +2,8 @@
 
 Rules:
 - A batch is done when the next one is asked for. Auto commit commits done batches, and nothing of the batch in hand.
-- Records that the user may not see (aborted transactions, markers) are done once everything before them is. Otherwise
-  the group's lag would stay above zero where no other record follows, until retention deletes the committed offset.
+- Records that the user may not see (aborted transactions, markers) are done once everything before them is. Otherwise,
+  if no other record follows, the group's lag would never reach zero, and its offset would fall out of the log.
 - Offsets that the coordinator has stored, or that are in flight, are not sent again.
 - Batches that cannot be committed any more, because their partition was lost, are reported once.
 

@@ -6,7 +6,7 @@
 
     topics, no group     reads all partitions, those created later included
     topics, a group      reads the partitions that the group assigns to this member (`Membership`)
-    manual assignment    reads these partitions; with a group, from its committed offsets
+    manual assignment    reads these partitions; with a group, its committed offsets can be used
 
 Rules:
 - A partition is read only once its start offset is known: the group's committed offset, else ``start`` (`Resuming`).
@@ -343,7 +343,7 @@ class ConsumerCore:
         return None if self.membership is None else self.notices.readable
 
     def _follow(self, notice: Notice) -> Steps[None]:
-        """Call the listener about a step of the membership; before a revocation, commit.
+        """Call the listener about a step of the membership; for a revocation, also wait for commits.
 
         A revocation that was cancelled is continued by the next call.
         """

@@ -139,6 +139,7 @@ class PositionLookups:
 
     def _validated(self, position: Position, result: EpochEndOffset, now: float) -> None:
         positions = self._positions
+        # -1: the leader knows no epoch as old as the one in the request, so nothing of what was read may be left.
         if result.end_offset < 0 or result.leader_epoch < 0:
             positions.confirm(position, lambda: positions.truncated(position, -1, -1), now)
         elif result.end_offset < position.fetch_offset:

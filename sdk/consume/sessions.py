@@ -12,9 +12,9 @@ Rules:
 - The broker serves partitions in the order of the request. Within a session it keeps its own order: a partition that
   got records goes to the end.
 - From Kafka 0.10.1 on, brokers send whole batches, and the first batch of a response even if it exceeds the limit.
-  Older ones, and some that are not Kafka, truncate a batch at the partition's or the response's limit. The client then
-  asks for the batch at the head of a full request with room for all of it; only a batch that is truncated even then may
-  be damaged (`room_for`).
+  Other brokers truncate a batch at the partition's limit (before 0.10.1), or at the response's. The client then asks
+  for the batch at the head of a full request with room for all of it; only a batch that is truncated even then may be
+  damaged (`room_for`).
 
 Source: FetchSessionHandler.java, FetchSession.scala.
 """

@@ -411,7 +411,7 @@ class Commits:
         for each in commits.values():
             assignment = each.assignment
             if each.commit.offset > assignment.asked:
-                continue  # the user has sought backwards since
+                continue  # the user has sought since
             assignment.taken = each.commit
             if assignment.outcome_unknown:
                 assignment.outcome_unknown = False

@@ -72,6 +72,7 @@ class Goodbye:
     def _request(self, version: int) -> LeaveGroupRequest:
         if version < LEAVE_AS_MEMBERS:
             return LeaveGroupRequest(group_id=self._group, member_id=self._member_id)
+        # KIP-800; like Java's client, which truncates the reason to 255 characters (JoinGroupRequest.java).
         leaving = MemberIdentity(
             member_id=self._member_id, reason=self._why[:255] if version >= LEAVE_WITH_REASON else None
         )

@@ -105,6 +105,7 @@ class Heartbeats:
 
     def _answered(self, answer: HeartbeatResponse | OttlaError, now: float) -> None:
         if isinstance(answer, HeartbeatResponse):
+            # With REBALANCE_IN_PROGRESS, too, the coordinator knows the member and restarts its session timeout.
             if answer.error_code in (0, RebalanceInProgress.code):
                 self._member.alive(now)
             if not answer.error_code:

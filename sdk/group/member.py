@@ -287,6 +287,7 @@ class ClassicMember:
     def _begin(self, now: float, delay: float = 0.0) -> None:
         """Start an attempt to join, in state PREPARING."""
         self._end_attempt()
+        # An eager member owns nothing by now, but the sticky assignor's user data contains its last assignment.
         keeps = self._cooperative
         owned, generation = (self.owned, self._seat.generation) if keeps else (self._had, self._had_in)
         claim = Claim(self.topics, owned, generation, keeps)
@@ -373,6 +374,7 @@ class ClassicMember:
 
     def join_failed(self, error: OttlaError, now: float) -> None:
         if isinstance(error, RebalanceInProgress | MemberIdRequired):
+            # KIP-394: the first JoinGroup of a new member only returns its member id; the second contains the id.
             at_once = self.state is S.SYNCING or isinstance(error, MemberIdRequired)
             self._retry(0.0 if at_once else self._core.backoff(self._failures), now)
         else:
