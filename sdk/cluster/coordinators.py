@@ -102,7 +102,7 @@ class Coordinators:
             return f"its coordinator is node {node.id} at {format_address(node.host, node.port)}"
         question = self._asked.get(key)
         trouble = f" ({question.trouble})" if question is not None and question.trouble else ""
-        return f"its coordinator is being looked for{trouble}"
+        return f"looking for its coordinator{trouble}"
 
     def forget(self, key: str) -> None:
         """Drop the known coordinator: it has moved or cannot be reached."""

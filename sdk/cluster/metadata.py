@@ -232,12 +232,12 @@ class Metadata:
     def explain(self, now: float) -> Iterator[str]:
         """Lines for people about failed addresses, old metadata and awaited topics; none if all is well."""
         for where, why in self._reasons().items():
-            yield f"metadata: {where} gave none: {why}"
+            yield f"metadata: {where} failed: {why}"
         if self._troubles and -math.inf < self.all_updated_at < now:
-            yield f"metadata: those in use are {now - self.all_updated_at:.1f} s old"
+            yield f"metadata: last updated {now - self.all_updated_at:.1f} s ago"
         for each in self._questions.waits:
             if not each.outcome.done:
-                yield f"topic {each.name!r}: waiting for a broker to say where it is"
+                yield f"topic {each.name!r}: waiting for its metadata"
 
     def hold(self, name: str) -> Callable[[], None]:
         """Keep the topic's metadata fresh; return a function that releases the topic. See `HeldTopics`."""
