@@ -327,7 +327,7 @@ def test_a_broker_may_ask_for_a_new_start() -> None:
     fake.says = once
     net.core.metadata.refresh(net.now)
     net.run(lambda: len(asked) == 2 and 2 in net.core.cluster.nodes)
-    assert "new start" in str(answers[0])
+    assert "asks the client to start again" in str(answers[0])
 
 
 def test_a_broker_that_knows_no_broker_yet_is_asked_again() -> None:

@@ -310,7 +310,7 @@ async def test_an_error_that_may_pass_is_tried_again_and_raised_in_the_end(
                     async with transform.transaction(batches) as txn:
                         await txn.send_soon("out", b"v")
                     assert txn.committed is False
-        assert tries == 3 and any("tried 3 times" in note for note in raised.value.__notes__)
+        assert tries == 3 and any("failed 3 times" in note for note in raised.value.__notes__)
 
 
 async def test_of_two_with_one_transactional_id_the_older_one_ends(ottla_broker: Broker) -> None:
