@@ -1,1 +1,1 @@
-"""What the client knows of the cluster: nodes, topics, leaders, coordinators."""
+"""The client's view of the cluster: nodes, topics, leaders, coordinators."""

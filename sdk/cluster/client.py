@@ -1,4 +1,4 @@
-"""What the machines of this folder need of the client that they are part of; `ClientCore` is one."""
+"""The interface that this folder's machines need from their client; `ClientCore` implements it."""
 
 from collections.abc import Callable, Container
 from typing import Any, Protocol
@@ -12,7 +12,7 @@ from ottla.sdk.timers import Timer
 
 
 class Client(Protocol):
-    """Time, requests, and the client's end."""
+    """Gives a machine time, requests, and notice of the client's close."""
 
     options: Options
     closed: OttlaError | None
@@ -38,28 +38,28 @@ class Client(Protocol):
         ...
 
     def other_node(self, but: Container[int]) -> Node | None:
-        """A node to ask what any broker can answer, whose id is not among ``but``."""
+        """A node for a request that any broker can answer; its id is not in ``but``."""
         ...
 
 
 class MetadataClient(Client, Protocol):
-    """What follows from metadata besides."""
+    """Adds what `Metadata` needs: connections to close, and bootstrap addresses to look up."""
 
     @property
     def missing(self) -> str:
-        """Why no connection can begin; empty if one can."""
+        """Why no connection can be opened; empty if one can."""
         ...
 
     def silence(self, node: Node) -> str:
-        """The usual cause of a node's silence; empty where there is none."""
+        """The usual cause if this node does not answer; empty if there is none."""
         ...
 
     def nodes_changed(self, now: float) -> None:
-        """The nodes of the cluster may be others, or have other addresses."""
+        """Take note that the cluster's nodes, or their addresses, may have changed."""
         ...
 
     def give_up(self, node: Node, why: str, now: float) -> None:
-        """Close the connections to a node that is of no use."""
+        """Close the connections to a node that cannot be used."""
         ...
 
     def give_up_all(self, why: str, now: float) -> None:

@@ -1,13 +1,14 @@
-"""What the client knows of the cluster: nodes, topics, leaders. Data and small rules, no requests.
+"""The client's view of the cluster: nodes, topics, leaders. Holds data and small rules, and sends no requests.
 
 Rules:
-- A partition's leader is taken over only with a leader epoch that is not older than the one known (KIP-320); from an
-  answer that is not about metadata, only with a newer one (KIP-951).
-- A zero topic id means that it is not known: an old broker of a mixed cluster, or old metadata. Only two ids that are
-  known and differ are two topics of the same name, one made after the other.
-- A topic that was recreated has another `Topic.incarnation`: another id; or, from brokers before 2.8, which have no
-  ids, a leader epoch that falls, or a topic that was gone from the metadata.
-- A topic that is gone from an answer that asked for it, or answered with an error, is not known; its error is kept.
+- The client accepts a partition's leader only if its leader epoch is not older than the known one (KIP-320). A leader
+  named in a Produce or Fetch response must have a newer epoch (KIP-951).
+- A zero topic id means "unknown": the broker is an old one in a mixed cluster, or its metadata is old. Only two known
+  ids that differ mean that the topic was deleted and recreated.
+- A recreated topic gets a new `Topic.incarnation`. The sign is a new id; for brokers before 2.8, which have no ids, it
+  is a lower leader epoch, or a topic that was missing from the metadata for a time.
+- A topic is unknown if a response leaves it out although it was requested, or returns an error for it. The error is
+  kept.
 """
 
 from collections.abc import Iterable
@@ -26,12 +27,12 @@ TopicPartition = tuple[str, int]
 
 
 _FALLS = 3
-"""Answers in a row with lower leader epochs than before, after which those leaders are taken over."""
+"""After this many consecutive responses with lower leader epochs than before, the client accepts their leaders."""
 
 
 @dataclass(frozen=True, slots=True)
 class Partition:
-    """One partition as the metadata have it; ``leader`` is -1 while there is none."""
+    """One partition as the metadata describes it; ``leader`` is -1 while it is leaderless."""
 
     partition: int
     leader: int
@@ -47,68 +48,68 @@ class Topic:
     internal: bool
     partitions: dict[int, Partition]
     incarnation: int = 0
-    """Another number for each topic of this name, one made after the other."""
+    """A number that differs each time a topic of this name is recreated."""
 
     @property
     def extent(self) -> str:
-        """Which partitions it has, for errors about one that it does not have."""
+        """Says which partitions exist; used in errors about a partition that does not."""
         return f"{self.name!r} has partitions 0 to {len(self.partitions) - 1}"
 
 
 @dataclass(slots=True)
 class Cluster:
-    """The latest metadata, merged."""
+    """Merges metadata responses and holds the result."""
 
     cluster_id: str | None = None
     controller_id: int = -1
     nodes: dict[int, Node] = field(default_factory=dict)
     topics: dict[str, Topic] = field(default_factory=dict)
     errors: dict[str, int] = field(default_factory=dict)
-    """Error codes of topics that were asked for and could not be had."""
+    """Error codes of requested topics that brokers did not return."""
     _gone: dict[str, Topic] = field(default_factory=dict)
-    """Topics that are not known any more, as they were."""
+    """The last known state of topics that are unknown now."""
     _incarnations: int = 0
     _recreated: set[str] = field(default_factory=set)
-    """Topics that have been another one of the same name."""
+    """Topics that were recreated since the client first learned of them."""
     _fallen: dict[str, int] = field(default_factory=dict)
-    """Topics without ids whose leader epochs are lower than they were, and in how many answers in a row."""
+    """Topics without ids whose leader epochs fell, and in how many consecutive responses they were lower."""
 
     def leader(self, topic: str, partition: int) -> Node | None:
-        """The node that leads the partition, as far as it is known."""
+        """The node that leads the partition, or ``None`` if it is unknown."""
         known = self.topics.get(topic)
         place = known.partitions.get(partition) if known else None
         return self.nodes.get(place.leader) if place else None
 
     def leader_epoch(self, topic: str, partition: int) -> int:
-        """-1 where it is not known, which skips the broker's check."""
+        """The leader epoch, or -1 if it is unknown: the broker then skips its check."""
         known = self.topics.get(topic)
         place = known.partitions.get(partition) if known else None
         return place.leader_epoch if place else -1
 
     def topic_id(self, topic: str) -> "UUID":
-        """`NO_UUID` where it is not known."""
+        """The topic's id, or `NO_UUID` if it is unknown."""
         known = self.topics.get(topic)
         return known.topic_id if known else NO_UUID
 
     def incarnation(self, topic: str) -> int:
-        """-1 where the topic is not known."""
+        """The topic's incarnation, or -1 if the topic is unknown."""
         known = self.topics.get(topic)
         return known.incarnation if known else -1
 
     def drop(self, topic: str) -> None:
-        """The topic is gone, for now or for good."""
+        """Treat the topic as unknown, but keep its last state to compare with if it comes back."""
         if known := self.topics.pop(topic, None):
             self._gone[topic] = known
 
     def forget(self, topic: str) -> None:
-        """Nobody needs to know the topic."""
+        """Delete all that is known about the topic."""
         self.topics.pop(topic, None)
         self.errors.pop(topic, None)
         self._gone.pop(topic, None)
         self._recreated.discard(topic)
 
     def racks(self, topics: Iterable[str]) -> dict[TopicPartition, frozenset[str]]:
-        """Of each partition of these topics the racks of the nodes that have a replica, as far as theirs are known."""
+        """For each partition of these topics, the racks of its replicas; nodes whose rack is unknown are left out."""
         racks = {node.id: node.rack for node in self.nodes.values() if node.rack}
         return {
             (name, partition): frozenset(racks[node] for node in place.replicas if node in racks)
@@ -118,25 +119,28 @@ class Cluster:
         }
 
     def moved(self, topic: str, partition: int, leader: int, leader_epoch: int, nodes: Iterable[Node]) -> bool:
-        """Take over what the answer to Produce or Fetch says of a new leader (KIP-951); whether that was news.
+        """Accept the new leader that a Produce or Fetch response names (KIP-951); return whether it can be used.
 
-        ``nodes`` are those that the answer gives addresses of.
+        Args:
+            nodes: the nodes whose addresses the response gives.
         """
         known = self.topics.get(topic)
         place = known.partitions.get(partition) if known else None
         if known is None or place is None or leader < 0 or leader_epoch <= place.leader_epoch:
             return False
         if topic in self._recreated:
-            return False  # by name, a broker that is behind may speak of the old one, whose epochs were higher
+            # The response may name the topic without its id, and come from a broker with outdated metadata. It may then
+            # mean the deleted topic, whose leader epochs were higher.
+            return False
         self.nodes |= {each.id: each for each in nodes}
         known.partitions[partition] = replace(place, leader=leader, leader_epoch=leader_epoch)
         return leader in self.nodes
 
     def refusal(self, answer: MetadataResponse) -> OttlaError | None:
-        """Why nothing can be learned from ``answer``, whatever it was about; `None` if it is as it should be."""
+        """The reason to ignore the whole of ``answer``, whatever was requested; `None` if it can be used."""
         if answer.error_code:
             return broker_error(answer.error_code)
-        if not answer.brokers:  # it has just started, and does not even know itself
+        if not answer.brokers:  # the broker has just started and does not even know itself
             return ConnectionLost("it knows no broker yet")
         if None not in (self.cluster_id, answer.cluster_id) and self.cluster_id != answer.cluster_id:
             what = f"it belongs to cluster {answer.cluster_id!r}, and this client to {self.cluster_id!r}"
@@ -144,13 +148,14 @@ class Cluster:
         return None
 
     def update(self, answer: MetadataResponse) -> None:
-        self.cluster_id = answer.cluster_id or self.cluster_id  # brokers before 0.10.1 do not say
+        self.cluster_id = answer.cluster_id or self.cluster_id  # brokers before 0.10.1 send no cluster id
         self.controller_id = answer.controller_id
         self.nodes = {each.node_id: Node(each.node_id, each.host, each.port, each.rack) for each in answer.brokers}
         for each in answer.topics:
             if each.name is None:
                 continue
-            if error_code := each.error_code or (0 if each.partitions else LeaderNotAvailable.code):  # not made yet
+            # A topic without partitions is still being created.
+            if error_code := each.error_code or (0 if each.partitions else LeaderNotAvailable.code):
                 self.errors[each.name] = error_code
                 self.drop(each.name)
             else:
@@ -164,10 +169,11 @@ class Cluster:
         if known and topic_id == NO_UUID:
             topic_id = known.topic_id
         elif known and known.topic_id not in (NO_UUID, topic_id):
-            known = None  # its epochs start over
+            known = None  # leader epochs of the recreated topic start at 0 again
         recreated = last is None or self._is_recreated(last, topic_id, answer, gone=before is not None)
         falls = self._fallen.pop(name, 0)
-        if recreated and known:  # without ids; one answer may be that of a broker which is behind
+        # Without ids, a single response with lower epochs may come from a broker with outdated metadata.
+        if recreated and known:
             falls += 1
             if falls < _FALLS:
                 self._fallen[name] = falls
@@ -181,7 +187,7 @@ class Cluster:
         else:
             incarnation = last.incarnation
         if not recreated:
-            known = known or last  # back again, and its epochs go on
+            known = known or last  # the same topic is back, so its leader epochs still count
         partitions = {}
         for each in answer.partitions:
             new = _partition(each)
@@ -190,7 +196,7 @@ class Cluster:
         return Topic(name, topic_id, answer.is_internal, partitions, incarnation)
 
     def _is_recreated(self, last: Topic, topic_id: "UUID", answer: MetadataResponseTopic, *, gone: bool) -> bool:
-        """Whether the topic is another one than the ``last`` of its name."""
+        """Whether the topic was recreated after ``last``, the previous one of its name."""
         if NO_UUID not in (last.topic_id, topic_id):
             return last.topic_id != topic_id
         return gone or any(

@@ -1,11 +1,12 @@
-"""Which node coordinates a group, or a transactional id: asked once, kept until an answer says that it is another.
+"""Finds the coordinator of a group or transactional id, and keeps it until a response says that it has moved.
 
 Rules:
-- Concurrent questions about one of them are one request.
-- COORDINATOR_NOT_AVAILABLE and broken connections are asked again with backoff, of any node that works, until
-  `api_timeout`; the error then has the last trouble.
-- The part that is answered NOT_COORDINATOR or COORDINATOR_NOT_AVAILABLE, or loses the connection, calls `forget`.
-- A coordinator that no part has asked for during `metadata_max_age` is forgotten, as topics are: groups come and go.
+- Concurrent lookups of one key share a request.
+- After COORDINATOR_NOT_AVAILABLE or a broken connection, the lookup is retried with backoff, on any working node,
+  until `api_timeout`; the error then contains the last failure.
+- A part of the client that gets NOT_COORDINATOR or COORDINATOR_NOT_AVAILABLE, or whose connection breaks, calls
+  `forget`.
+- A coordinator that no part has looked up for `metadata_max_age` is forgotten, as topics are: groups come and go.
 
 Source: AbstractCoordinator.java, FindCoordinatorFuture.
 """
@@ -31,12 +32,12 @@ from ottla.sdk.outcome import Outcome, own
 from ottla.sdk.timers import Timer
 
 HEDGE_DELAY = 3.0
-"""Seconds without an answer after which another node is asked as well."""
+"""Seconds without an answer after which the lookup asks another node as well."""
 _MOVED = (NotCoordinator, CoordinatorNotAvailable, ConnectionLost, TimeoutExpired)
 
 
 class Kind(IntEnum):
-    """What is coordinated; the values are those of `FindCoordinatorRequest.key_type`."""
+    """The kind of key that is coordinated; the values are `FindCoordinatorRequest.key_type`'s."""
 
     GROUP = GROUP
     TRANSACTIONAL_ID = TRANSACTION
@@ -46,23 +47,23 @@ class Kind(IntEnum):
 
 
 class Coordinators:
-    """The coordinators that a client knows, of one kind."""
+    """Looks up and caches the coordinators of one kind of key."""
 
     def __init__(self, core: Client, kind: Kind = Kind.GROUP) -> None:
         self._core, self.kind = core, kind
         self._known: dict[str, Node] = {}
         self._used: dict[str, float] = {}
-        """When each key was asked for last, in that order."""
+        """When each key was last looked up, oldest first."""
         self._asked: dict[str, _Question] = {}
 
     def known(self, key: str) -> Node | None:
-        """The coordinator, as far as it is known; sends no request."""
+        """The coordinator if it is known; sends no request."""
         return self._known.get(key)
 
     def find(self, key: str, now: float) -> Outcome[Node]:
-        """The coordinator of ``key``.
+        """The coordinator of ``key``, from the cache or looked up.
 
-        Fails with `TimeoutExpired` after `api_timeout`, or at once with what no repetition mends, such as
+        Fails with `TimeoutExpired` after `api_timeout`, or at once with an error that is not retriable, such as
         `GroupAuthorizationFailed`.
         """
         if node := self._known.get(key):
@@ -73,7 +74,7 @@ class Coordinators:
         return self.ask(key, now)
 
     def ask(self, key: str, now: float) -> Outcome[Node]:
-        """As `find`, but what is known may be out of date: ask."""
+        """Like `find`, but bypasses the cache, which may be out of date."""
         self._use(key, now)
         question = self._asked.get(key)
         if question is None:
@@ -83,7 +84,7 @@ class Coordinators:
         return own(question.outcome)
 
     def _use(self, key: str, now: float) -> None:
-        """Note the question about ``key``, and forget keys without a question for long."""
+        """Record the lookup of ``key``, and forget keys that were not looked up for `metadata_max_age`."""
         self._used.pop(key, None)
         self._used[key] = now
         while self._used[oldest := next(iter(self._used))] < now - self._core.options.metadata_max_age:
@@ -96,25 +97,25 @@ class Coordinators:
             self._known[key] = outcome.result()
 
     def where(self, key: str) -> str:
-        """Which node coordinates the key, or why that is not known; for people."""
+        """A text for people: which node coordinates the key, or why it is unknown."""
         if node := self._known.get(key):
             return f"its coordinator is node {node.id} at {format_address(node.host, node.port)}"
         question = self._asked.get(key)
         trouble = f" ({question.trouble})" if question is not None and question.trouble else ""
-        return f"its coordinator is being looked for{trouble}"
+        return f"looking for its coordinator{trouble}"
 
     def forget(self, key: str) -> None:
-        """The coordinator is not the one that is known, or cannot be reached."""
+        """Drop the known coordinator: it has moved or cannot be reached."""
         self._known.pop(key, None)
 
     def heard(self, key: str, error: OttlaError) -> None:
-        """Forget the coordinator if ``error``, which it or its connection gave, means that it may be another now."""
+        """Forget the coordinator if ``error``, from it or its connection, means that it may have moved."""
         if isinstance(error, _MOVED):
             self.forget(key)
 
 
 class _Question:
-    """FindCoordinator, until it is answered."""
+    """Repeats FindCoordinator until a node answers."""
 
     def __init__(self, core: Client, kind: Kind, key: str, now: float) -> None:
         self._core, self.kind, self._key = core, kind, key
@@ -137,7 +138,7 @@ class _Question:
         self.ask(now)
 
     def ask(self, now: float) -> None:
-        """Ask a node that is not being asked already, whether or not the others answer."""
+        """Send the request to one more node; earlier ones may still be in flight."""
         if self.outcome.done:
             return
         self._again(now + HEDGE_DELAY)

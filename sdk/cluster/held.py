@@ -1,9 +1,11 @@
-"""The topics whose metadata are kept fresh, and those that are known besides.
+"""Tracks which topics are held, so that their metadata stays fresh, and when to forget the others.
 
 Rules:
-- A topic is kept fresh while it is held. What is known of one that is not, because it was released, or because somebody
-  only asked for it, is not forgotten at once, for another part may have learned it and not hold it yet; but it counts
-  as old once it was released, or metadata of others came, and goes after `metadata_max_age`.
+- A topic's metadata is refreshed while the topic is held.
+- A topic that was released, or only looked up, is not forgotten at once: another part of the client may have looked it
+  up and not hold it yet.
+- Its metadata counts as old once the topic is released, or once an update about other topics arrives. After
+  `metadata_max_age` the topic is forgotten.
 """
 
 import math
@@ -13,25 +15,26 @@ from ottla.sdk.cluster.cluster import Cluster
 
 
 class HeldTopics:
-    """Of ``cluster``; ``max_age`` in seconds."""
+    """Counts the holders of each topic, and deletes old topics from ``cluster``; ``max_age`` is in seconds."""
 
     def __init__(self, cluster: Cluster, max_age: float) -> None:
         self._cluster, self._max_age = cluster, max_age
         self.held: dict[str, int] = {}
-        """How many hold each topic."""
+        """The number of holders of each topic."""
         self._loose: dict[str, float] = {}
-        """Topics that are not held, and when metadata came first since then, or were last about them; at first inf."""
+        """Topics that are not held, and the time of the last metadata about them, or of the first update since they
+        were released (inf until there is one)."""
         self._fresh: set[str] = set()
-        """Topics that the last answer was about, and nobody has released since."""
+        """Topics in the last response that were not released since."""
 
     def is_old(self, name: str) -> bool:
-        """What is known of the topic is neither kept fresh nor from the last answer."""
+        """Whether the topic's metadata is not kept fresh and does not come from the last response."""
         return name in self._loose and name not in self._fresh
 
     def hold(self, name: str) -> Callable[[], None]:
-        """Keep the topic's metadata fresh until what this returns is called."""
+        """Keep the topic's metadata fresh; return a function that releases the topic."""
         self.held[name] = self.held.get(name, 0) + 1
-        if name in self._fresh:  # kept fresh without a gap: it is not old when metadata of others come
+        if name in self._fresh:  # fresh without a gap, so updates about other topics do not make it old
             self._loose.pop(name, None)
         released = False
 
@@ -49,12 +52,12 @@ class HeldTopics:
         return release
 
     def forget(self, name: str) -> None:
-        """Nothing is known of the topic."""
+        """Delete all that is known about the topic."""
         self._loose.pop(name, None)
         self._cluster.forget(name)
 
     def learned(self, names: Collection[str], now: float) -> None:
-        """There are new metadata of these; forget topics that nobody has held, or asked for, for long."""
+        """Record new metadata of these topics; forget topics not held or looked up for `metadata_max_age`."""
         self._fresh = set(names)
         for name in names:
             if name in self.held:

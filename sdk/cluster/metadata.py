@@ -1,21 +1,21 @@
-"""Keeping the metadata: asks for them, learns from the answers, and serves those that wait for a topic.
+"""Requests metadata, merges the responses, and answers callers that wait for a topic.
 
 Rules:
-- A node that is connected is asked, else the next one in turn. If there is no answer within a second another is asked
-  as well: a dead address costs a second at most.
-- A question about all topics may take seconds where there are many. A caller who waits for a new topic does not wait
-  for its answer: another node is asked for that topic alone.
-- However many parts ask, and however often, metadata are refreshed once in `retry_backoff` at most. Only what a caller
-  waits for (a topic that is not known, the first connection) and the next address after one that failed are asked for
-  at once; and after a round in which no node gave metadata, nothing is before its pause is over.
-- Bootstrap addresses that were found by zeroconf are looked for again after a round in which no node
-  answered. A broker that answers REBOOTSTRAP_REQUIRED makes the client forget all nodes (KIP-1102).
-- A client belongs to the first cluster that it learns of. Metadata of a cluster with another id are refused, and the
-  node that gave them counts as one that failed: records, offsets and sequences of the one mean nothing in the other.
-  (Java and librdkafka go on with the other cluster and log it.) If the change is meant, open another client.
-- A node that does not trust this client, or that it does not trust, may be alone in that, so the others are asked. If
-  no node of a round answers, those that wait are told at once: to go on asking would not help them.
-- While no node can be reached, what was tried is kept for the error.
+- A connected node is asked; if none is connected, the next node in turn. If there is no answer within a second, another
+  node is asked as well, so a dead address costs a second at most.
+- A request for all topics may take seconds if there are many. A caller that waits for a new topic does not wait for it:
+  another node is asked for that topic alone.
+- However many parts of the client ask, and however often, metadata is refreshed at most once per `retry_backoff`. The
+  exceptions are sent at once: a topic or a first connection that a caller waits for, and the next address after one
+  that failed. After a round in which no node gave metadata, these wait for the pause as well.
+- If zeroconf found the bootstrap addresses, the client looks for them again after a round in which no node answered.
+  After REBOOTSTRAP_REQUIRED the client forgets all nodes (KIP-1102).
+- A client belongs to the first cluster that it connects to. It refuses metadata with another cluster id, and counts the
+  node as failed: records, offsets and sequences of one cluster mean nothing in another. (Java and librdkafka log it and
+  continue with the other cluster.) If the change is intended, open another client.
+- If a node refuses this client's credentials, or the client does not trust the node, other nodes may still work, so the
+  client asks them too. If no node of a round answers, waiting callers get the error at once: retrying would not help.
+- While no node can be reached, the client remembers the addresses that it tried, and the error lists them.
 
 Source: NetworkClient.java, DefaultMetadataUpdater; Metadata.java; ConsumerMetadata.java.
 """
@@ -52,29 +52,29 @@ from ottla.sdk.timers import Timer
 log = logger("ottla.sdk")
 
 HEDGE_DELAY = 1.0
-"""Seconds without an answer after which another node is asked as well; doubled for each that is asked already."""
+"""Seconds without an answer after which another node is asked as well; doubled for each request in flight."""
 MAX_TOPIC_NAME = 249
-"""Characters. Source: Topic.java, MAX_NAME_LENGTH."""
+"""In characters. Source: Topic.java, MAX_NAME_LENGTH."""
 UNKNOWN_TOPIC_GRACE = 5.0
-"""Seconds in which a topic that the broker is just creating may be unknown."""
+"""Seconds for which brokers may answer "unknown" about a topic that is being created."""
 KNOWN_TOPIC_GRACE = 1.0
-"""Seconds for which brokers must deny a known topic before it counts as deleted: a broker that has just started knows
-none."""
+"""Seconds for which brokers must answer "unknown" about a known topic before it counts as deleted: a broker that has
+just started knows no topic."""
 
 
 class Asked(NamedTuple):
-    """A question that a node has not answered yet, and the timer that asks another node as well."""
+    """A request in flight to a node, and the timer that asks another node as well."""
 
     question: Question
     hedge: Timer
 
 
 class Metadata:
-    """The metadata of ``cluster``, kept up to date for ``client``.
+    """Keeps ``cluster`` up to date for ``client``.
 
     Args:
-        nodes: those to ask in turn.
-        findable: other bootstrap addresses can be looked for.
+        nodes: the nodes to ask in turn.
+        findable: the driver can look for other bootstrap addresses.
     """
 
     def __init__(self, client: MetadataClient, cluster: Cluster, nodes: Nodes, *, findable: bool = False) -> None:
@@ -82,41 +82,41 @@ class Metadata:
         self.cluster, self._nodes = cluster, nodes
         self._findable, self._finding = findable, False
         self.updated_at = -math.inf
-        """When they were last learned."""
+        """The time of the last update."""
         self.all_updated_at = -math.inf
-        """When those of all topics that are held were."""
+        """The time of the last update of all held topics."""
         self.learned_of: Collection[str] = ()
-        """The topics that the last answer was about: what is known of others is as it was."""
+        """The topics in the last response; other topics have not changed."""
         self.learned_all = False
-        """It was about all that are held."""
+        """The last response was about all held topics."""
         self._heard_since = math.inf
-        """Since when there was no round in which no node gave any."""
+        """The first update since the last round in which every node failed; inf if none came yet."""
         self.asked_since = math.nan
-        """When they were first asked for since then; NaN while nobody is asked."""
+        """The time of the first request since the last update; NaN if there was none."""
         self.observers: list[Callable[[float], None]] = []
         """Called after every update."""
         self._topics = HeldTopics(cluster, self._options.metadata_max_age)
         self._questions = Questions(cluster, self._topics)
         self._due: Timer | None = None
         self._asked: dict[int, Asked] = {}
-        """Nodes that have not answered yet."""
+        """Requests in flight, by node id."""
         self._gave_none: set[int] = set()
-        """Nodes that gave none in this round."""
+        """Nodes that failed in this round."""
         self._rounds = 0
-        """Pauses since metadata were last learned."""
+        """Failed rounds since the last update."""
         self._paused_until = -math.inf
         """When the next round may begin."""
         self._troubles: dict[str, tuple[str, int]] = {}
-        """Per address, why it could not be used, and how often that was tried; cleared by success."""
+        """Why each address failed, and the number of attempts; an update clears it."""
         self._denied: AuthenticationFailed | None = None
-        """The last refusal since a node answered."""
+        """The last authentication failure since an update."""
         self._connecting: list[Outcome[None]] = []
-        """What is settled by the first answer."""
+        """Callers of `connect`: the first update settles them."""
 
-    # -- what others want to know ------------------------------------------------------------------------------------
+    # -- for other parts of the client -------------------------------------------------------------------------------
 
     def connect(self, now: float) -> Outcome[None]:
-        """Settled once any broker has answered with metadata."""
+        """Settled once any broker has returned metadata."""
         outcome: Outcome[None] = Outcome()
 
         def expire(now: float) -> None:
@@ -138,14 +138,19 @@ class Metadata:
         partitions: Collection[int] = (),
         grace: float = UNKNOWN_TOPIC_GRACE,
     ) -> Outcome[Topic]:
-        """The topic, once it is known; asks for it if need be, or if it is to be ``fresh``: as it is now.
+        """The topic, once it is known; requests its metadata if it is unknown, old, or must be ``fresh``.
 
-        It is to be fresh, too, if it lacks one of the ``partitions`` that the caller names: it may have grown since. If
-        the answer lacks them as well, the topic is given as it is. Such a question waits for `retry_backoff`: callers
-        may name a wrong partition in a loop.
+        If the known topic lacks one of the ``partitions`` that the caller names, its metadata is requested too: it may
+        have got more partitions. If the response lacks them as well, the topic is returned as it is. Such a request
+        waits for `retry_backoff`, because callers may name a wrong partition in a loop.
 
-        Fails with the broker's error (`UnknownTopicOrPartition`, `InvalidTopic`, `TopicAuthorizationFailed`), the
-        first only after ``grace`` seconds in which the broker may be creating it; or with `BrokerUnreachable`.
+        Args:
+            create: the broker may create the topic.
+            fresh: ignore metadata that was requested before this call.
+            grace: seconds for which the broker may answer `UnknownTopicOrPartition` because it is creating the topic.
+
+        Fails with the broker's error (`UnknownTopicOrPartition`, `InvalidTopic`, `TopicAuthorizationFailed`), or with
+        `BrokerUnreachable`.
         """
         outcome: Outcome[Topic] = Outcome()
         known = self.cluster.topics.get(name)
@@ -169,37 +174,38 @@ class Metadata:
         return outcome
 
     def heard_for(self, since: float, now: float) -> float:
-        """For how many seconds since then brokers have given metadata when they were asked; 0 while none does.
+        """For how many seconds after ``since`` brokers have answered metadata requests; 0 while none does.
 
-        A topic that brokers do not know for long is gone; one that they did not know as they started may be there.
+        A topic that running brokers do not know for long was deleted. A broker that has just started may not know an
+        existing topic.
         """
         until = now if math.isnan(self.asked_since) else self.asked_since
         return max(0.0, until - max(since, self._heard_since))
 
     def why_no_topic(self, name: str, waited: float) -> OttlaError:
-        """The error for a topic that is not known after so many seconds, as far as anybody said why."""
+        """The error for a topic that is still unknown after ``waited`` seconds."""
         code = self.cluster.errors.get(name)
         if code is not None and not self._troubles:
             return broker_error(code, f"topic {name!r}")
         return self.unreachable(f"topic {name!r}", waited)
 
     def why_no_leader(self, topic: str, partition: int) -> OttlaError:
-        """The error for a partition without a leader."""
+        """The error for a leaderless partition."""
         code = self.cluster.errors.get(topic)
         where = f"{topic}-{partition}"
         return broker_error(code, where, repeatable=True) if code else ConnectionLost(f"{where} has no leader")
 
     def unreachable(self, what: str, seconds: float) -> BrokerUnreachable:
-        """The error for "no broker answered": each address and what it said."""
+        """The error for "no broker answered", with each address and how it failed."""
         tried = "; ".join(f"{where}: {why}" for where, why in self._reasons(pending=True).items())
         advice = "check the address, and that a broker listens there"
         return BrokerUnreachable(f"{what}: no broker answered within {seconds:g} s ({advice}). Tried {tried}")
 
     def _reasons(self, *, pending: bool = False) -> dict[str, str]:
-        """Per address, why it could not be used, and how often it was tried.
+        """Why each address failed, and the number of attempts.
 
         Args:
-            pending: behind them, addresses that were asked and have not answered yet.
+            pending: append addresses that have not answered yet.
         """
         reasons = {
             where: f"{why} (tried {f'{times} times' if times > 1 else 'once'})"
@@ -215,57 +221,57 @@ class Metadata:
 
     @property
     def waited_for(self) -> bool:
-        """Somebody cannot go on without them."""
+        """Whether a caller waits for metadata."""
         return bool(self._connecting) or self._questions.waited_for
 
     def tried(self, most: int) -> str:
-        """The addresses that gave none, or have not answered yet, and why; not more than ``most``."""
+        """At most ``most`` of the addresses that failed or have not answered yet, and why."""
         said = [f"{where}: {why}" for where, why in self._reasons(pending=True).items()]
         return "; ".join(said[:most]) + (f"; and {len(said) - most} more" if len(said) > most else "")
 
     def explain(self, now: float) -> Iterator[str]:
-        """What is waited for, in lines for people; nothing if all is well."""
+        """Lines for people about failed addresses, old metadata and awaited topics; none if all is well."""
         for where, why in self._reasons().items():
-            yield f"metadata: {where} gave none: {why}"
+            yield f"metadata: {where} failed: {why}"
         if self._troubles and -math.inf < self.all_updated_at < now:
-            yield f"metadata: those in use are {now - self.all_updated_at:.1f} s old"
+            yield f"metadata: last updated {now - self.all_updated_at:.1f} s ago"
         for each in self._questions.waits:
             if not each.outcome.done:
-                yield f"topic {each.name!r}: waiting for a broker to say where it is"
+                yield f"topic {each.name!r}: waiting for its metadata"
 
     def hold(self, name: str) -> Callable[[], None]:
-        """Keep the topic's metadata fresh until what this returns is called; see `HeldTopics`."""
-        # Those who look up many topics and use them one by one hold many that are old. They are asked for alone: to
-        # refresh all would cost a question about all for each.
+        """Keep the topic's metadata fresh; return a function that releases the topic. See `HeldTopics`."""
+        # A caller that looks up many topics, and then uses them one by one, holds topics whose metadata is old. Each is
+        # requested alone: otherwise each would cost a refresh of all topics.
         if name not in self._topics.held and self._topics.is_old(name):
             self._client.later(self.updated_at + self._options.retry_backoff, lambda now: self._renew(name, now))
         return self._topics.hold(name)
 
     def _renew(self, name: str, now: float) -> None:
-        """Ask for a held topic if its metadata are still old."""
+        """Request the metadata of a held topic if it is still old."""
         if name in self._topics.held and self._topics.is_old(name) and not self._client.closed:
             self.topic(name, now, grace=0.0)
 
     def forget(self, name: str) -> None:
-        """The topic is not as it was known: it is asked for again when it is wanted."""
+        """Drop the topic's metadata, which proved wrong; the next use of the topic requests it again."""
         self._topics.forget(name)
 
     # -- asking ------------------------------------------------------------------------------------------------------
 
     def refresh(self, now: float, delay: float = 0.0) -> None:
-        """Ask for metadata in ``delay`` seconds at the latest, but `retry_backoff` after the last at the earliest.
+        """Request metadata within ``delay`` seconds, but not sooner than `retry_backoff` after the last update.
 
-        Cheap to call often.
+        Frequent calls are cheap.
         """
         when = max(now + delay, self.updated_at + self._options.retry_backoff)
         self._questions.want_all(when)
         self._ask_at(when)
 
     def suspect(self, now: float, delay: float) -> None:
-        """A connection broke, or a node does not answer: the cluster may have changed."""
+        """Refresh because a connection broke, or a node does not answer: the cluster may have changed."""
         if self._client.closed:
             return
-        if self._troubles:  # it is asked again anyhow
+        if self._troubles:  # a retry is scheduled already
             self._questions.want_all(now + delay)
         else:
             self.refresh(now, delay)
@@ -283,22 +289,22 @@ class Metadata:
         self._questions.forget_gone()
         earliest = self._paused_until
         if not (self._troubles or self.waited_for):
-            # The caller for whom it was to be at once has gone.
+            # The request was scheduled at once for a caller that no longer waits.
             earliest = max(self._questions.all_at, self.updated_at + self._options.retry_backoff)
         if now < earliest:
             self._ask_at(earliest)
             return
-        # A node that has not answered in time may be stopped: the others are asked nevertheless.
+        # A node whose hedge delay has passed may be down: it does not keep the client from asking others.
         if not any(each.hedge.call for each in self._asked.values()):
             self._ask_another(now)
         elif self._questions.wait_behind(each.question for each in self._asked.values()):
             self._ask_another(now, waits_alone=True)
 
     def _ask_another(self, now: float, *, waits_alone: bool = False) -> None:
-        """Ask a node that has no question of this client, rather one without a failure in this round.
+        """Ask a node without a request in flight; nodes that have not failed in this round come first.
 
         Args:
-            waits_alone: ask only for topics of waiting callers.
+            waits_alone: ask only for topics that callers wait for.
         """
         node = self._client.other_node({*self._asked, *self._gave_none}) or self._client.other_node(self._asked)
         if self._client.closed or node is None:
@@ -345,7 +351,7 @@ class Metadata:
         self._gave_none.add(node.id)
         if isinstance(error, AuthenticationFailed):
             self._denied = error
-        log.info("metadata could not be had", extra={"node": logged(node), "address": where, "why": str(error)})
+        log.info("metadata request failed", extra={"node": logged(node), "address": where, "why": str(error)})
         left = self._nodes.ids - self._gave_none
         if left - self._asked.keys():
             self._ask_at(now)
@@ -358,7 +364,7 @@ class Metadata:
             self._round_failed()
 
     def _round_failed(self) -> None:
-        """No node gave metadata."""
+        """Act on a round in which every node failed."""
         self._gave_none.clear()
         if self._denied:
             for outcome in self._take_connecting():
@@ -375,7 +381,7 @@ class Metadata:
         return connecting
 
     def found(self, event: Found, now: float) -> None:
-        """The driver has looked for bootstrap addresses."""
+        """Use the bootstrap addresses that the driver found."""
         self._finding = False
         if event.addresses and not self._client.closed:
             self._nodes.replace(event.addresses)
@@ -383,13 +389,13 @@ class Metadata:
             self._ask_at(now)
 
     def _new_start(self) -> None:
-        """What has failed does not count any more."""
+        """Forget failed nodes and the pause that follows a failed round."""
         self._gave_none.clear()
         self._rounds, self._paused_until = 0, -math.inf
 
     def _rebootstrap(self, node: Node, now: float) -> None:
-        """The broker knows that what is known of the cluster is worthless."""
-        why = "a broker asks for a new start from the bootstrap addresses"
+        """Start again from the bootstrap addresses, as the broker asks (REBOOTSTRAP_REQUIRED)."""
+        why = "a broker asks the client to start again from the bootstrap addresses"
         log.warning(why, extra={"node": logged(node)})
         self.cluster.nodes.clear()
         self._questions.want_all(now)
@@ -397,11 +403,11 @@ class Metadata:
         self._failed(node, RebootstrapRequired(_address(node)), now)
 
     def _refuse_foreign(self, node: Node, other: str | None, what: str, now: float) -> None:
-        """The address leads to another cluster: nothing of what it says is about the one of this client."""
+        """Refuse metadata from an address that leads to another cluster."""
         if _address(node) not in self._troubles:
             log.error(
-                "an address leads to another cluster, which has neither the records nor the offsets of the one known: "
-                "its metadata are refused; check the bootstrap addresses, or restart the client if this is meant",
+                "an address leads to another cluster, with other records and offsets, and its metadata is refused: "
+                "check the bootstrap addresses, or restart the client if the change is intended",
                 extra={"address": _address(node), "cluster_known": self.cluster.cluster_id, "cluster_there": other},
             )
         self._client.give_up(node, what, now)
@@ -429,7 +435,7 @@ class Metadata:
         for outcome in self._take_connecting():
             outcome.succeed(None)
         self._client.nodes_changed(now)
-        if self._due is not None:  # as of what was known until now
+        if self._due is not None:  # it was scheduled before this update
             self._due.cancel()
             self._due = None
         self._ask_at(
@@ -437,7 +443,7 @@ class Metadata:
         )
 
     def _judge(self, wait: TopicWait, question: Question, now: float) -> bool:
-        """Settle ``wait`` if the answer to ``question`` allows it; whether it is settled."""
+        """Settle ``wait`` if the response to ``question`` allows it; return whether it is settled."""
         name, outcome = wait.name, wait.outcome
         if outcome.done or not question.concerns(wait):
             return outcome.done
@@ -456,12 +462,12 @@ class Metadata:
 
 
 def unnameable(topic: str) -> str:
-    """Why no topic can have this name, which no request could hold; brokers judge all others."""
+    """Why no topic can have this name; empty if it fits into a request, so that the broker can check it."""
     try:
         topic.encode()
     except UnicodeEncodeError as error:
         return f"topic {topic!r:.80} cannot be encoded: {error.reason}"
-    return f"topic {topic!r:.80} has {len(topic)} characters, and 249 at most" if len(topic) > MAX_TOPIC_NAME else ""
+    return f"topic {topic!r:.80} has {len(topic)} characters, more than 249" if len(topic) > MAX_TOPIC_NAME else ""
 
 
 def _address(node: Node) -> str:

@@ -1,9 +1,9 @@
-"""Which node to ask next: bootstrap addresses and the nodes known take turns.
+"""Chooses the node to ask next: bootstrap addresses and known nodes take turns.
 
 Rules:
-- Bootstrap addresses have negative ids. They stay in turn with the nodes known, and their names are resolved again by
-  each attempt, so that a client survives the restart of a whole cluster elsewhere (KIP-899).
-- Their order is another for each client.
+- Bootstrap addresses have negative ids. They keep their turn beside the known nodes, and each attempt resolves their
+  names again, so that a client survives when the whole cluster restarts at other addresses (KIP-899).
+- Each client shuffles them.
 """
 
 from collections.abc import Container, Iterable
@@ -13,11 +13,11 @@ from ottla.sdk.cluster.cluster import Cluster
 from ottla.sdk.events import Node
 
 if TYPE_CHECKING:
-    from random import Random  # a machine is given chance, it does not take any
+    from random import Random  # randomness is passed in: a machine draws none by itself
 
 
 class Nodes:
-    """The bootstrap ``addresses``, at least one, and the nodes of ``cluster``."""
+    """Takes turns between the bootstrap ``addresses`` (at least one) and the nodes of ``cluster``."""
 
     def __init__(self, addresses: Iterable[tuple[str, int]], cluster: Cluster, rng: "Random") -> None:
         self._cluster, self._rng = cluster, rng
@@ -28,16 +28,16 @@ class Nodes:
 
     @property
     def ids(self) -> set[int]:
-        """Those of all."""
+        """The ids of all nodes, bootstrap addresses included."""
         return {each.id for each in self.seeds} | self._cluster.nodes.keys()
 
     def replace(self, addresses: Iterable[tuple[str, int]]) -> None:
-        """Others are the bootstrap addresses now."""
+        """Set new bootstrap addresses."""
         self.seeds = [Node(-1 - index, host, port) for index, (host, port) in enumerate(addresses)]
         self._rng.shuffle(self.seeds)
 
     def next(self, but: Container[int]) -> Node | None:
-        """The next in turn whose id is not among ``but``."""
+        """The next node in turn whose id is not in ``but``."""
         pools = [pool for pool in ([*self._cluster.nodes.values()], self.seeds) if pool]
         for _ in range(2 * max(map(len, pools))):
             turn, which = divmod(self._turn, len(pools))

@@ -1,10 +1,11 @@
-"""Which topics brokers are asked about next.
+"""Decides which topics the next Metadata request names.
 
 Rules:
-- What a caller waits for is asked for alone (KIP-526), unless it is time for all topics that are held: with a thousand
-  of them, each new one would cost a question about a thousand. An answer about some puts off no question about all.
-- One request creates all of its topics or none, so one that may create asks only for those that may be created; where
-  more is due, the next one asks for all of it.
+- Topics that callers wait for are requested alone (KIP-526), unless a refresh of all held topics is due. Otherwise,
+  with a thousand held topics, each new topic would cost a request for a thousand. A response about some topics does not
+  delay the refresh of all.
+- A request either allows creation for all of its topics or for none. So a request that may create topics names only
+  topics that may be created; if more is due, the next request names all of that.
 """
 
 import math
@@ -19,40 +20,39 @@ from ottla.sdk.outcome import Outcome
 
 @dataclass(slots=True, eq=False)
 class TopicWait:
-    """A caller waits for a topic to be known."""
+    """A caller that waits until a topic is known."""
 
     name: str
     create: bool
     outcome: Outcome[Topic]
     grace: float
-    """Seconds for which an unknown topic is taken for one that is being created."""
+    """For so many seconds an unknown topic may be in creation."""
     since: float
-    """Only answers to later questions count. It may lie ahead."""
+    """Only responses to requests sent at this time or later count. It may lie in the future."""
     unknown_since: float = math.nan
 
 
 class Question(NamedTuple):
-    """What a node is asked for."""
+    """The content of a Metadata request."""
 
     topics: Collection[str]
     create: bool
-    """Those that do not exist are created, where the broker allows it."""
+    """The broker creates missing topics if its configuration allows it."""
     at: float
     about_all: bool
-    """No topic that is held was left out."""
+    """All held topics are included."""
 
     def concerns(self, wait: TopicWait) -> bool:
-        """Whether the answer is one that ``wait`` waits for."""
+        """Whether the response can settle ``wait``."""
         return wait.name in self.topics and self.at >= wait.since
 
 
 class Questions:
-    """About topics of ``cluster``: those that are ``held``, and what callers wait for.
+    """Builds Metadata requests from the ``held`` topics and the topics that callers wait for.
 
     Attributes:
-        waits: of callers, perhaps of some that have gone: see `forget_gone`.
-        all_at: when all topics that are held are to be asked for; inf where they have been, and nobody has wanted them
-            newer since.
+        waits: the waiting callers; `forget_gone` removes callers that have given up.
+        all_at: when a refresh of all held topics is due; inf if it was requested and no newer one was asked for since.
     """
 
     def __init__(self, cluster: Cluster, held: HeldTopics) -> None:
@@ -60,25 +60,26 @@ class Questions:
         self.waits: list[TopicWait] = []
         self.all_at = -math.inf
         self._all_asked: Question | None = None
-        """The first about all that was asked since they were last wanted, if it, or another node's, is under way."""
+        """The first request for all topics since a refresh was last wanted, while it, or its hedge to another node, is
+        in flight."""
         self._created = False
-        """The last one was one that may create topics."""
+        """The last request allowed the creation of topics."""
 
     @property
     def waited_for(self) -> bool:
-        """Somebody waits for a topic."""
+        """Whether a caller waits for a topic."""
         return any(not each.outcome.done for each in self.waits)
 
     def forget_gone(self) -> None:
-        """Of callers who wait no more nothing is kept."""
+        """Remove callers that no longer wait."""
         self.waits = [each for each in self.waits if not each.outcome.done]
 
     def want_all(self, when: float) -> None:
-        """All topics that are held are wanted as they are ``when`` that is, at the latest."""
+        """Have all held topics refreshed at ``when`` at the latest."""
         self.all_at = min(self.all_at, when)
 
     def wait_behind(self, under_way: Iterable[Question]) -> bool:
-        """Whether a caller waits for a new topic, while these questions are about all others."""
+        """Whether a caller waits for a new topic while all requests in flight are full refreshes without it."""
         asked = list(under_way)
         known = self._cluster.topics
         new = (each for each in self.waits if each.name not in known and not each.outcome.done)
@@ -87,10 +88,10 @@ class Questions:
         )
 
     def next(self, now: float, *, waits_alone: bool = False) -> Question:
-        """What to ask now.
+        """The content of the next request.
 
         Args:
-            waits_alone: only the topics of waiting callers, though all may be due.
+            waits_alone: name only the topics that callers wait for, even if a refresh of all is due.
         """
         self.forget_gone()
         waits = self.waits
@@ -104,19 +105,21 @@ class Questions:
         topics = dict.fromkeys([*held, *wanted]).keys()
         about_all = self._held.held.keys() <= topics
         question = Question(topics, create, now, about_all)
-        if about_all and self._all_asked is None:  # else another node is asked the same, and more may be due since
+        # Otherwise this is a hedge to another node, and a newer refresh may have become due since the first.
+        if about_all and self._all_asked is None:
             self.all_at, self._all_asked = math.inf, question
         return question
 
     def failed(self, question: Question) -> None:
-        """Nothing was learned by it."""
+        """Take note that the request failed."""
         if self._settles(question):
             self.all_at, self._all_asked = -math.inf, None
 
     def answered(self, question: Question, now: float, pause: float, max_age: float) -> float:
-        """When to ask again: at once for what was left out or is wanted newer, else after a ``pause`` at the earliest.
+        """Take note of a response; return when to ask next.
 
-        Soon for what is being made; for all that are held when somebody wants them, or when they are ``max_age`` old.
+        The time is ``now`` for topics that the request left out, or that must be newer; after ``pause`` for topics in
+        creation; otherwise when a refresh of all is wanted or they are ``max_age`` old, but not before ``pause``.
         """
         self.want_all(now + max_age)
         if self._settles(question):
@@ -126,5 +129,5 @@ class Questions:
         return now + pause if self.waits else max(self.all_at, now + pause)
 
     def _settles(self, question: Question) -> bool:
-        """Whether it is the one about all, or as new: a node that was slow may answer an older one."""
+        """Whether this is the current request for all topics, or one as new: a slow node may answer an older one."""
         return question.about_all and self._all_asked is not None and question.at >= self._all_asked.at

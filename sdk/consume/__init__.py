@@ -1,1 +1,1 @@
-"""From a position to a batch in the user's hands: positions, fetches, buffers."""
+"""The consumer: positions, fetches, buffers, commits."""

@@ -1,11 +1,11 @@
-"""Batches that a thread takes by itself while the core is at rest, so that not each costs two switches of threads.
+"""Offers batches that the user's thread may take while the core is idle, to save two thread switches per batch.
 
-    the core rests ── offer ──► batch, batch, batch ── take ──► the user's thread
-    the core goes on ◄── settle ──┘ what was taken counts as asked for and handed out, the rest as never offered
+    the core is idle    ── offer ──► batch, batch, batch ── take ──► the user's thread
+    the core runs again ◄── settle ──┘ batches taken count as asked for and handed out, the rest as never offered
 
 Rules:
-- Only the thread that has the batch in hand is offered any, and only what it would be given if it asked.
-- They are settled before anything else is done within the core's gate, so that nothing in it knows of them.
+- The offer is only for the thread that has the last batch in hand, and contains only what `poll` would return to it.
+- The offer is settled before anything else happens inside the core's gate, so no other part needs to know of it.
 """
 
 from collections import deque
@@ -19,14 +19,14 @@ T = TypeVar("T")
 
 
 class Ahead(Generic[T]):
-    """The batches that the thread which reads one consumer may take.
+    """Holds the batches that the reading thread of one consumer may take.
 
     Args:
-        make: makes what its user gets of what is fetched.
-        entered: the gate's, whose second byte says that the next call is to come to the driver.
+        make: converts a fetched batch into the user's batch.
+        entered: the gate's flags; if the second byte is set, the next call must go to the driver.
 
     Attributes:
-        at: when something was taken last, in seconds of the driver's clock.
+        at: when a batch was last taken, in seconds of the driver's clock.
     """
 
     def __init__(self, make: Callable[[Fetched, Claim | None], T], entered: bytearray) -> None:
@@ -37,12 +37,14 @@ class Ahead(Generic[T]):
         self.at = 0.0
 
     def take(self, task: Any, now: float) -> T | None:
-        """The next batch, if one is offered to the task; from any thread."""
+        """The next batch, if one is offered to this task; callable from any thread."""
         left = self._left
         if task is not self._task or not left or self._entered[1]:
             return None
         self.at = now
-        try:  # CPython lets neither a signal nor another thread in between these two: no call, no jump back
+        # CPython checks for signals and switches threads at calls and backward jumps only, so none of that happens
+        # between these two statements.
+        try:
             taken = left[0]
             del left[0]
         except IndexError:
@@ -50,19 +52,19 @@ class Ahead(Generic[T]):
         return taken
 
     def offer(self, task: Any, batches: Iterable[tuple[Fetched, Claim | None]]) -> None:
-        """The task may take these."""
+        """Let the task take these batches."""
         self._task = task
         for fetched, claim in batches:
             self._offered.append(fetched)
             self._left.append(self._make(fetched, claim))
 
     def settle(self) -> list[Fetched]:
-        """Take back what is left; what was taken, in order."""
+        """Withdraw the rest of the offer; return the batches that were taken, in order."""
         offered, self._offered = self._offered, []
         try:
             while self._left:
                 self._left.pop()
                 offered.pop()
-        except IndexError:  # it was taken just now
+        except IndexError:  # the thread has just taken the last one
             pass
         return offered

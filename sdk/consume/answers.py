@@ -1,9 +1,9 @@
-"""What the answers to Fetch mean for the partitions that were asked for.
+"""Interprets Fetch responses: updates positions and buffers, and handles errors.
 
 Rules:
-- An answer to a question that a seek has overtaken is dropped.
-- Errors of near replicas send the partition back to its leader, which has the last word.
-- A batch that came cut is no damage as long as the answer may have had no room for all of it.
+- Results for a partition are ignored if the user sought there after the request was sent.
+- After an error from a near replica, the partition goes back to its leader, which decides.
+- A truncated batch is not damaged as long as the response may have lacked room for all of it.
 
 Source: FetchCollector.java, AbstractFetch.java.
 """
@@ -38,7 +38,7 @@ log = logger("ottla.sdk.consumer")
 
 
 class FetchAnswers:
-    """Of one fetcher, whose parts are given."""
+    """Interprets the Fetch responses of one fetcher."""
 
     def __init__(
         self,
@@ -57,7 +57,7 @@ class FetchAnswers:
         self._stable = stable
 
     def answered(self, session: Session, answer: FetchResponse | OttlaError, now: float) -> None:
-        """A Fetch has ended."""
+        """Handle a Fetch response, or the error of the request."""
         if isinstance(answer, OttlaError):
             session.invalidate()
             self._near.failed(session.node.id, answer, now)
@@ -76,7 +76,7 @@ class FetchAnswers:
             if isinstance(result, OttlaError):
                 self._positions.retry([asked.position], result, now)
             elif _bad(result) and asked.position.node != session.node.id:
-                continue  # another node leads it by now, and is asked
+                continue  # the partition has moved since, and its new leader is asked
             elif result.error_code:
                 self._refused(asked.position, session, result, nodes, now)
             else:
@@ -100,7 +100,7 @@ class FetchAnswers:
     def _refused(
         self, position: Position, session: Session, result: PartitionData, nodes: Sequence[Node], now: float
     ) -> None:
-        """The answer is an error."""
+        """Handle an error of one partition."""
         topic, index = position.place
         error = broker_error(result.error_code, f"{topic}-{index}", repeatable=True)
         follower, position.replica = position.replica == session.node.id, NO_NODE
@@ -109,23 +109,24 @@ class FetchAnswers:
             log.info("a partition has a new leader", extra={"topic": topic, "partition": index, "node": hint.leader_id})
             self._changes.review(position)
             return
-        if follower:  # the leader has the last word, and may yet go on to recommend it
+        if follower:  # the leader is asked next, and may recommend this replica again
             self._near.refused(position.place, session.node.id, error, now)
         if isinstance(error, CorruptMessage) and not follower:
             self._positions.fail(position, corrupt(position.place, position.fetch_offset))
         elif not isinstance(error, OffsetOutOfRange):
             self._positions.retry([position], error, now)
-        elif follower:
+        elif follower:  # KIP-392: a follower may lack the offset although the leader has it
             self._changes.review(position)
         else:
             self._positions.confirm(position, lambda: self._positions.out_of_range(position, result), now)
 
     def _read(self, position: Position, session: Session, result: PartitionData, now: float) -> int:
-        """Take in what was answered; how many records of it the user can have."""
+        """Process a partition's result; return the number of new records for the user."""
         position.high_watermark = result.high_watermark
         position.last_stable_offset, position.log_start_offset = result.last_stable_offset, result.log_start_offset
         if self._stable is not None:
             self._stable.seen(position, now)
+        # From Fetch 12 on: the log differs from what was read, by the epoch in the request (KIP-595).
         if result.diverging_epoch.end_offset >= 0:
             end = result.diverging_epoch
             truncated = self._positions.truncated
@@ -139,7 +140,7 @@ class FetchAnswers:
             if ahead:
                 return self._buffer(position, ahead, result)
             if batches:
-                behind = f"only records before offset {position.fetch_offset}, which was asked for"
+                behind = f"only records before the requested offset {position.fetch_offset}"
                 self._positions.retry([position], position.about(RemoteProtocolError(behind)), now)
             elif damage is not None:
                 self._positions.damaged(position, damage, now)
@@ -148,11 +149,11 @@ class FetchAnswers:
         return 0
 
     def _recommended(self, position: Position, leader: int, replica: int, now: float) -> None:
-        """The leader has no records for us, but says which replica is nearer."""
+        """Switch to the near replica that the leader recommends; it sent no records (KIP-392)."""
         self._near.recommended(leader, replica, now)
         if why := self._near.against(replica, position.place, now):
             where = f"{position.place[0]}-{position.place[1]}"
-            self._positions.retry([position], ConnectionLost(f"{where} is to be read from node {replica}, {why}"), now)
+            self._positions.retry([position], ConnectionLost(f"{where}: the leader names node {replica}, {why}"), now)
             return
         position.replica = replica
         position.replica_until = now + self._core.options.metadata_max_age
@@ -168,7 +169,7 @@ class FetchAnswers:
         position.needs = 0
         try:
             seen = visible(batches, result.aborted_transactions, self._isolation)
-        except OttlaError as damage:  # of a control batch
+        except OttlaError as damage:  # a control batch is damaged
             self._positions.fail(position, position.about(damage))
             return 0
         fetched = self._buffers.add(position, batches, seen, len(result.records or b""))
@@ -181,7 +182,7 @@ class FetchAnswers:
         return fetched.count
 
     def _torn(self, position: Position, session: Session, records: Buffer, now: float) -> None:
-        """There is no whole batch."""
+        """Handle a response without a complete batch: ask for all of it, or report the damage."""
         size, limit = needed(records), self._core.options.fetch_max_bytes
         room = session.room_for(position.place) if position.needs else 0
         if room < min(size, limit):
@@ -194,5 +195,5 @@ class FetchAnswers:
 
 
 def _bad(result: PartitionData) -> bool:
-    """It says that the position is not to be had there."""
+    """Whether the result says that the node cannot serve the position."""
     return bool(result.error_code) or result.diverging_epoch.end_offset >= 0

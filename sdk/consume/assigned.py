@@ -1,10 +1,11 @@
-"""The partitions that are assigned, and what becomes of each: sought in, read on elsewhere by policy, or failed.
+"""Manages the positions of assigned partitions: assignment, seeks, resets by policy, and failures.
 
 Rules:
-- What is wrong at `fetch_offset` counts once the user has taken what lies before it: until then the position is stuck.
-- An error is acted upon only if new metadata still name the leader that reported it, and the topic that was read.
-- `on_reset` is called where reading goes on elsewhere without a seek, by ``reset``: offsets lower than before are meant
-  from then on. `on_passed` is called where a position has passed what the user may not see.
+- A problem at `fetch_offset` is handled once the user has taken the records before it; until then the position is
+  stuck.
+- The client acts on an error only if new metadata still shows the same topic, and the leader that reported the error.
+- `on_reset` is called when the ``reset`` policy moves a position without a seek: from then on, lower offsets may be
+  committed. `on_passed` is called when a position has passed records that the user may not see.
 
 Source: SubscriptionState.java, OffsetFetcher.java, FetchCollector.java.
 """
@@ -31,10 +32,10 @@ log = logger("ottla.sdk.consumer")
 
 
 class Positions:
-    """Of one fetcher, whose parts are given.
+    """Holds the positions of one fetcher, and changes them.
 
     Args:
-        reset: where to go on when a position lies outside the log; ``None`` makes that an error.
+        reset: where to resume when a position is outside the log; ``None`` makes that an error.
     """
 
     def __init__(
@@ -53,22 +54,22 @@ class Positions:
         self.on_passed: Callable[[TopicPartition], None] = lambda place: None
         self.assigned = metrics.positions
         self.unresolved: dict[Position, None] = {}
-        """Those whose offset is being looked up."""
+        """Positions whose offset is being looked up."""
         self.failed: dict[TopicPartition, OttlaError] = {}
-        """Those that cannot be read on, until a seek."""
+        """Partitions that cannot be read until a seek, and why."""
         self.followed: set[str] = set()
-        """Topics of which later partitions are read too."""
+        """Topics whose new partitions are read as well."""
         self.may_go: set[str] = set()
-        """Topics that may be deleted, and recreated."""
+        """Topics that may be deleted and recreated without an error."""
         self.closed = False
         self._holds: dict[str, tuple[Callable[[], None], dict[Position, None]]] = {}
-        """Per topic, how to let go of its metadata, and for which partitions they are held."""
+        """Per topic, a function that releases its metadata, and the positions for which the metadata is held."""
         self._retries = Retries(core, self.assigned, scheduler.leave, self._again, self._give_up)
 
     # -- by the user --------------------------------------------------------------------------------------------------
 
     def assign(self, starts: Mapping[TopicPartition, Start], ends: Mapping[TopicPartition, int] | None = None) -> None:
-        """Read these partitions too, up to their ends; for one that is read already this is a seek."""
+        """Start to read these partitions, up to ``ends``; a partition that is read already is sought."""
         for place, start in starts.items():
             position = self.assigned.get(place)
             sought = position is not None
@@ -84,7 +85,7 @@ class Positions:
         self._changes.wake()
 
     def unassign(self, places: Iterable[TopicPartition]) -> None:
-        """Stop reading these partitions: what is buffered of them is dropped, late answers are ignored."""
+        """Stop reading these partitions: drop their buffers, and ignore late responses."""
         gone = [place for place in places if place in self.assigned]
         for place in gone:
             position = self.assigned.pop(place)
@@ -106,7 +107,7 @@ class Positions:
         self._changes.wake()
 
     def seek(self, position: Position, start: Start) -> None:
-        """Read on from there."""
+        """Continue to read at ``start``."""
         self._buffers.drop(position)
         self._scheduler.leave(position)
         position.recovered()
@@ -124,15 +125,18 @@ class Positions:
         self._changes.review(position)
 
     def resolved(self, position: Position, offset: int) -> None:
-        """The offset to start at was looked up."""
+        """Start at ``offset``, which was looked up."""
         position.go(offset)
         position.topic_id = self._core.cluster.topic_id(position.place[0])
         self.unresolved.pop(position, None)
 
-    # -- what goes wrong ----------------------------------------------------------------------------------------------
+    # -- errors -------------------------------------------------------------------------------------------------------
 
     def fail(self, position: Position, error: OttlaError) -> None:
-        """It cannot be read on, which is raised once, in its turn, when the user has taken what lies before."""
+        """Stop reading the partition until a seek.
+
+        ``error`` is raised once, in the partition's turn, after the user has taken all buffered records.
+        """
         self._scheduler.leave(position)
         if position.buffer:
             position.stuck = True
@@ -144,11 +148,11 @@ class Positions:
         self._changes.notify()
 
     def retry(self, positions: Sequence[Position], error: OttlaError, now: float) -> None:
-        """Partitions could not be asked about this time, by one ``error``: ask again, unless that would not help."""
+        """Retry requests about these partitions, which failed with ``error``, unless that would not help."""
         self._retries.retry(positions, error, now)
 
     def damaged(self, position: Position, damage: OttlaError, now: float) -> None:
-        """What is to be read next is not what was written; but where a near replica sent it, the leader may have it."""
+        """Handle damaged bytes at the fetch offset. If a near replica sent them, try the leader, else fail."""
         if position.replica == NO_NODE:
             self.fail(position, position.about(damage))
             return
@@ -158,11 +162,11 @@ class Positions:
         self._changes.review(position)
 
     def confirm(self, position: Position, act: Callable[[], None], now: float) -> None:
-        """Act upon bad news if they are about the topic that was read, and from the leader of the partition.
+        """Call ``act`` if new metadata confirms that the error came from the current leader of the topic that was read.
 
-        A leader just deposed does not know that. Epochs are asked about by name, and so is what Fetch brings before
-        version 13, so the topic may be a later one of the same name. Only new metadata show that; where they have no
-        ids, another incarnation is a suspicion, which the bad news confirm.
+        A former leader may not know yet that it was replaced. OffsetForLeaderEpoch, and Fetch before version 13, name
+        the topic without its id, so the answer may be about a recreated topic. Only new metadata shows that. Without
+        topic ids a new incarnation is only a suspicion, which the error confirms.
         """
         name, seeks, led = position.place[0], position.seeks, position.led
         self._scheduler.leave(position)
@@ -176,8 +180,8 @@ class Positions:
             if found.error is not None:
                 self.retry([position], found.error, now)
             elif led is None or self.leader(position) != led:
-                self._changes.review(position)  # the new leader has the last word
-            elif led.incarnation != position.incarnation:  # so that is what the bad news mean
+                self._changes.review(position)  # ask the new leader instead
+            elif led.incarnation != position.incarnation:  # the error confirms that the topic was recreated
                 self.recreated(position)
             else:
                 act()
@@ -186,15 +190,22 @@ class Positions:
         found.when_done(lambda: self._core.soon(arrived))
 
     def truncated(self, position: Position, end: int, epoch: int) -> None:
-        """The log is as it was read up to ``end`` only, the last record there being of ``epoch``; -1: unknown."""
-        if not self._buffers.is_sound(position):  # so it may be a mistake that the log does not reach so far
+        """Handle a truncated log (KIP-320): it matches the records that were read only up to ``end``.
+
+        Args:
+            end: an offset; -1: unknown.
+            epoch: the leader epoch of the record before ``end``; -1: unknown.
+        """
+        # With a wrong checksum in the buffer, offsets in there may be wrong too, and the log may reach far enough.
+        if not self._buffers.is_sound(position):
             position.state, position.stuck = State.FETCHING, True
             return
         topic, index = position.place
         where = {"topic": topic, "partition": index}
         log.warning("the log was truncated", extra=where | {"position": position.position, "end": end})
         if position.position <= end and position.position < position.fetch_offset:
-            self.seek(position, Offset(position.position, position.position_epoch))  # the user saw nothing of it
+            # The user has not seen any record that was truncated.
+            self.seek(position, Offset(position.position, position.position_epoch))
         elif self._reset is not None:
             self._go_on(position, Offset(end, epoch) if end >= 0 else self._reset)
         else:
@@ -202,10 +213,10 @@ class Positions:
             self.fail(position, LogTruncated(topic, index, position.position, end if end >= 0 else None))
 
     def recreated(self, position: Position) -> None:
-        """The topic is another one, of the same name."""
+        """Handle a topic that was deleted and recreated."""
         where = {"topic": position.place[0], "partition": position.place[1]}
         if position.buffer:
-            self.fail(position, DataLoss())  # looked into again in a moment
+            self.fail(position, DataLoss())  # only marks the position as stuck: handled once the buffer is empty
         elif position.place[0] in self.may_go:
             log.warning("the topic was deleted and recreated: it is read from its beginning", extra=where)
             self._go_on(position, Time(EARLIEST))
@@ -217,7 +228,7 @@ class Positions:
             self.fail(position, position.about(DataLoss(recreated)))
 
     def out_of_range(self, position: Position, result: PartitionData) -> None:
-        """The log does not have the offset."""
+        """Handle OFFSET_OUT_OF_RANGE of the leader."""
         topic, index = position.place
         log_start = f"; the log begins at {result.log_start_offset}" if result.log_start_offset >= 0 else ""
         if self._reset is not None and not position.buffer:
@@ -229,7 +240,7 @@ class Positions:
         self.fail(position, OffsetOutOfRange(f"{topic}-{index} at {position.fetch_offset}{log_start}: {advice}"))
 
     def _go_on(self, position: Position, start: Start) -> None:
-        """Go on elsewhere by policy."""
+        """Move the position by the ``reset`` policy."""
         self.seek(position, start)
         self.on_reset(position.place)
 
@@ -238,32 +249,35 @@ class Positions:
             self._changes.review(position)
 
     def _give_up(self, position: Position, error: OttlaError, gone: bool) -> bool:
-        """Whether it is given up. What a group gave stays assigned until the group takes it, or the topic is back."""
+        """Stop reading the partition; return whether it is given up.
+
+        A partition assigned by a group is kept until the group revokes it, or until the topic is back.
+        """
         topic, partition = position.place
         if not (gone and topic in self.may_go) or position.buffer:
             self.fail(position, error)
             return True
         where = {"topic": topic, "partition": partition}
-        log.warning("the topic was deleted: it is not read any more", extra=where)
+        log.warning("the topic was deleted and is no longer read", extra=where)
         if topic in self.followed:
             self.unassign([position.place])
         return topic in self.followed
 
-    # -- its leader ---------------------------------------------------------------------------------------------------
+    # -- leaders ------------------------------------------------------------------------------------------------------
 
     def leader(self, position: Position) -> Led | None:
-        """By whom the partition is led, by the metadata."""
+        """The partition's leader according to the metadata."""
         cluster, topic = self._core.cluster, position.place[0]
         if (leader := cluster.leader(*position.place)) is None:
             return None
         return Led(leader.id, self.leader_epoch(position), cluster.incarnation(topic), cluster.topic_id(topic))
 
     def leader_epoch(self, position: Position) -> int:
-        """The leader epoch by the metadata; -1: unknown."""
+        """The leader epoch according to the metadata; -1: unknown."""
         return self._core.cluster.leader_epoch(*position.place)
 
     def recheck(self) -> None:
-        """There are new metadata: see to the partitions that have another leader now, or another topic."""
+        """Review the partitions whose leader or topic differs in new metadata."""
         for position in self.assigned.values():
             leader = self.leader(position)
             if leader is not None and leader != position.led:

@@ -1,11 +1,11 @@
-"""What is fetched and not taken yet: how much it may be, and whose turn it is.
+"""Buffers fetched batches until the user takes them: limits their size, and takes turns between partitions.
 
 Rules:
-- Buffers are bounded together, by `fetch_buffer_bytes`, what is under way included; a single batch may exceed that.
-  What a paused partition has buffered is kept until the others need the room.
-- Partitions take turns: one with several answers buffered goes to the end after each. One in the middle of a batch that
-  stays open meanwhile keeps its turn where the memory does not suffice for such a batch of every partition.
-- The error of a partition that cannot be read on has its turn, too, and is raised in it, once.
+- `fetch_buffer_bytes` limits all buffers together, requests in flight included; a single batch may exceed it. The
+  buffer of a paused partition is kept until other partitions need the room.
+- Partitions take turns: after each batch handed out, a partition with more goes to the end. A partition in the middle
+  of a decompressed batch keeps its turn if there is not enough memory for such a batch of every partition.
+- The error of a partition that cannot be read any further waits for the partition's turn, and is raised once.
 
 Source: FetchBuffer.java, FetchCollector.java.
 """
@@ -21,11 +21,11 @@ from ottla.sdk.consume.record_sets import AnyBatch
 from ottla.sdk.options import Options
 
 _AHEAD = 4
-"""Answers that a partition may have buffered where there is room for all."""
+"""Responses that a partition may buffer if there is room enough for all partitions."""
 
 
 class FetchBuffers:
-    """The buffers of one fetcher, all partitions together."""
+    """Manages the buffers of all partitions of one fetcher."""
 
     def __init__(self, options: Options, isolation: int) -> None:
         self._capacity, self._usual = options.fetch_buffer_bytes, options.partition_max_bytes
@@ -33,13 +33,13 @@ class FetchBuffers:
         self.size = 0
         """Bytes in all buffers."""
         self._turns: OrderedDict[Position, None] = OrderedDict()
-        """Partitions with something to take, or an error to raise, in the order in which the user gets them."""
+        """Partitions with records to take or an error to raise, in the order of their turns."""
         self._paused: dict[Position, None] = {}
 
-    # -- what comes in, and goes unread -------------------------------------------------------------------------------
+    # -- filling and dropping -----------------------------------------------------------------------------------------
 
     def add(self, position: Position, batches: list[AnyBatch], visible: list[AnyBatch], size: int) -> Fetched | None:
-        """Take in what follows the partition's `fetch_offset`, ``size`` bytes; what of it is new to take."""
+        """Buffer ``size`` bytes of batches that start at the `fetch_offset`; return the new entry, if any."""
         fetched = position.add(batches, visible, size, self._memory)
         if fetched is not None:
             self.size += fetched.size
@@ -47,18 +47,21 @@ class FetchBuffers:
         return fetched
 
     def offer(self, position: Position) -> None:
-        """The partition has something to take, or an error to raise."""
+        """Give the partition a turn: it has records to take, or an error to raise."""
         if not position.paused:
             self._turns.setdefault(position)
 
     def drop(self, position: Position) -> None:
-        """Forget what is buffered of the partition, and whatever is under way."""
+        """Drop the partition's buffer, and ignore responses to requests in flight."""
         self.size -= position.buffered
         position.drop()
         self._turns.pop(position, None)
 
     def put_back(self, position: Position, fetched: Fetched) -> None:
-        """What was taken last is the next again; it is read once more where something was skipped behind it."""
+        """Return the batch that was taken last to the front of the buffer.
+
+        If records after it were skipped meanwhile, the partition is fetched again from the start of this batch.
+        """
         follows = position.position == fetched.next_offset
         position.position, position.position_epoch = fetched.first_offset, -1
         if not follows:
@@ -72,13 +75,13 @@ class FetchBuffers:
             self._turns.move_to_end(position, last=False)
 
     def rewind(self, position: Position) -> None:
-        """Drop what is buffered, and have it read again."""
+        """Drop the buffer, and fetch its content again."""
         self.size -= position.buffered
         position.rewind()
         self._turns.pop(position, None)
 
     def forget(self, position: Position) -> None:
-        """The partition is not read any more."""
+        """Drop everything about a partition that is no longer assigned."""
         self.drop(position)
         self._paused.pop(position, None)
 
@@ -86,11 +89,11 @@ class FetchBuffers:
 
     @property
     def paused(self) -> list[TopicPartition]:
-        """The partitions that are paused, sorted."""
+        """The paused partitions, sorted."""
         return sorted(each.place for each in self._paused)
 
     def pause(self, position: Position) -> None:
-        """Hand out nothing of the partition; what is buffered is kept."""
+        """Stop handing out records of the partition, but keep its buffer."""
         self._paused[position] = None
         position.paused = True
         self._turns.pop(position, None)
@@ -104,7 +107,11 @@ class FetchBuffers:
     # -- room ---------------------------------------------------------------------------------------------------------
 
     def wants(self, position: Position, partitions: int) -> bool:
-        """The partition, one of so many, is to be fetched: it has not reached its end, and its buffer has room."""
+        """Whether to fetch the partition: it has not reached its end, and there is room in its buffer.
+
+        Args:
+            partitions: the number of partitions that share the buffers.
+        """
         if position.paused or position.fetch_offset >= position.end:
             return False
         if not position.buffer:
@@ -116,36 +123,36 @@ class FetchBuffers:
         return position.buffered < ahead
 
     def room(self, least: int, under_way: int) -> int:
-        """Bytes that a Fetch may bring, with so many under way; 0 where they are fewer than ``least``.
+        """The bytes that a Fetch may return while ``under_way`` bytes are in flight; 0 if fewer than ``least``.
 
-        A single batch may be larger than all the room there is: it then gets all of it.
+        A single batch may be larger than the whole capacity; the whole capacity must then be free.
         """
         least = min(least, self._capacity)
         free = self._capacity - self.size - under_way
         for position in self._paused:
             if free >= least:
                 break
-            if position.buffer:  # is fetched again when it is resumed
+            if position.buffer:  # its content is fetched again after `resume`
                 free += position.buffered
                 self.rewind(position)
         return free if free >= least else 0
 
     def is_sound(self, position: Position) -> bool:
-        """No checksum of what is buffered of the partition is wrong."""
+        """Whether all checksums in the partition's buffer are right."""
         return position.is_sound(self._isolation)
 
     # -- taking -------------------------------------------------------------------------------------------------------
 
     def __bool__(self) -> bool:
-        """There is something to take, or an error to raise."""
+        """Whether there are records to take, or an error to raise."""
         return bool(self._turns)
 
     def next(self, only: Container[TopicPartition] | None = None) -> Position | None:
-        """The partition whose turn it is; of these only, if any are given."""
+        """The partition whose turn it is; if ``only`` is given, the first in turn that it contains."""
         return next((each for each in self._turns if only is None or each.place in only), None)
 
     def ahead(self, only: Container[TopicPartition] | None, most: int | None, count: int) -> list[Fetched]:
-        """What `next` and `take` are about to give, at most so many, as far as nothing is wrong; it is not taken."""
+        """The next ``count`` batches that `next` and `take` would return, up to the first problem; takes none."""
         found: list[Fetched] = []
         turns = [*islice((each for each in self._turns if only is None or each.place in only), count)]
         for turn in range(count):
@@ -162,7 +169,7 @@ class FetchBuffers:
         return found
 
     def error(self, position: Position) -> OttlaError | None:
-        """The error that is to be raised now that it is the partition's turn, once."""
+        """The error to raise in the partition's turn, if there is one; returned once."""
         if not position.unraised:
             return None
         position.unraised = False
@@ -170,9 +177,9 @@ class FetchBuffers:
         return position.trouble
 
     def take(self, position: Position, most: int | None = None) -> tuple[Fetched | None, OttlaError | None]:
-        """What is next of the partition, ``most`` records, up to a damaged batch; and what is wrong with that.
+        """Take the partition's next batch, at most ``most`` records, up to a damaged batch; and the damage, if any.
 
-        What follows damage is to be fetched again: where a damaged batch ends cannot be trusted.
+        Records after a damaged batch are fetched again, because the offset at which it ends cannot be trusted.
         """
         damage = position.check(self._isolation)
         if damage is not None and not position.buffer[0].batches:

@@ -1,8 +1,8 @@
-"""What has happened to partitions, and is still to be acted upon: so a `poll` costs what has happened.
+"""Collects changed partitions until the next `poll`, so that its cost depends on the number of changes only.
 
 Rules:
-- A partition that something happened to is reviewed once, within the next `poll`.
-- All that wait for news share one `Outcome`, which any news settle.
+- A changed partition is reviewed once, within the next `poll`, however often it changed.
+- All waiters share one `Outcome`, which is settled by any news.
 """
 
 from collections.abc import Callable
@@ -14,10 +14,10 @@ from ottla.sdk.timers import Timer
 
 
 class Changes:
-    """Of one fetcher.
+    """Collects the changes of one fetcher.
 
     Args:
-        review: called within the next `poll` with the partitions to look at, and the time; perhaps with none.
+        review: called within the next `poll` with the changed partitions (there may be none) and the time.
     """
 
     def __init__(self, core: ClientCore, review: Callable[[list[Position], float], None]) -> None:
@@ -25,11 +25,11 @@ class Changes:
         self._changed: dict[Position, None] = {}
         self._due: Timer | None = None
         self.news: Outcome[None] = Outcome()
-        """Settled by the next news, and replaced."""
+        """Settled by the next news, and then replaced."""
         self.closed = False
 
     def review(self, position: Position) -> None:
-        """Something happened to the partition: see what it needs now."""
+        """Have the partition reviewed, because it has changed."""
         self._changed[position] = None
         self.wake()
 
@@ -37,12 +37,12 @@ class Changes:
         self._changed.pop(position, None)
 
     def wake(self) -> None:
-        """Something may be possible that was not: see what can be fetched."""
+        """Have the fetcher look for possible Fetch requests."""
         if not self.closed and (self._due is None or self._due.call is None):
             self._due = self._core.soon(self._run)
 
     def notify(self) -> None:
-        """There are records to take, or an error; or a position is known."""
+        """Wake the waiters: there are records to take, an error to raise, or a position is known."""
         news, self.news = self.news, Outcome()
         news.succeed(None)
 

@@ -1,9 +1,9 @@
-"""The calls by which a consumer's user commits: soon, or waiting, of a batch, of everything, or at given offsets.
+"""Implements the consumer's commit calls: of a batch, of everything, or of given offsets, with or without waiting.
 
 Rules:
 - A caller waits for its own commit and for earlier ones of the same partitions. A cancellation ends the wait, not the
-  commit, which may be on its way.
-- What nobody waits for is dropped with a line in the log where it cannot be committed any more.
+  commit, which may be in flight.
+- If a commit has become impossible and no caller waits for it, it is dropped with a line in the log.
 
 Source: KafkaConsumer.java, commitSync and commitAsync.
 """
@@ -23,11 +23,11 @@ from ottla.sdk.steps import TURN, Steps, settled
 
 
 class Committer:
-    """Of one consumer.
+    """Runs the commit calls of one consumer.
 
     Args:
-        commits: those of ``group``; ``None``: there is none.
-        refuse_closed: raises where the consumer is of no more use.
+        commits: the commits of ``group``; ``None``: there is no group.
+        refuse_closed: raises if the consumer is closed.
     """
 
     def __init__(
@@ -43,28 +43,29 @@ class Committer:
         self._core, self._group, self._commits, self._fetcher = core, group, commits, fetcher
         self._committing, self._navigation, self._refuse_closed = committing, navigation, refuse_closed
         self.transactional = False
-        """Offsets are committed by the transactions of a transform, and in no other way."""
+        """Only the transactions of a transform commit offsets of this consumer."""
 
     def commit_soon(self, offsets: Mapping[TopicPartition, int | CommittedOffset] | None) -> None:
-        """Have the group go on behind all that was handed out, or at ``offsets``; what was lost is dropped.
+        """Commit everything that was handed out, or ``offsets``, without waiting; skip lost partitions.
 
         Raises:
-            LocalProtocolError: the consumer has no group, or does not have one of the partitions; or an offset is lower
-                than one that was committed already.
+            LocalProtocolError: the consumer has no group, a partition is not assigned to it, or an offset is lower than
+                the committed one.
         """
         self._commit(offsets)
         if offsets is None and (lost := self._committing.take_lost()):
             log_dropped(lost.offsets, lost.reason)
 
     def commit(self, offsets: Mapping[TopicPartition, int | CommittedOffset] | None) -> Steps[None]:
-        """As `commit_soon`, and wait; a caller that is cancelled waits no more, but the commit goes on.
+        """Like `commit_soon`, and wait. A cancellation ends the wait, but not the commit.
 
         Raises:
-            CommitFailed: what cannot be committed, once all else is.
+            CommitFailed: some offsets could not be committed; raised once all others are.
         """
         self._commit(offsets)
         yield from self.settled(None if offsets is None else list(offsets))
-        if offsets is None and (lost := self._committing.take_lost()):  # now that the caller is there to be told
+        # Only now: a cancelled wait would lose this error, which is returned once.
+        if offsets is None and (lost := self._committing.take_lost()):
             raise lost
 
     def _commit(self, offsets: Mapping[TopicPartition, int | CommittedOffset] | None) -> None:
@@ -82,7 +83,7 @@ class Committer:
         self._committing.commit(assignments, self._core.now)
 
     def commit_batch_soon(self, place: TopicPartition, at: CommittedOffset, claim: Claim | None) -> None:
-        """As `Committing.commit_batch`; what cannot be committed is dropped with a line in the log."""
+        """Like `Committing.commit_batch`; an impossible commit is dropped with a line in the log."""
         self._refuse_here()
         if why := self._committing.commit_batch(claim, at, self._core.now):
             log_dropped({place: at.offset}, why)
@@ -96,18 +97,18 @@ class Committer:
     def in_transaction(
         self, core: ClientCore, place: TopicPartition, at: CommittedOffset, claim: Claim | None
     ) -> tuple[Commits, Assignment]:
-        """What has to be known of a batch, so that a transaction of a producer on ``core`` can commit it.
+        """The group's commits and the batch's assignment; a transaction of a producer on ``core`` commits them.
 
         Raises:
-            CommitFailed: it cannot be committed any more.
-            LocalProtocolError: the consumer has no group, is another client's, or commits by itself; or a later offset
-                of the partition is committed.
+            CommitFailed: the batch cannot be committed any more.
+            LocalProtocolError: the consumer has no group, belongs to another client or uses auto commit; or a later
+                offset of the partition is committed.
         """
         self._refuse_closed()
         if core is not self._core:
-            raise LocalProtocolError("offsets and records of a transaction go by one client: make both with the same")
+            raise LocalProtocolError("a transaction needs its producer and consumer to be of the same client")
         if self._committing.by_itself:
-            raise LocalProtocolError("auto_commit commits outside of the transaction, too: leave it out")
+            raise LocalProtocolError("auto_commit would commit outside of the transaction: leave it out")
         assignment, why = self._committing.claimed(claim, at)
         if why:
             raise CommitFailed(f"not committed: {why}", {place: at.offset})
@@ -117,13 +118,13 @@ class Committer:
         return self._committing.commits, assignment
 
     def _refuse_here(self) -> None:
-        """Raise where nothing can be committed by a call."""
+        """Raise if calls cannot commit for this consumer."""
         self._refuse_closed()
         if self.transactional:
-            raise LocalProtocolError("the offsets of a transform go with its transactions: leave out the commit")
+            raise LocalProtocolError("the transactions of a transform commit its offsets: leave out the commit")
 
     def settled(self, places: Collection[TopicPartition] | None = None) -> Steps[None]:
-        """Wait until all that was asked for of these partitions (``None``: of all) is committed; raise what failed."""
+        """Wait until the commits of these partitions (``None``: of all) have ended; raise their errors."""
         if self._commits is None:
             return
         waiting = self._commits.settled(self._core.now, places)
@@ -133,7 +134,7 @@ class Committer:
         self._commits.raise_failures()
 
     def committed(self, places: Iterable[TopicPartition] | None) -> Steps[dict[TopicPartition, CommittedOffset | None]]:
-        """Where the group stands, of these partitions or of all that are assigned; ``None``: it never committed."""
+        """The group's committed offsets of these or of all assigned partitions; ``None``: it never committed one."""
         group = self._group
         if group is None:
             raise LocalProtocolError(

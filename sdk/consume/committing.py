@@ -1,11 +1,11 @@
-"""What of a consumer is committed, and when: what the user asks for, everything that was handed out, or what is done.
+"""Decides which offsets a consumer commits: given offsets, all batches handed out, or all done batches.
 
 Rules:
-- A batch is done when its successor is asked for. Auto commit commits what is done, and nothing of the batch in hand.
-- What the user may not see (aborted transactions, markers) is done where what lies before it is: else a group would
-  stay behind where nothing else comes, and its offset would fall out of the log.
-- Offsets that the coordinator has, or is being sent, are not sent again.
-- What was handed out and cannot be committed any more, because its partition was lost, is reported once.
+- A batch is done when the next one is asked for. Auto commit commits done batches, and nothing of the batch in hand.
+- Records that the user may not see (aborted transactions, markers) are done once everything before them is. Otherwise,
+  if no other record follows, the group's lag would never reach zero, and its offset would fall out of the log.
+- Offsets that the coordinator has stored, or that are in flight, are not sent again.
+- Batches that cannot be committed any more, because their partition was lost, are reported once.
 
 Source: ConsumerCoordinator.java.
 """
@@ -28,39 +28,38 @@ _NO_GROUP = "a consumer without a group cannot commit: name one, as in group='bi
 
 
 class Claim(NamedTuple):
-    """What lets a batch be committed."""
+    """Identifies the assignment under which a batch was handed out; needed to commit the batch."""
 
     assignment: Assignment
-    """Under which it was handed out."""
     seeks: int
-    """That had been made by then."""
+    """The assignment's number of seeks when the batch was handed out."""
 
 
 class Committing:
-    """The commits of one consumer, as its user means them.
+    """Tracks which batches of a consumer are handed out and done, and has their offsets committed.
 
     Args:
-        commits: those of the group; ``None``: there is no group.
-        every: seconds between two commits of what is done; ``None``: nothing is committed by itself.
+        commits: the group's commits; ``None``: there is no group.
+        every: the auto commit interval in seconds; ``None``: no auto commit.
     """
 
     def __init__(self, core: ClientCore, fetcher: Fetcher, commits: Commits | None, every: float | None) -> None:
         self._core, self._fetcher, self._commits, self._every = core, fetcher, commits, every
         self._in_hand: Fetched | None = None
         self._handed_before = -1
-        """`Assignment.handed` of its partition, without it."""
+        """The value of `Assignment.handed` before the batch in hand."""
         self._done: dict[TopicPartition, CommittedOffset] = {}
-        """Per partition, behind the last batch that is done, as far as that is not committed yet."""
+        """Per partition, the offset after the last done batch, until auto commit has taken it."""
         self._moved: dict[TopicPartition, None] = {}
-        """Partitions whose position may not be the coordinator's: what `commit_all` has to look at."""
+        """Partitions whose position may differ from the committed offset; `commit_all` checks them."""
         self._left: dict[TopicPartition, Assignment] = {}
-        """Assignments that ended before all was committed that was handed out, nor has it been since."""
+        """Assignments that ended with delivered records still uncommitted."""
         self._due: Timer | None = None
 
-    # -- what is handed out ------------------------------------------------------------------------------------------
+    # -- batches handed out ------------------------------------------------------------------------------------------
 
     def begin(self, now: float) -> None:
-        """Commit what is done every few seconds, if that is wanted."""
+        """Start auto commit, if it is configured."""
         if self._every is not None:
             self.commit_done(now)
             self._due = self._core.later(now + self._every, self.begin)
@@ -70,7 +69,7 @@ class Committing:
             self._due.cancel()
 
     def hand_out(self, fetched: Fetched) -> Claim | None:
-        """A batch goes to the user; in a group, with what lets it be committed."""
+        """Record that a batch goes to the user; in a group, return its claim."""
         self._in_hand = fetched
         claim = self.claim(fetched)
         if claim is not None:
@@ -79,20 +78,20 @@ class Committing:
         return claim
 
     def take_back(self, fetched: Fetched) -> None:
-        """The batch that was handed out last has not reached the user."""
+        """Undo `hand_out` for the last batch, which has not reached the user."""
         if self._in_hand is fetched and (claim := self.claim(fetched)) is not None:
             claim.assignment.handed = self._handed_before
         self._in_hand = None
 
     def claim(self, fetched: Fetched) -> Claim | None:
-        """In a group, what lets a batch be committed that is handed out now."""
+        """In a group, the claim of a batch that is handed out now."""
         place = (fetched.topic, fetched.partition)
         assignment = self._commits.assignment(place) if self._commits is not None else None
         return None if assignment is None else Claim(assignment, assignment.seeks)
 
     @property
     def in_hand(self) -> Fetched | None:
-        """The batch that may not be done: its successor was not asked for, and it is not committed."""
+        """The last batch, unless it is done or committed."""
         fetched = self._in_hand
         if fetched is None or self._commits is None:
             return fetched
@@ -100,13 +99,16 @@ class Committing:
         return None if assignment is not None and assignment.asked >= fetched.next_offset else fetched
 
     def finish(self) -> None:
-        """The batch in hand is done."""
+        """Mark the batch in hand as done."""
         fetched, self._in_hand = self._in_hand, None
         if fetched is not None and self._every is not None:
             self._all_done((fetched.topic, fetched.partition))
 
     def passed(self, place: TopicPartition) -> None:
-        """The position has passed what the user may not see: without a batch in hand, all before it is done."""
+        """Take note that the position has passed records that the user may not see.
+
+        Unless a batch of the partition is in hand, everything before the position is done.
+        """
         if self._commits is None:
             return
         self._moved[place] = None
@@ -115,39 +117,39 @@ class Committing:
             self._all_done(place)
 
     def _all_done(self, place: TopicPartition) -> None:
-        """All before the position is done."""
+        """Mark everything before the position as done."""
         if (offset := self._reached(place)) >= 0:
             self._done[place] = CommittedOffset(offset, self._fetcher.position_epoch(place))
 
     def end(self, now: float) -> None:
-        """No batch will be asked for any more: what is done is committed, the batch in hand is not."""
+        """Commit done batches a last time; the batch in hand stays uncommitted."""
         self._in_hand = None
         self.commit_done(now)
 
     # -- partitions --------------------------------------------------------------------------------------------------
 
     def own(self, place: TopicPartition) -> None:
-        """The partition is this consumer's from now on."""
+        """Begin a new assignment of the partition."""
         if self._commits is not None:
             self._commits.own(place)
             self._moved[place] = None
 
     def move(self, place: TopicPartition) -> None:
-        """The user seeks there: what was handed out counts no more, and lower offsets are meant."""
+        """Take note of the user's seek: from now on lower offsets may be committed, and the batch in hand is void."""
         if self._commits is not None:
             self._commits.rewind(place)
             self._moved[place] = None
         self._forget(place)
 
     def renew(self, place: TopicPartition, why: str) -> None:
-        """The log is not what it was: as `move`, and what was asked for before does not hold any more."""
+        """Like `move`, but also drop pending commits, because the log has changed."""
         if self._commits is not None:
             self._commits.renew(place, why)
             self._moved[place] = None
         self._forget(place)
 
     def disown(self, place: TopicPartition, why: str) -> None:
-        """The partition is not this consumer's any more."""
+        """End the partition's assignment, and drop its pending commits."""
         self._forget(place)
         self._moved.pop(place, None)
         commits = self._commits
@@ -159,7 +161,7 @@ class Committing:
                 self._left[place] = left
 
     def _forget(self, place: TopicPartition) -> None:
-        """What is done there, and a batch in hand, count no more."""
+        """Forget done batches of the partition, and the batch in hand."""
         self._done.pop(place, None)
         if self._in_hand is not None and (self._in_hand.topic, self._in_hand.partition) == place:
             self._in_hand = None
@@ -176,17 +178,17 @@ class Committing:
         return self._commits
 
     def commit_done(self, now: float) -> None:
-        """Have what is done committed (auto commit)."""
+        """Commit done batches (auto commit)."""
         if self._commits is not None and self._done:
             done, self._done = self._done, {}
             found = {self._commits.assignment(place): each for place, each in done.items()}
             self._commits.commit({each: at for each, at in found.items() if each is not None}, now)
 
     def commit(self, offsets: Mapping[Assignment, CommittedOffset], now: float) -> None:
-        """Have exactly these offsets committed.
+        """Commit exactly these offsets.
 
         Raises:
-            LocalProtocolError: one is no offset, or is lower than one that was committed already.
+            LocalProtocolError: an offset is invalid, or lower than the committed one.
         """
         for assignment, each in offsets.items():
             _check(each)
@@ -196,7 +198,7 @@ class Committing:
         self.commits.commit(offsets, now)
 
     def commit_all(self, now: float) -> None:
-        """Have all that was handed out committed, the batch in hand included, as far as the coordinator has it not.
+        """Commit everything that was handed out, the batch in hand included, unless it is committed or in flight.
 
         Raises:
             LocalProtocolError: the consumer has no group.
@@ -215,16 +217,16 @@ class Committing:
             commits.commit(behind, now)
 
     def take_lost(self) -> CommitFailed | None:
-        """Once, what was handed out and cannot be committed any more.
+        """The error for delivered batches that cannot be committed any more; returned once.
 
-        What a partition that came back has reached again is well; and a seek says that no more of it is wanted.
+        A partition that was assigned again and has been read as far as before is left out.
         """
         left, self._left = self._left, {}
         lost = {place: each for place, each in left.items() if each.handed > self._reached(place)}
         if not lost:
             return None
         whys = "; ".join(sorted({each.over for each in lost.values()}))
-        reason = f"batches were handed out that cannot be committed any more: {whys}"
+        reason = f"some batches cannot be committed any more: {whys}"
         return CommitFailed(reason, {place: each.handed for place, each in lost.items()})
 
     def _reached(self, place: TopicPartition) -> int:
@@ -232,7 +234,7 @@ class Committing:
         return -1 if position is None else position
 
     def commit_batch(self, claim: Claim | None, at: CommittedOffset, now: float) -> str:
-        """Have the group go on behind a batch; why that cannot be any more, which the caller reports, else empty.
+        """Commit the offset after a batch; if that is impossible, return the reason, which the caller reports.
 
         Raises:
             LocalProtocolError: the consumer has no group.
@@ -243,10 +245,10 @@ class Committing:
         return why
 
     def claimed(self, claim: Claim | None, at: CommittedOffset) -> tuple[Assignment, str]:
-        """The assignment of a batch that is to be committed, and why that cannot be any more; else empty.
+        """The assignment under which a batch was handed out, and why it cannot be committed any more (empty: it can).
 
         Raises:
-            LocalProtocolError: the consumer has no group, or ``at`` is no offset.
+            LocalProtocolError: the consumer has no group, or ``at`` is invalid.
         """
         if self._commits is None or claim is None:
             raise LocalProtocolError(_NO_GROUP)
@@ -256,23 +258,23 @@ class Committing:
             assignment.handed = -1
             return assignment, assignment.over
         moved = assignment.seeks != seeks
-        return assignment, "the consumer went elsewhere after the batch was handed out" if moved else ""
+        return assignment, "the consumer sought to another offset after the batch was handed out" if moved else ""
 
     @property
     def by_itself(self) -> bool:
-        """Offsets are committed every so many seconds, whatever their batches became part of."""
+        """Whether auto commit is on: it would commit offsets regardless of a transaction."""
         return self._every is not None
 
     @property
     def uncommitted(self) -> str:
-        """What is not acknowledged of what was to be committed, for people."""
+        """A text for people: the commits that are not acknowledged."""
         left = self._commits.pending.items() if self._commits is not None else ()
         places = ", ".join(f"{topic}-{partition} at {offset}" for (topic, partition), offset in sorted(left))
         return f"not committed, so to be read again: {places or 'nothing'}"
 
 
 def log_dropped(offsets: Mapping[TopicPartition, int], why: str) -> None:
-    """A line for each commit that nobody waits for and that cannot be."""
+    """Log each dropped commit for which no caller waits."""
     for (topic, partition), offset in offsets.items():
         log.warning("a commit is dropped", extra={"partition": f"{topic}-{partition}", "offset": offset, "why": why})
 
@@ -280,24 +282,26 @@ def log_dropped(offsets: Mapping[TopicPartition, int], why: str) -> None:
 def given(
     offsets: Mapping[TopicPartition, int | CommittedOffset],
 ) -> Iterable[tuple[TopicPartition, CommittedOffset]]:
-    """Offsets as the user may give them."""
+    """Convert offsets that the user gave as integers."""
     for place, each in offsets.items():
         yield place, each if isinstance(each, CommittedOffset) else CommittedOffset(each)
 
 
 def _check(at: CommittedOffset) -> None:
-    """Refuse what no request can hold, at the call: it would take the commits of other partitions with it."""
+    """Raise at the call for a value that no request can hold: in a request, it would fail other partitions' commits."""
     if type(at.offset) is not int or not 0 <= at.offset < 2**63:
-        raise LocalProtocolError(f"{at.offset!r} is no offset to commit: an integer from 0 to 2**63 - 1")
+        raise LocalProtocolError(f"an offset to commit must be an integer from 0 to 2**63 - 1, not {at.offset!r}")
     if type(at.leader_epoch) is not int or not -1 <= at.leader_epoch < 2**31:
         raise LocalProtocolError(
-            f"{at.leader_epoch!r} is no leader epoch: an integer from 0 to 2**31 - 1, or -1 for none"
+            f"a leader epoch must be an integer from 0 to 2**31 - 1, or -1 for none, not {at.leader_epoch!r}"
         )
     try:
         size = len(at.metadata.encode())
     except (AttributeError, UnicodeEncodeError):
-        raise LocalProtocolError(f"{at.metadata!r} is no metadata of a commit: a str that UTF-8 can encode") from None
+        raise LocalProtocolError(
+            f"metadata of a commit must be a str that UTF-8 can encode, not {at.metadata!r}"
+        ) from None
     if size >= 2**15:
         raise LocalProtocolError(
-            f"metadata of a commit of {size} bytes: a request holds 32,767, and brokers take 4,096"
+            f"metadata of a commit has {size} bytes: a request can hold 32,767, and brokers accept 4,096 by default"
         )

@@ -1,22 +1,22 @@
-"""A consumer, as its user calls it: what each call does, and in which order. Nothing of it is left to a face.
+"""Implements a consumer's calls: what each does, and in which order. The faces only pass calls on.
 
     enter ──► next_batch ──► next_batch ──► … ──► leave
-                  │ between two batches: what the group gives and takes (`Notices`)
-                  └ a batch is taken from the `Fetcher`, or waited for
+                  │ between two batches: assign, revoke and lose partitions (`Notices`)
+                  └ take a batch from the `Fetcher`, or wait for one
 
-    topics, no group     every partition, also those that come later
-    topics, a group      what the group gives this member (`Membership`)
-    assigned by hand     these partitions; with a group its offsets, too
+    topics, no group     reads all partitions, those created later included
+    topics, a group      reads the partitions that the group assigns to this member (`Membership`)
+    manual assignment    reads these partitions; with a group, its committed offsets can be used
 
 Rules:
-- A partition is read only once its place to begin is known: what the group committed, else ``start`` (`Resuming`).
-- The listener is notified between two batches, never during one: a batch in hand keeps its partition until the next is
-  asked for, unless the group expels the member.
-- Lost partitions are not read for a moment longer, and what is left to commit of them is dropped (`Committing`).
-- What else users call is beside it: `Navigation` (seek, pause, …), `Committer`, and `Leaving` for the end of the block.
-- To ask for a batch says that the one before is done, so in a group only the task that has it can do so (`Asking`).
-- A wait for a batch that is cancelled has taken nothing. `max_poll_interval` is counted from its end (`PollWatch`).
-- Threads take batches ahead of their next call (`Ahead`), where that would return them at once.
+- A partition is read only once its start offset is known: the group's committed offset, else ``start`` (`Resuming`).
+- The listener is called between two batches, never during one: the partition of the batch in hand stays assigned until
+  the next batch is asked for, unless the group expels the member.
+- Reading of lost partitions stops at once, and their pending commits are dropped (`Committing`).
+- Other calls are in `Navigation` (seek, pause, …), `Committer`, and `Leaving` (the end of the block).
+- Asking for a batch marks the previous one as done, so in a group only the task that holds it may ask (`Asking`).
+- A cancelled wait takes no batch. `max_poll_interval` counts from the end of the wait (`PollWatch`).
+- In the blocking client, a thread may take batches without a call if that call would return them at once (`Ahead`).
 
 Source: KafkaConsumer.java, ConsumerCoordinator.java, SubscriptionState.java.
 """
@@ -52,19 +52,21 @@ from ottla.sdk.steps import TURN, Steps, settled
 log = logger("ottla.sdk.consumer")
 
 Taken = tuple[Fetched, Claim | None]
-"""A batch, and in a group what lets it be committed."""
+"""A batch; in a group also the claim with which it can be committed."""
 TURN_EVERY = 0.001
-"""Seconds for which batches are handed out, where there are small ones, before other tasks run."""
+"""Seconds for which small batches are handed out before other tasks run."""
 _AHEAD = 16
-"""Batches, of all partitions together, that a thread may take ahead of its next call."""
-_REVOKED = "a rebalance took it, and its owner now, be it this consumer again, went on from what was committed"
+"""Batches, over all partitions, that a thread may take without a call."""
+_REVOKED = (
+    "a rebalance revoked the partition; its next owner, perhaps this consumer again, resumed at the committed offset"
+)
 
 
 class ConsumerCore:
-    """One consumer on a `ClientCore`; ``fetcher`` is its own.
+    """Runs one consumer on a `ClientCore`; no other consumer uses its ``fetcher``.
 
     Args:
-        on_commit: the user's, called outside of the core with the offsets that the coordinator has taken.
+        on_commit: the user's callback, called outside of the core with the offsets that the coordinator has stored.
 
     Attributes:
         ended: settled when the consumer is closed, or its client.
@@ -84,14 +86,14 @@ class ConsumerCore:
         self.ended: Outcome[None] = Outcome()
         self._moved: Outcome[None] = Outcome()
         self._news: Outcome[None] = any_of((self._moved, fetcher.moved()))
-        """Settled, and replaced, whenever there may be something new."""
+        """Settled, and then replaced, whenever there may be news."""
         self._failed: OttlaError | None = None
         self.reader: object = None
-        """What alone may ask for batches, such as a transform; ``None``: anything."""
+        """The only object that may ask for batches, for example a transform; ``None``: any caller may."""
         self.ahead: Ahead[Any] | None = None
-        """What the thread that reads may take without a call."""
+        """Batches that the reading thread may take without a call."""
         self._turn = -math.inf
-        """When other tasks had their turn last."""
+        """When other tasks last had their turn."""
         self.membership: Membership | None = None
         self.commits: Commits | None = None
         self._resuming: Resuming | None = None
@@ -130,10 +132,10 @@ class ConsumerCore:
     # -- the block ---------------------------------------------------------------------------------------------------
 
     def enter(self, starts: Mapping[TopicPartition, Start | None], task: Any) -> Steps[None]:
-        """Open the consumer; without a group all positions are known then.
+        """Open the consumer. Without a group, all positions are known when this returns.
 
         Args:
-            starts: partitions that are assigned by hand; ``None`` begins where the group stands.
+            starts: manually assigned partitions; ``None`` as a start means the group's committed offset.
         """
         core = self._core
         self._asking.holder = task
@@ -165,10 +167,10 @@ class ConsumerCore:
         return nothing
 
     def leave(self, error: BaseException | None, task: Any) -> Steps[None]:
-        """The block is left, by ``error`` or normally; see `Leaving`.
+        """End the consumer's block, normally or by ``error``; see `Leaving`.
 
         Raises:
-            CommitFailed, TimeoutExpired: what could not be done, of a block that is left normally.
+            CommitFailed, TimeoutExpired: the block ended normally, but some of the work failed.
         """
         self.polls.stop()
         self._subscription.stop()
@@ -185,7 +187,7 @@ class ConsumerCore:
         return self.ended.done
 
     def close(self) -> None:
-        """Of no more use: says good-bye to the group, if nothing else could."""
+        """Close the consumer and all its parts; leave the group if `leave` has not done so."""
         if self.closed:
             return
         self.ended.succeed(None)
@@ -210,29 +212,32 @@ class ConsumerCore:
     # -- batches -----------------------------------------------------------------------------------------------------
 
     def next_batch(self, task: Any, reader: object = None) -> Steps[Taken]:
-        """The next batch, however long that takes; as `poll`."""
+        """The next batch, like `poll` without a timeout."""
         taken = yield from self.poll(task, reader=reader)
         assert taken is not None
         return taken
 
     def poll(self, task: Any, timeout: float | None = None, reader: object = None) -> Steps[Taken | None]:
-        """The next batch, or ``None`` if there is none within ``timeout`` seconds. The one before is done.
+        """The next batch, or ``None`` if there is none within ``timeout`` seconds. The previous batch counts as done.
 
         Args:
-            reader: what reads this consumer for others, if anything does.
+            reader: the object that reads the consumer on behalf of the user, if any; see `reader`.
 
         Raises:
-            OttlaError: the membership has ended, a partition cannot be read on, or commits have failed.
-            Closed: the consumer is, or its client, or its block is being left, by another task.
-            LocalProtocolError: another task asks, or has a batch in hand.
+            OttlaError: the membership has ended, a partition cannot be read any further, or commits have failed.
+            Closed: the consumer or its client is closed, or another task is leaving the block.
+            LocalProtocolError: another task waits for a batch or has one in hand.
         """
         self._refuse_closed()
         if reader is not self.reader:
-            raise LocalProtocolError("a transform reads this consumer: ask the transform for batches, or they are lost")
+            raise LocalProtocolError(
+                "a transform reads this consumer: take batches from the transform, or it misses them"
+            )
         self._asking.begin(task)
         abandoned, over = False, None if timeout is None else self._after(timeout)
         try:
-            if self._core.now - self._turn >= TURN_EVERY:  # before a batch is taken: a cancellation loses none
+            # Other tasks run before a batch is taken, so that a cancellation here loses none.
+            if self._core.now - self._turn >= TURN_EVERY:
                 yield TURN
                 self._turn = self._core.now
             while True:
@@ -255,7 +260,7 @@ class ConsumerCore:
                 else:
                     yield any_of((self._wait(), over))
                     self._turn = self._core.now
-        except GeneratorExit:  # the call is dropped, and its loop with it
+        except GeneratorExit:  # the event loop has gone away and dropped the call
             abandoned = True
             raise
         finally:
@@ -267,11 +272,11 @@ class ConsumerCore:
 
     @property
     def has_batch(self) -> bool:
-        """A call of `poll` would return at once, as far as is known."""
+        """Whether a call of `poll` would probably return at once."""
         return self.fetcher.wait(self._readable()).done
 
     def put_back(self, fetched: Fetched) -> None:
-        """The batch that `next_batch` returned last has not reached its caller: it is to be read again."""
+        """Take back the batch that `next_batch` returned last, because it has not reached the caller."""
         self.committing.take_back(fetched)
         self.fetcher.put_back(fetched)
 
@@ -287,18 +292,18 @@ class ConsumerCore:
     # -- batches ahead -----------------------------------------------------------------------------------------------
 
     def read_ahead(self, make: Callable[[Fetched, Claim | None], Any]) -> None:
-        """Offer batches to the thread that reads, as ``make`` makes them."""
+        """Let the reading thread take batches without a call, each converted by ``make``."""
         self.ahead = Ahead(make, self._core.gate.entered)
         self._core.gate.offering[self] = None
 
     def offer(self) -> None:
-        """Offer what the next calls of `poll` would return at once."""
+        """Offer the batches that the next calls of `poll` would return at once."""
         if self.ahead is not None and (task := self._asking.reader) is not None and not self._has_news():
             batches = self.fetcher.ahead(self._readable(), self._options.max_records, _AHEAD)
             self.ahead.offer(task, [(each, self.committing.claim(each)) for each in batches])
 
     def _has_news(self) -> bool:
-        """A call of `poll` would have something else to do, or to say, than the next batch."""
+        """Whether a call of `poll` would do or raise anything before it returns the next batch."""
         if self.closed or self._failed is not None or self.polls.absent:
             return True
         if self.commits is not None and self.commits.failed:
@@ -307,7 +312,7 @@ class ConsumerCore:
         return membership is not None and (membership.failed is not None or self.notices.next() is not None)
 
     def settle(self) -> None:
-        """What was taken ahead was asked for and handed out."""
+        """Account for the batches that the thread took, as if `poll` had returned each of them."""
         if self.ahead is None:
             return
         at = self.ahead.at
@@ -319,13 +324,13 @@ class ConsumerCore:
             self.polls.away(at)
 
     def _after(self, seconds: float) -> Outcome[None]:
-        """Settled so many seconds from now; settled earlier by others, it leaves nothing behind."""
+        """Settled after ``seconds``. If the caller settles it earlier, the timer is cancelled."""
         over: Outcome[None] = Outcome()
         over.when_done(self._core.later(self._core.now + seconds, lambda now: over.succeed(None)).cancel)
         return over
 
     def _wait(self) -> Outcome[None]:
-        """Settled when there may be something new. Shared by all waiters, so it is never cancelled."""
+        """Settled when there may be news. All waiters share it, so it is never cancelled."""
         news = self.fetcher.wait(self._readable())
         if news.done:
             return news
@@ -334,11 +339,14 @@ class ConsumerCore:
         return self._news
 
     def _readable(self) -> Container[TopicPartition] | None:
-        """In a group, the partitions of which the listener was notified; ``None``: all."""
+        """In a group, the partitions for which the listener's `assigned` has returned; ``None``: all."""
         return None if self.membership is None else self.notices.readable
 
     def _follow(self, notice: Notice) -> Steps[None]:
-        """Do what the group asks for, or report what it did. A revocation that was interrupted goes on where it was."""
+        """Call the listener about a step of the membership; for a revocation, also wait for commits.
+
+        A revocation that was cancelled is continued by the next call.
+        """
         step, places = notice
         self.polls.away(self._core.now)
         if isinstance(step, Receive):
@@ -359,30 +367,30 @@ class ConsumerCore:
         try:
             yield from self.committer.settled(places)
         except TimeoutExpired as error:
-            log.error("partitions are given up with offsets that are not committed", extra={"why": str(error)})
+            log.error("partitions are revoked with uncommitted offsets", extra={"why": str(error)})
         except CommitFailed as error:
             return error
         return None
 
     def _done(self, step: Step) -> None:
-        """The listener was notified of a step. If a loss has overtaken it, that comes next."""
+        """Finish a step whose listener call has returned. If the partitions were lost meanwhile, do nothing."""
         if self.membership is None or step not in self.membership.steps:
             return
         if isinstance(step, Revoke):
             topics = self._core.cluster.topics
             self._end([each for each in step.places if each[0] in topics], _REVOKED)
-            self._end([each for each in step.places if each[0] not in topics], "its topic is gone")
+            self._end([each for each in step.places if each[0] not in topics], "its topic was deleted")
         self.membership.done(step, self._core.now)
 
     # -- the group's side --------------------------------------------------------------------------------------------
 
     def _taken(self, offsets: Mapping[TopicPartition, CommittedOffset]) -> None:
-        """The coordinator has taken these."""
+        """Call the user's callback with the offsets that the coordinator has stored."""
         if (on_commit := self._on_commit) is not None:
             self._core.run(lambda: on_commit(offsets), Place.CALLBACK)
 
     def _subscribe(self, now: float) -> None:
-        """It is known which topics there are."""
+        """Act on the subscription's current topics: join the group, or read their partitions."""
         topics = self._subscription.topics
         if self._options.matches is not None:
             self.fetcher.let_go(topics)
@@ -396,7 +404,7 @@ class ConsumerCore:
         self.fetcher.follow(topics)
 
     def _on_step(self, step: Step | None, now: float) -> None:
-        """The membership has news."""
+        """Act on a step of the membership, before the user is notified."""
         if isinstance(step, Lose):
             self._end(step.places, step.why)
         elif isinstance(step, Receive) and self._resuming is not None:
@@ -408,7 +416,7 @@ class ConsumerCore:
         self._notify()
 
     def _end(self, places: Sequence[TopicPartition], why: str) -> None:
-        """These partitions are not this consumer's any more."""
+        """Stop reading partitions that are no longer assigned, and drop their pending commits."""
         self.fetcher.unassign(places)
         for place in places:
             if self._resuming is not None:
@@ -416,8 +424,8 @@ class ConsumerCore:
             self.committing.disown(place, why)
 
     def _reset(self, place: TopicPartition) -> None:
-        """The fetcher goes on elsewhere there, by policy."""
-        self.committing.renew(place, "the log is not the one that was read, and the position was reset")
+        """Drop commits of a partition whose position the fetcher has reset, by the ``reset`` policy."""
+        self.committing.renew(place, "the log has changed since it was read, and the position was reset")
 
     def _fail(self, error: OttlaError) -> None:
         self._failed = error
@@ -427,7 +435,7 @@ class ConsumerCore:
         moved.succeed(None)
 
     def waiting(self, nodes: Container[int] | None) -> Mapping[str, int]:
-        """What it reads, its fetcher counts."""
+        """Nothing: the consumer's fetcher counts its partitions."""
         return {}
 
     def explain(self, now: float) -> Iterator[str]:
@@ -437,6 +445,6 @@ class ConsumerCore:
             handled, counted = self.committing.in_hand, self.polls.counted(now)
             if handled is not None and counted is not None:
                 place = f"{handled.topic}-{handled.partition}"
-                yield f"group {self._options.group!r}: your loop handles a batch of {place} for {counted:.1f} s"
+                yield f"group {self._options.group!r}: your loop has handled a batch of {place} for {counted:.1f} s"
         if self.commits is not None:
             yield from self.commits.explain(now)

@@ -1,14 +1,15 @@
-"""What a fetcher measures, by the names of Kafka's `consumer-fetch-manager-metrics`.
+"""A fetcher's metrics, named as in Kafka's `consumer-fetch-manager-metrics`.
 
 Rules:
-- ``records-consumed`` and ``bytes-consumed`` count what the user has taken, ``fetch-size`` what answers held.
-- The metrics of a topic are shown while a consumer reads it and the topic exists; those without a topic are the
-  client's, and stay.
-- ``records-lag`` is asked of the position when somebody looks, and costs nothing until then; ``records-lag-max`` is the
-  largest at that moment. Both have the consumer's number as a tag, for one client may read a partition twice.
-- ``preferred-read-replica`` is there where the client has a rack: the node that is read from in place of the leader, -1
-  while that is the leader itself.
-- Producers have a ``records-per-request`` too; Kafka distinguishes the two by their groups, which JMX calls ``type``.
+- ``records-consumed`` and ``bytes-consumed`` count the records taken by the user, ``fetch-size`` all bytes fetched.
+- A topic's metrics are shown while a consumer reads it and the topic exists. Metrics without a topic belong to the
+  client, and stay.
+- ``records-lag`` is computed from the position when it is read, and costs nothing until then; ``records-lag-max`` is
+  the largest at that moment. Both have the consumer's number as a tag, because two consumers of a client may read the
+  same partition.
+- ``preferred-read-replica`` exists if the client has a rack: the node that is read from instead of the leader, or -1 if
+  it is the leader.
+- Producers have a ``records-per-request`` too; Kafka tells the two apart by their groups, which JMX calls ``type``.
 
 Source: FetchMetricsRegistry.java, FetchMetricsManager.java.
 """
@@ -22,7 +23,7 @@ from ottla.sdk.metrics import Gauge, Meter, Metrics
 
 
 class FetchMetrics:
-    """The handles of the fetcher with this number, which reads `positions`, perhaps from ``near`` replicas."""
+    """Updates the metrics of the fetcher with this number, which reads `positions`, perhaps from ``near`` replicas."""
 
     def __init__(self, metrics: Metrics, number: int, isolation: int, *, near: bool = False) -> None:
         self.positions: dict[TopicPartition, Position] = {}
@@ -42,18 +43,18 @@ class FetchMetrics:
         return max((lag for each in positions if (lag := each.lag(self._isolation)) is not None), default=math.nan)
 
     def answered(self, seconds: float, throttled: float, now: float) -> None:
-        """A Fetch was answered; both durations in seconds."""
+        """Record a Fetch response; both durations are in seconds."""
         self._fetches.add(1, now)
         self._latency.record(seconds, now)
         self._throttle.record(throttled, now)
 
     def received(self, size: int, records: int, now: float) -> None:
-        """What its answer held; ``size`` in bytes."""
+        """Record the content of a Fetch response; ``size`` is in bytes."""
         self._size.record(size, now)
         self._per_request.record(records, now)
 
     def consumed(self, fetched: Fetched, now: float) -> None:
-        """The user has taken this."""
+        """Record that the user has taken a batch."""
         topic = fetched.topic
         if topic not in self._topics:
             meter = self._metrics.meter
@@ -63,7 +64,7 @@ class FetchMetrics:
             size.add(fetched.size, now)
 
     def watch(self, position: Position) -> None:
-        """The partition is read now."""
+        """Add the metrics of a partition."""
         topic, partition = position.place
 
         def lag(now: float) -> float:
@@ -76,16 +77,16 @@ class FetchMetrics:
             gauges.append(self._metrics.gauge("preferred-read-replica", lambda now: position.replica, **tags))
 
     def forget(self, places: Iterable[TopicPartition]) -> None:
-        """These are not read any more."""
+        """Remove the metrics of partitions that are no longer read."""
         if gone := [handle for place in places for handle in self._gauges.pop(place, ())]:
             self._metrics.remove(*gone)
 
     def forget_topic(self, topic: str) -> None:
-        """The topic is gone."""
+        """Remove the metrics of a deleted topic."""
         self._metrics.remove(*self._topics.pop(topic, ()))
 
     def close(self) -> None:
-        """Nothing is read any more."""
+        """Remove the metrics of the fetcher."""
         for topic in list(self._topics):
             self.forget_topic(topic)
         self._metrics.remove(self._highest)

@@ -1,18 +1,18 @@
-"""A fetcher: what to read, what is known of it, and batches in fair turns. It is composed of:
+"""The fetcher reads assigned partitions, and hands out their batches in fair turns. Its parts:
 
-    Changes          what happened to which partition since the last `poll`, and news for those that wait
-    Review           what each changed partition needs
-    Positions        the partitions: sought in, reset by policy, tried again (`Retries`), failed
-    PositionLookups  asks leaders where to start, and whether they have what was read
-    FetchScheduler   which node is asked for what, and for how much: a `Session` per node, leaders or `NearReplicas`
-    FetchAnswers     what the answers mean
-    FetchBuffers     what is not taken yet: how much it may be, and whose turn it is
-    StableOffsets    for whose transactions a reader of committed records waits
+    Changes          collects changed partitions until the next `poll`, and wakes waiters
+    Review           decides what each changed partition needs
+    Positions        holds the positions: seeks, resets by policy, retries (`Retries`), failures
+    PositionLookups  asks leaders where to start, and whether their log still matches the records read
+    FetchScheduler   chooses nodes, partitions and sizes: a `Session` per node, leader or near replica (`NearReplicas`)
+    FetchAnswers     interprets Fetch responses
+    FetchBuffers     holds batches until the user takes them, and takes turns between partitions
+    StableOffsets    finds the transactions that hold back a read_committed consumer
 
 Rules:
-- An error of a partition is raised once, in the partition's turn, when what lies before it is taken. The others are
-  read on, before and after that; this one is not, until a seek. Where no partition is left to be read on, the error is
-  raised each time: to wait would be for nothing.
+- An error of a partition is raised once, in the partition's turn, after the records before it are taken. That partition
+  is not read again until a seek; other partitions are not affected. If no partition can be read any more, the error is
+  raised by each call, because waiting would be pointless.
 
 Source: KafkaConsumer.java, SubscriptionState.java, AbstractFetch.java.
 """
@@ -56,16 +56,16 @@ __all__ = [
 ]
 
 _SLOW = 5.0
-"""Seconds after which a user who takes nothing is worth a line."""
+"""Seconds after which `explain` reports that the user takes no batches."""
 
 
 class Fetcher:
-    """The reading half of a consumer, on a `ClientCore`.
+    """Reads partitions for a consumer, on a `ClientCore`.
 
     Args:
-        reset: where to go on when a position lies outside the log; ``None`` makes that an error.
-        wall: tells the time of day, in seconds since 1970; needed for `Ago`, and to say how long a transaction has been
-            open.
+        reset: where to resume when a position is outside the log; ``None`` makes that an error.
+        wall: returns the time of day, in seconds since 1970; needed for `Ago`, and to say how long a transaction has
+            been open.
     """
 
     _numbers = itertools.count(1)
@@ -111,46 +111,46 @@ class Fetcher:
         core.parts[self] = None
         self._leave = core.on_close(lambda error: self.close())
 
-    # -- what to read -------------------------------------------------------------------------------------------------
+    # -- assignment ---------------------------------------------------------------------------------------------------
 
     def assign(
         self, starts: Mapping[TopicPartition, Start], now: float, ends: Mapping[TopicPartition, int] | None = None
     ) -> None:
-        """Read these partitions too, each from its start; for one that is read already this is a seek.
+        """Start to read these partitions, each at its start; a partition that is read already is sought.
 
         Args:
-            ends: offsets from which on nothing more is fetched. Batches that begin before them may reach beyond.
+            ends: offsets at which to stop fetching. A batch that begins before its partition's end may reach beyond.
         """
         if not self._lookups.knows_the_time and any(isinstance(start, Ago) for start in starts.values()):
-            raise LocalProtocolError("a place so long ago needs the time of day: make the fetcher with `wall`")
+            raise LocalProtocolError("a start relative to now needs the time of day: make the fetcher with `wall`")
         self._now = now
         self._positions.assign(starts, ends)
 
     def unassign(self, places: Iterable[TopicPartition]) -> None:
-        """Stop reading these partitions: what is buffered of them is dropped, late answers are ignored."""
+        """Stop reading these partitions: drop their buffers, and ignore late responses."""
         self._positions.unassign(places)
 
     def follow(self, topics: Iterable[str]) -> None:
-        """Read partitions that these topics get later too, each from its beginning."""
+        """Also read partitions that these topics get later, each from its beginning."""
         self._positions.followed.update(topics)
 
     def let_go(self, topics: Iterable[str]) -> None:
-        """Whatever there is of these topics is read.
+        """Let these topics be deleted or recreated without an error.
 
-        One that is deleted is not missed, and one that is recreated is read from its beginning; both with a warning in
-        the log, in place of an error. Where topics have no ids, that is noticed if it was gone for half of
-        `api_timeout`, or lacks what was read.
+        A deleted topic is no longer read, and a recreated one is read from its beginning; the log gets a warning. For
+        topics without ids this is noticed only if the topic is gone for half of `api_timeout`, or lacks records that
+        were read.
         """
         self._positions.may_go.update(topics)
 
     def pause(self, places: Iterable[TopicPartition]) -> None:
-        """Neither fetch these partitions nor hand them out until `resume`; what is buffered of them is kept."""
+        """Stop fetching these partitions, and handing out their records, until `resume`; keep their buffers."""
         for position in [self._positions.assigned[place] for place in places]:
             self._buffers.pause(position)
             self._changes.review(position)
 
     def resume(self, places: Iterable[TopicPartition]) -> None:
-        """Go on with paused partitions."""
+        """Continue with paused partitions."""
         for position in [self._positions.assigned[place] for place in places]:
             self._buffers.resume(position)
             self._changes.review(position)
@@ -158,8 +158,8 @@ class Fetcher:
 
     @property
     def on_reset(self) -> Callable[[TopicPartition], None]:
-        """Called with each partition that goes on elsewhere without a seek: it fell out of the log, the log was
-        truncated, the topic was recreated. Offsets lower than before are meant from then on.
+        """Called with each partition whose position the ``reset`` policy has moved: it was out of range, the log was
+        truncated, or the topic was recreated. From then on, lower offsets may be committed.
         """
         return self._positions.on_reset
 
@@ -169,7 +169,7 @@ class Fetcher:
 
     @property
     def on_passed(self) -> Callable[[TopicPartition], None]:
-        """Called with each partition whose position has passed what the user may not see: nothing was handed out."""
+        """Called with each partition whose position has passed records that the user may not see."""
         return self._positions.on_passed
 
     @on_passed.setter
@@ -190,11 +190,11 @@ class Fetcher:
             if self._stable is not None:
                 self._stable.close()
 
-    # -- what is known ------------------------------------------------------------------------------------------------
+    # -- state --------------------------------------------------------------------------------------------------------
 
     @property
     def places(self) -> Container[TopicPartition]:
-        """What is assigned."""
+        """The assigned partitions."""
         return self._positions.assigned.keys()
 
     @property
@@ -203,26 +203,26 @@ class Fetcher:
 
     @property
     def paused(self) -> list[TopicPartition]:
-        """The partitions that are paused, sorted."""
+        """The paused partitions, sorted."""
         return self._buffers.paused
 
     @property
     def failed(self) -> Mapping[TopicPartition, OttlaError]:
-        """The partitions that cannot be read on until a seek, and why."""
+        """The partitions that cannot be read until a seek, and why."""
         return self._positions.failed
 
     @property
     def buffered(self) -> int:
-        """Bytes that are fetched, and not taken yet."""
+        """Bytes fetched and not taken yet."""
         return self._buffers.size
 
     @property
     def resolved(self) -> bool:
-        """Every position is known (or has failed)."""
+        """Whether every position is known (or has failed)."""
         return not self._positions.unresolved
 
     def knows(self, place: TopicPartition) -> bool:
-        """The partition is assigned, and its position is known (or it has failed)."""
+        """Whether the partition is assigned, and its position is known (or has failed)."""
         position = self._positions.assigned.get(place)
         return position is not None and position not in self._positions.unresolved
 
@@ -236,52 +236,52 @@ class Fetcher:
         return self._positions.assigned[place].position_epoch
 
     def high_watermark(self, place: TopicPartition) -> int | None:
-        """One past the last record that all in-sync replicas have; ``None`` before the first answer."""
+        """One past the last record that all in-sync replicas have; ``None`` before the first response."""
         return _known(self._positions.assigned[place].high_watermark)
 
     def last_stable_offset(self, place: TopicPartition) -> int | None:
-        """One past the last record before the first undecided transaction; ``None`` where it is not known."""
+        """The offset at which the first open transaction begins, else the high watermark; ``None``: unknown."""
         return _known(self._positions.assigned[place].last_stable_offset)
 
     def log_start_offset(self, place: TopicPartition) -> int | None:
-        """The first offset there is; ``None`` where it is not known."""
+        """The first offset of the log; ``None``: unknown."""
         return _known(self._positions.assigned[place].log_start_offset)
 
     def lag(self, place: TopicPartition) -> int | None:
-        """How many offsets the user is behind what can be read; ``None`` while that is not known."""
+        """The number of readable offsets from the position on; ``None``: unknown."""
         return self._positions.assigned[place].lag(self._isolation)
 
     def waiting(self, nodes: Container[int] | None) -> Mapping[str, int]:
-        """Partitions that cannot be read on without these nodes."""
+        """The number of partitions that cannot be read without these nodes."""
         leader, read = self._core.cluster.leader, self._positions.assigned.items()
         known = [(each, leader(*place)) for place, each in read if not each.paused and each.state is not State.FAILED]
         count = sum(nodes is None or (led is not None and led.id in nodes) for _, led in known)
         return {"partitions": count} if count else {}
 
     def explain(self, now: float) -> Iterator[str]:
-        """What is not as it should be, in lines for people: which partitions, since when, why."""
+        """Lines for people about problems: which partitions, since when, why."""
         for (topic, index), error in self._positions.failed.items():
-            yield f"{topic}-{index}: cannot be read on until a seek: {error}"
+            yield f"{topic}-{index}: cannot be read until a seek: {error}"
         yield from troubles(self._positions.assigned.values(), now)
         if self._stable is not None:
             yield from self._stable.explain(now)
         yield from self._scheduler.explain(now)
         if self._buffers and now - self._taken_at > _SLOW:
             since = f"for {now - self._taken_at:.1f} s" if math.isfinite(self._taken_at) else "yet"
-            yield f"{self._buffers.size} bytes are there, of which the user has taken nothing {since}"
+            yield f"{self._buffers.size} bytes are buffered, and the consumer's loop has taken no batch {since}"
 
     # -- taking and waiting -------------------------------------------------------------------------------------------
 
     def take(self, only: Container[TopicPartition] | None = None, most: int | None = None) -> Fetched | None:
-        """The next records of some partition, in fair turns; ``None`` where nothing is buffered.
+        """The next records of the partition whose turn it is; ``None`` if all buffers are empty.
 
         Args:
-            only: hand out nothing of other partitions.
-            most: hand out no more records at once.
+            only: hand out records of these partitions only.
+            most: the maximum number of records.
 
         Raises:
-            OttlaError: a partition cannot be read on, until a seek; the error says which and why. It is raised once,
-                and the next call goes on with the other partitions; where there are none, each time.
+            OttlaError: a partition cannot be read until a seek; the error says which and why. It is raised once, and
+                the next call continues with other partitions; if there are none, each call raises it.
         """
         while (position := self._buffers.next(only)) is not None:
             if error := self._buffers.error(position):
@@ -297,7 +297,7 @@ class Fetcher:
                 self._near.accepted(position.place)
             self._taken_at = self._now
             self._metrics.consumed(fetched, self._now)
-            if self._scheduler.taken(position):  # or it is being read on, and will be
+            if self._scheduler.taken(position):  # otherwise a Fetch of the partition is wanted or in flight already
                 self._changes.review(position)
             return fetched
         if error := self._all_failed(only):
@@ -305,22 +305,22 @@ class Fetcher:
         return None
 
     def put_back(self, fetched: Fetched) -> None:
-        """What `take` returned last has not reached the user, who is to get it again."""
+        """Take back the batch that `take` returned last, because it has not reached the user."""
         position = self._positions.assigned.get((fetched.topic, fetched.partition))
         if position is not None and position.position >= fetched.next_offset:
             self._buffers.put_back(position, fetched)
             self._changes.review(position)
 
     def ahead(self, only: Container[TopicPartition] | None, most: int | None, count: int) -> list[Fetched]:
-        """What the next calls of `take`, at most so many, will return if nothing happens."""
+        """The batches that the next ``count`` calls of `take` will return, unless an event intervenes."""
         return self._buffers.ahead(only, most, count)
 
     def moved(self) -> Outcome[None]:
-        """Settled when something has changed: records came, a position is known, a partition failed."""
+        """Settled by any news: records arrived, a position became known, a partition failed."""
         return self._changes.news
 
     def wait(self, only: Container[TopicPartition] | None = None) -> Outcome[None]:
-        """Settled when `take` has something to say, perhaps earlier."""
+        """Settled when `take` will return or raise something, perhaps earlier."""
         if not (self.closed or self._buffers.next(only) or self._all_failed(only)):
             return self._changes.news
         outcome: Outcome[None] = Outcome()
@@ -328,8 +328,8 @@ class Fetcher:
         return outcome
 
     def resolve(self, now: float, only: Container[TopicPartition] | None = None) -> Outcome[None]:
-        """Settled when every position is known; fails after `api_timeout`, or with the error of a partition that has
-        failed, which `take` raises all the same.
+        """Settled when every position is known; fails after `api_timeout`, or with the error of a failed partition,
+        which `take` then raises as well.
         """
         outcome: Outcome[None] = Outcome()
         timeout = self._core.options.api_timeout
@@ -360,10 +360,10 @@ class Fetcher:
         return next((error for place, error in failed if only is None or place in only), None)
 
     def _all_failed(self, only: Container[TopicPartition] | None) -> OttlaError | None:
-        """An error of those, where there is no partition that can be read on."""
+        """The error of a failed partition, if all assigned partitions have failed."""
         return self._error(only) if len(self._positions.failed) == len(self._positions.assigned) else None
 
-    # -- what happens -------------------------------------------------------------------------------------------------
+    # -- events -------------------------------------------------------------------------------------------------------
 
     def _answered(self, session: Session, answer: FetchResponse | OttlaError, now: float) -> None:
         self._now = now

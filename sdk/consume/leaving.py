@@ -1,15 +1,16 @@
-"""How a consumer's block is left: what was asked for is committed, the listener is notified, and the group is left.
+"""Ends a consumer's block: waits for pending commits, calls the listener, and leaves the group.
 
-    normally                  lost or revoked, the commits, LeaveGroup                 within LEAVE_TIMEOUT
+    normally                  revoked or lost, the commits, LeaveGroup                 within LEAVE_TIMEOUT
     by an error,              the commits (half), LeaveGroup (half), lost (half)       of CLOSE_TIMEOUT, shielded
     or a cancellation
 
 Rules:
-- `revoked` is what the member still owns. What it has lost already may be somebody else's: that is `lost`.
-- The error by which the block is left stays what it is: what could not be done becomes a note of it.
-- A `revoked` that raises, or a block that is cancelled while it is left, drops no commit that was asked for.
-- LeaveGroup needs the group's coordinator, which is looked up within the same bounds. Where that fails, the group
-  has to wait for the end of the session, but nobody loses a record: it is a line in the log, and no error.
+- The listener's `revoked` is called if the member still owns its partitions, `lost` if it has lost them: another member
+  may have them already.
+- An error that ends the block is raised unchanged; whatever could not be done is added to it as a note.
+- Pending commits are not dropped when `revoked` raises, or when the end of the block is cancelled.
+- LeaveGroup needs the group's coordinator, which is looked up within the same deadline. If that fails, the group waits
+  until the session times out, but no record is lost: the log gets a line, and no error is raised.
 
 Source: ConsumerCoordinator.java, close and onLeavePrepare.
 """
@@ -29,17 +30,17 @@ from ottla.sdk.steps import Shielded, Steps
 log = logger("ottla.sdk.consumer")
 
 LEAVE_TIMEOUT = 30.0
-"""Seconds to commit and to leave the group when the block is left normally, listener included: Java's."""
+"""Seconds to call the listener, commit and leave the group when the block ends normally; the same as Java's."""
 CLOSE_TIMEOUT = 1.5
-"""Seconds to commit and to leave the group when the block is left by an error or a cancellation."""
+"""Seconds to commit, leave the group and call the listener when an error or a cancellation ends the block."""
 CLOSED = "the consumer was closed"
 
 
 class Leaving:
-    """The end of one consumer.
+    """Runs the end of one consumer's block.
 
     Args:
-        explain: what the consumer waits for, in lines for people.
+        explain: returns lines for people about the consumer's waits.
     """
 
     def __init__(
@@ -55,11 +56,13 @@ class Leaving:
         self._membership, self._notices, self._explain = membership, notices, explain
 
     def leave(self, error: BaseException | None) -> Steps[None]:
-        """Args:
-            error: what the block is left by.
+        """End the block.
+
+        Args:
+            error: the error or cancellation that ends the block; ``None``: it ends normally.
 
         Raises:
-            CommitFailed, TimeoutExpired: of a block that is left normally, what could not be done.
+            CommitFailed, TimeoutExpired: the block ended normally, but some of the work failed.
         """
         if self._core.closed is not None:
             yield from self._lost(error)
@@ -71,7 +74,7 @@ class Leaving:
                 return
             except Exception:
                 raise
-            except GeneratorExit:  # nobody drives this any more
+            except GeneratorExit:  # no driver resumes these steps any more
                 raise
             except BaseException as cancelled:
                 yield from self._at_once(cancelled)
@@ -81,7 +84,7 @@ class Leaving:
     # -- normally ----------------------------------------------------------------------------------------------------
 
     def _normally(self) -> Steps[None]:
-        """As if everything that is still owned were revoked."""
+        """Give up all owned partitions, as if a rebalance revoked them."""
         limit = min(LEAVE_TIMEOUT, self._core.options.api_timeout)
         deadline = self._core.now + limit
         raised: Exception | None = None
@@ -89,7 +92,7 @@ class Leaving:
         notify = self._notices.lost if self._notices.gone else self._notices.revoked
         try:
             stuck = yield from notify(self._notices.known, limit)
-        except Exception as error:  # the listener's own, which waits until what was asked for is committed
+        except Exception as error:  # the listener's own error; raised below, after the commits
             raised = error
         failed = yield from self._commit(deadline)
         waits = list(self._explain(self._core.now))
@@ -100,14 +103,14 @@ class Leaving:
             raise raised
         if stuck or isinstance(failed, TimeoutExpired):
             unfinished = [str(failed)] if failed is not None else []
-            unfinished += [f"{stuck} of your listener has not returned"] if stuck else []
+            unfinished += [f"your listener's {stuck} has not returned"] if stuck else []
             why = "; ".join([*unfinished, *waits])
             raise TimeoutExpired(f"the consumer could not finish within {limit:g} s: {why}")
         if failed is not None:
             raise failed
 
     def _commit(self, deadline: float) -> Steps[OttlaError | None]:
-        """Wait for what is to be committed; what became of it, if that is not all."""
+        """Wait for pending commits; return the error if not all of them succeed."""
         commits = self._commits
         if commits is None:
             return None
@@ -123,12 +126,12 @@ class Leaving:
             yield from self._until(self._membership.close(CLOSED, self._core.now, deadline), deadline)
 
     def _until(self, outcome: Outcome[T], deadline: float) -> Steps[None]:
-        """Wait for an outcome, but not longer."""
+        """Wait for an outcome until the deadline at most."""
         if not outcome.done:
             yield self._first(outcome, deadline)
 
     def _first(self, outcome: Outcome[T], deadline: float) -> Outcome[None]:
-        """Settled once ``outcome`` is, or at the deadline."""
+        """Settled with ``outcome``, or at the deadline."""
         first: Outcome[None] = Outcome()
 
         def end(now: float = 0.0) -> None:
@@ -142,7 +145,7 @@ class Leaving:
     # -- by an error -------------------------------------------------------------------------------------------------
 
     def _at_once(self, error: BaseException) -> Steps[None]:
-        """Shielded: a cancellation that comes meanwhile has nothing to end, as the bound is short."""
+        """Commit, leave the group and call `lost`, shielded from cancellation: `CLOSE_TIMEOUT` is short."""
         yield from self._commit_at_once(error)
         yield from self._say_good_bye_at_once()
         yield from self._lost(error)
@@ -157,7 +160,7 @@ class Leaving:
         if not settled.done:
             settled.cancel()
             why = self._committing.uncommitted
-            log.error("commits are given up, because the consumer was left", extra={"why": why})
+            log.error("commits abandoned: the consumer's block ended before they were acknowledged", extra={"why": why})
             error.add_note(f"ottla: {why}")
         elif (failed := settled.error or commits.take_failure()) is not None:
             error.add_note(f"ottla: {failed}")
@@ -173,12 +176,12 @@ class Leaving:
         try:
             stuck = yield from self._notices.lost(self._notices.known, CLOSE_TIMEOUT / 2, shield=True)
             if stuck:
-                what = f"{stuck} of your listener has not returned"
-                log.error("a listener is given up, because its consumer was left", extra={"why": what})
+                what = f"your listener's {stuck} has not returned"
+                log.error("a listener was abandoned at the end of its consumer's block", extra={"why": what})
                 if error is not None:
                     error.add_note(f"ottla: {what}")
-        except Exception as raised:  # what the block is left by matters more
-            log.exception("a listener raised while its consumer was left by another error")
+        except Exception as raised:  # the error that ends the block matters more
+            log.exception("a listener raised while another error ended its consumer's block")
             if error is None:
                 raise
-            error.add_note(f"ottla: `lost` of your listener raised {raised!r}")
+            error.add_note(f"ottla: your listener's `lost` raised {raised!r}")

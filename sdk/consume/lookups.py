@@ -1,9 +1,9 @@
-"""What a fetcher asks leaders besides records: offsets at a time, and where an epoch of the leader ended.
+"""Builds and reads the fetcher's ListOffsets and OffsetForLeaderEpoch requests.
 
 Rules:
-- A request is made when its version is known. ListOffsets v0 (Kafka 0.10.0) finds for a time where a segment begins: at
-  or before the record meant.
-- Consumers may ask where an epoch ended from OffsetForLeaderEpoch v3 on; older brokers let only followers.
+- A request is built once its version is known. For a timestamp, ListOffsets v0 (Kafka 0.10.0) returns the start of a
+  segment, which is at or before the record in question.
+- Consumers may send OffsetForLeaderEpoch from version 3 on; older brokers allow it to followers only.
 
 Source: OffsetFetcherUtils.java, OffsetsForLeaderEpochUtils.java.
 """
@@ -26,7 +26,7 @@ from ottla.sdk.connection.requests import CONSUMER
 
 
 def offset_in(answer: ListOffsetsPartitionResponse) -> int:
-    """The offset, in whatever version it came; -1: there is none."""
+    """The offset in a response of any version; -1: there is none."""
     return answer.old_style_offsets[0] if answer.old_style_offsets else answer.offset
 
 
@@ -46,7 +46,7 @@ def ends_of_epochs(wanted: Mapping[TopicPartition, tuple[int, int]]) -> OffsetFo
 def by_place(
     answer: ListOffsetsResponse | OffsetForLeaderEpochResponse,
 ) -> Mapping[TopicPartition, ListOffsetsPartitionResponse | EpochEndOffset]:
-    """What is answered about each partition."""
+    """The results of a response, by partition."""
     if isinstance(answer, ListOffsetsResponse):
         return {(topic.name, each.partition_index): each for topic in answer.topics for each in topic.partitions}
     return {(topic.topic, each.partition): each for topic in answer.topics for each in topic.partitions}

@@ -1,7 +1,8 @@
-"""Where a consumer reads, as its user moves it: seek, pause, resume, and the position.
+"""Implements the consumer's seek, pause, resume and position.
 
-In a group partitions are lost at any moment. What is asked for one of which the user thinks, for want of news, that it
-is here, is dropped with a line in the log; what is asked for one that never was is an error that says what to do.
+In a group, partitions may be lost at any moment. A call for a lost partition is dropped with a line in the log as long
+as the listener was not notified of the loss; otherwise, a call for a partition that is not assigned is an error that
+says what to do.
 
 Source: KafkaConsumer.java, SubscriptionState.java.
 """
@@ -21,11 +22,11 @@ log = logger("ottla.sdk.consumer")
 
 
 class Navigation:
-    """Of one consumer.
+    """Runs these calls of one consumer.
 
     Args:
-        member: the partitions are a group's to give.
-        refuse_closed: raises where the consumer is of no more use.
+        member: a group assigns the partitions.
+        refuse_closed: raises if the consumer is closed.
     """
 
     def __init__(
@@ -42,10 +43,10 @@ class Navigation:
         self._refuse_closed, self._member = refuse_closed, member
 
     def position(self, place: TopicPartition) -> int:
-        """The offset of the next record that is handed out of the partition.
+        """The offset of the next record that is handed out from the partition.
 
         Raises:
-            LocalProtocolError: it is not assigned to this consumer, or is being looked up.
+            LocalProtocolError: the partition is not assigned to this consumer, or its position is being looked up.
         """
         self._refuse_closed()
         if place not in self._fetcher.places:
@@ -56,7 +57,7 @@ class Navigation:
         return position
 
     def seek(self, starts: Mapping[TopicPartition, Start]) -> Steps[None]:
-        """Go on elsewhere, in partitions that are `owned`; commits may go back there, too."""
+        """Move the positions of partitions that are `owned`; afterwards commits may go backwards there."""
         self._refuse_closed()
         owned = self.owned(starts, "seek")
         for place in owned:
@@ -73,10 +74,9 @@ class Navigation:
         self._fetcher.resume(self.owned(places, "resume"))
 
     def owned(self, places: Iterable[TopicPartition], what: str) -> list[TopicPartition]:
-        """Those of the partitions that are read, to do with them what is asked for.
+        """The assigned partitions among ``places``; ``what`` names the call in messages.
 
-        In a group partitions are lost at any moment: what is asked for one of which the user thinks, for want of news,
-        that it is here, is dropped with a line in the log.
+        Lost partitions of which the listener was not notified yet are left out, with a line in the log.
 
         Raises:
             LocalProtocolError: a partition is not assigned to this consumer.
@@ -87,14 +87,14 @@ class Navigation:
             if not self._notices.believed(place):
                 raise self.not_assigned(place, what)
         if gone:
-            log.warning("a call is dropped, as its partitions were lost", extra={"call": what, "partitions": gone})
+            log.warning("a call is dropped, because its partitions were lost", extra={"call": what, "partitions": gone})
         return [place for place in asked if place not in gone]
 
     def not_assigned(self, place: TopicPartition, what: str) -> LocalProtocolError:
         if not self._member:
-            advice = "what it reads is said where it is made, in client.consumer(...)"
+            advice = "name the partitions to read in client.consumer(...)"
         elif self._notices.believed(place):
-            advice = "the group has taken it, which the listener is notified of next"
+            advice = "the group has revoked it, and the listener will be notified next"
         else:
             advice = f"in a group, {what} once `assigned` of a RebalanceListener has named it"
         has = f"which has {self._fetcher.assignment}"

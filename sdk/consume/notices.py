@@ -1,14 +1,14 @@
-"""What a member's user is notified of, between two batches: which partitions come and go.
+"""Calls the user's listener, between two batches, about partitions that are assigned, revoked or lost.
 
     assigned called ──► assigned returned ──► revoked or lost called
     "known"             "readable"            given up
 
 Rules:
-- Each coming of a partition is followed by exactly one going. Notified means that the listener's method was called:
-  what a `revoked` or `lost` that raised, or was cancelled, left undone is the user's, and it is not called again.
-- An `assigned` that raised, or was cancelled, is called again before anything of its partitions is handed out.
-- A `Receive` waits until its positions are known, but not longer than a second. What comes behind it need not wait for
-  that, and overtakes it. A partition whose coming was not notified goes without a notice, too.
+- Every assigned partition is revoked or lost exactly once. Notified means that the listener's method was called: if
+  `revoked` or `lost` raises or is cancelled, the user has to finish its work; the method is not called again.
+- If `assigned` raised or was cancelled, it is called again before records of its partitions are handed out.
+- A `Receive` waits until its positions are known, but at most a second. Later steps do not wait for that, and overtake
+  it. If the listener was not notified of a partition's assignment, it is not notified of the end either.
 """
 
 from collections.abc import Callable, Container, Sequence
@@ -21,11 +21,11 @@ from ottla.sdk.steps import Await, Steps
 
 
 class Listener(Protocol):
-    """What users are called back with; see `ottla.sdk.consumer.RebalanceListener`. Awaited, but by code that blocks."""
+    """The user's listener, see `ottla.sdk.consumer.RebalanceListener`; async, except in the blocking client."""
 
     @property
     def name(self) -> str:
-        """What the log calls it."""
+        """The listener's name in log lines."""
         ...
 
     def assigned(self, places: Sequence[TopicPartition]) -> Any: ...
@@ -34,17 +34,17 @@ class Listener(Protocol):
 
 
 class Notice(NamedTuple):
-    """A step of the membership, and of which of its partitions the user is to be notified."""
+    """A step of the membership, and the partitions for which to call the listener."""
 
     step: Step
     places: tuple[TopicPartition, ...]
 
 
 class Notices:
-    """Of one consumer.
+    """Notifies the listener of one consumer.
 
     Args:
-        ready: whether the user may be notified of a partition that came.
+        ready: returns whether the user may be notified of an assigned partition.
     """
 
     def __init__(
@@ -58,29 +58,29 @@ class Notices:
         self._known: dict[TopicPartition, None] = {}
         self._readable: dict[TopicPartition, None] = {}
         self._going: tuple[TopicPartition, ...] = ()
-        """Partitions of whose going the user is being notified."""
+        """Partitions whose `revoked` or `lost` call is running."""
 
     @property
     def known(self) -> tuple[TopicPartition, ...]:
-        """The partitions whose coming was notified, and whose going was not."""
+        """The partitions whose assignment the user knows of, and whose end the user does not."""
         return tuple(self._known)
 
     @property
     def gone(self) -> bool:
-        """The member has lost all of them, of which the user is to be notified. What came since is not known yet."""
+        """Whether the member has lost all `known` partitions, and the user is not notified yet."""
         return self._membership is not None and any(isinstance(step, Lose) for step in self._membership.steps)
 
     @property
     def readable(self) -> Container[TopicPartition]:
-        """Those of which batches may be handed out."""
+        """The partitions whose batches may be handed out."""
         return self._readable
 
     def believed(self, place: TopicPartition) -> bool:
-        """The user has reason to think that the partition is this consumer's."""
+        """Whether the user has reason to believe that the partition is assigned to this consumer."""
         return place in self._known or place in self._going
 
     def next(self) -> Notice | None:
-        """What the user is to be notified of next."""
+        """The next notice for the user, if one is due."""
         for step in self._membership.steps if self._membership is not None else ():
             if not isinstance(step, Receive):
                 return Notice(step, tuple(each for each in step.places if each in self._known))
@@ -95,7 +95,7 @@ class Notices:
     # -- calling the listener ----------------------------------------------------------------------------------------
 
     def assigned(self, notice: Notice) -> Steps[None]:
-        """Notify of partitions that came; they are readable afterwards, unless they have gone meanwhile."""
+        """Call `assigned`; afterwards the partitions are readable, unless they were revoked or lost meanwhile."""
         self._known.update(dict.fromkeys(notice.places))
         if self._listener is not None and notice.places:
             yield Await(self._listener.assigned, (notice.places,))
@@ -103,13 +103,13 @@ class Notices:
             self._readable.update(dict.fromkeys(notice.places))
 
     def revoked(self, places: Sequence[TopicPartition], seconds: float | None = None) -> Steps[str]:
-        """Notify of partitions that are about to go; the method's name if it did not return in time, else empty."""
+        """Call `revoked`; return the method's name if it did not return in time, else an empty string."""
         return (yield from self._gone("revoked", places, seconds))
 
     def lost(
         self, places: Sequence[TopicPartition], seconds: float | None = None, *, shield: bool = False
     ) -> Steps[str]:
-        """Notify of partitions that are gone; returns as `revoked`."""
+        """Call `lost`; returns as `revoked`."""
         return (yield from self._gone("lost", places, seconds, shield=shield))
 
     def _gone(

@@ -1,4 +1,4 @@
-"""What a consumer reads and how, as it was asked for: checked once, and never changed."""
+"""A consumer's options: checked once, then immutable."""
 
 import re
 from collections.abc import Sequence
@@ -14,10 +14,10 @@ from ottla.sdk.options import within_bounds
 
 
 class TopicFilter:
-    """Whether a topic's whole name matches one of ``pattern`` and none of ``deny``; as text, for messages.
+    """Matches topics whose whole name matches one of ``pattern`` and none of ``deny``; ``str()`` is for messages.
 
     Raises:
-        ConfigurationError: one is no regular expression.
+        ConfigurationError: a pattern is not a regular expression.
     """
 
     def __init__(self, pattern: str | Sequence[str], deny: str | Sequence[str] = ()) -> None:
@@ -39,7 +39,7 @@ def _compiled(given: str | Sequence[str]) -> list[re.Pattern[str]]:
     try:
         return [re.compile(string("pattern or deny", each)) for each in given]
     except re.error as error:
-        raise ConfigurationError(f"{error.pattern!r} is no regular expression: {error}") from None
+        raise ConfigurationError(f"{error.pattern!r} is not a regular expression: {error}") from None
     except RecursionError:
         raise ConfigurationError("a regular expression is nested too deeply") from None
 
@@ -49,11 +49,11 @@ class ConsumerOptions:
     """See `ottla.sdk.client.Client.consumer`.
 
     Attributes:
-        start: where to begin in a partition for which the group has no committed offset.
-        matches: of topics by pattern, which; ``None`` where they are named.
-        member: ``None`` where the partitions are not the group's to give.
-        auto_commit: seconds between two commits of what is done.
-        max_records: of one batch; ``None``: as many as came together.
+        start: where to begin in a partition without a committed offset.
+        matches: selects topics by pattern; ``None`` if topics are named.
+        member: ``None`` if no group assigns the partitions.
+        auto_commit: seconds between two commits of done batches.
+        max_records: the maximum number of records per batch; ``None``: as many as arrived together.
     """
 
     start: Start
@@ -66,14 +66,15 @@ class ConsumerOptions:
 
     def __post_init__(self) -> None:
         if self.group is not None and (not isinstance(self.group, str) or not self.group):
-            raise ConfigurationError(f"a group needs a name, a string, not {self.group!r}")
+            raise ConfigurationError(f"group must be a string that is not empty, not {self.group!r}")
         if self.max_records is not None and integer("max_records", self.max_records) < 1:
-            raise ConfigurationError(f"max_records must be 1 or more, not {self.max_records}: a batch has records")
+            raise ConfigurationError(f"max_records must be 1 or more, not {self.max_records}")
         if self.auto_commit is None:
             return
         if self.group is None:
             raise ConfigurationError("auto_commit needs a group, as in group='billing'")
-        if isinstance(self.auto_commit, Real) and not self.auto_commit > 0:  # what is none, `within_bounds` refuses
+        # This refuses NaN, too; `within_bounds` refuses values that are not numbers.
+        if isinstance(self.auto_commit, Real) and not self.auto_commit > 0:
             raise ConfigurationError(f"auto_commit must be a positive number of seconds, not {self.auto_commit!r}")
 
 
@@ -85,22 +86,22 @@ def member_options(
     max_poll_interval: float,
 ) -> MemberOptions:
     """Raises:
-    ConfigurationError: an assignor is not known, or the durations contradict each other.
+    ConfigurationError: an assignor is unknown, or the durations contradict each other.
     """
     chosen: list[Assignor] = []
     for each in [assignors] if isinstance(assignors, str) else assignors:
         if isinstance(each, str) and each not in ASSIGNORS:
-            raise ConfigurationError(f"assignor {each!r} is not one of {', '.join(ASSIGNORS)}, nor one of your own")
+            raise ConfigurationError(f"assignor {each!r} is unknown: choose {', '.join(ASSIGNORS)}, or pass an object")
         assignor = ASSIGNORS[each] if isinstance(each, str) else each
         if not callable(getattr(assignor, "assign", None)):
-            raise ConfigurationError(f"assignor {each!r} is no name, and has no method `assign`")
+            raise ConfigurationError(f"assignor {each!r} is not a name, and has no method `assign`")
         chosen.append(assignor)
     if not chosen:
         raise ConfigurationError("a member of a group needs an assignor")
     if instance_id is not None and not isinstance(instance_id, str):
         raise ConfigurationError(f"instance_id must be a string or None, not {instance_id!r}")
     if instance_id == "":
-        raise ConfigurationError("instance_id names one member of the group, or is None: '' would be anybody's")
+        raise ConfigurationError("instance_id must not be empty: use a name that is unique in the group, or None")
     options = MemberOptions(
         assignors=tuple(chosen),
         instance_id=instance_id,

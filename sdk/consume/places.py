@@ -1,4 +1,4 @@
-"""Places in a partition, as users name them."""
+"""Converts the places in a partition that users name into the machines' starts."""
 
 from datetime import datetime, timedelta
 from typing import Literal
@@ -8,11 +8,11 @@ from ottla.errors import LocalProtocolError
 from ottla.sdk.consume.positions import Ago, Offset, Time
 
 Where = Literal["beginning", "end"] | datetime | timedelta | int
-"""Its beginning, its end, the first record at or after a time, or since so long ago, or an offset."""
+"""The beginning, the end, the first record at or after a time, the first since a time span ago, or an offset."""
 
 
 def start_at(where: Where) -> Offset | Time | Ago:
-    """What the machine makes of it; `LocalProtocolError` for anything else."""
+    """The start that ``where`` names; raises `LocalProtocolError` for any other value."""
     match where:
         case "beginning":
             return Time(EARLIEST)
@@ -25,22 +25,22 @@ def start_at(where: Where) -> Offset | Time | Ago:
         case timedelta():
             if where < timedelta(0):
                 raise LocalProtocolError(
-                    f"a timedelta is so long ago, and cannot be negative: {where.total_seconds():g} s"
+                    f"a timedelta counts backwards from now and cannot be negative: {where.total_seconds():g} s"
                 )
             return Ago(where.total_seconds())
         case int() if where >= 0 and not isinstance(where, bool):
             return Offset(where)
     near = {"earliest": "; do you mean 'beginning'?", "latest": "; do you mean 'end'?"}.get(str(where), "")
-    places = "'beginning', 'end', a datetime, a timedelta (so long ago) or an offset"
-    raise LocalProtocolError(f"{where!r} is no place in a partition: {places}{near}")
+    places = "'beginning', 'end', a datetime, a timedelta (before now) or an offset"
+    raise LocalProtocolError(f"{where!r} is not a place in a partition: use {places}{near}")
 
 
 def place_at(where: Where, wall: float) -> Offset | Time:
-    """As `start_at`, where what is so long ago counts from ``wall``, in seconds since 1970."""
+    """Like `start_at`, with a timedelta counted back from ``wall``, in seconds since 1970."""
     start = start_at(where)
     return _since_1970(wall - start.seconds) if isinstance(start, Ago) else start
 
 
 def _since_1970(seconds: float) -> Time:
-    """A time before 1970 is the beginning: as negative milliseconds it would mean something else to brokers."""
+    """A time as a start. Before 1970 it is the beginning: brokers have other meanings for negative timestamps."""
     return Time(int(seconds * 1000)) if seconds >= 0 else Time(EARLIEST)

@@ -1,11 +1,11 @@
-"""Whether somebody still asks for batches: a group gives the partitions of those who do not to others.
+"""Watches that the user asks for batches: otherwise the member leaves, so that others get its partitions.
 
 Rules:
-- `max_poll_interval` is counted from the entering of the block, and from the end of every wait for a batch, however it
-  ended: by a batch, by an error, or by a cancellation. It is not counted while somebody waits.
-- When most of it is over the log says where the handler stands; when all is, the member leaves its group, and comes
-  back with the next call.
-- A loop that stands still sends no heartbeats either: that is reported by a thread of the driver's.
+- `max_poll_interval` counts from the start of the block, and from the end of each wait for a batch, whether it ended
+  with a batch, an error or a cancellation. It does not count during a wait.
+- After two thirds of it, the log says where the handler is in the user's code. After all of it, the member leaves its
+  group; the next call joins again.
+- If the whole event loop is blocked, no heartbeats are sent: a thread of the driver reports that.
 
 Source: KafkaConsumer.java, max.poll.interval.ms.
 """
@@ -20,16 +20,16 @@ from ottla.sdk.timers import Timer
 log = logger("ottla.sdk.consumer")
 
 SLOW = 2 / 3
-"""Part of `max_poll_interval` after which a batch that is still in hand is reported."""
+"""Fraction of `max_poll_interval` after which a batch that is still in hand is reported."""
 BLOCKED = 1 / 3
-"""Part of the session timeout for which the whole loop may stand still before that is reported."""
+"""Fraction of the session timeout after which a blocked event loop is reported."""
 
 
 class PollWatch:
-    """Watches one consumer of ``group``; without ``options`` of a member nobody minds.
+    """Watches one consumer of ``group``; does nothing without ``options``, because then no group assigns partitions.
 
     Args:
-        where: where the handler of the last batch stands, for people.
+        where: returns a text for people that says where the handler of the last batch is in the code.
     """
 
     def __init__(
@@ -45,10 +45,10 @@ class PollWatch:
         self._since = 0.0
         self._timers: tuple[Timer, ...] = ()
         self.absent = False
-        """The member has left, because nobody waits: only the next wait may bring it back."""
+        """The member has left after `max_poll_interval`; only the next call may join again."""
 
     def away(self, now: float) -> None:
-        """Nobody waits for a batch from now on."""
+        """Start to count: the user does not wait for a batch."""
         self.stop()
         if self._options is not None:
             limit = self._options.max_poll_interval
@@ -56,19 +56,19 @@ class PollWatch:
             self._timers = self._core.later(now + limit * SLOW, self._slow), self._core.later(now + limit, self._absent)
 
     def stop(self) -> None:
-        """Somebody waits, or nobody ever will again."""
+        """Stop counting: the user waits for a batch, or the consumer ends."""
         self.absent = False
         for timer in self._timers:
             timer.cancel()
         self._timers = ()
 
     def counted(self, now: float) -> float | None:
-        """Seconds since somebody waited last; ``None`` while somebody does, or nobody minds."""
+        """Seconds since the last wait for a batch ended; ``None`` during a wait, or without a member."""
         return now - self._since if self._timers else None
 
     def _slow(self, now: float) -> None:
         log.warning(
-            "a batch is handled for so long that the group is about to give its partitions to others",
+            "a batch is handled for so long that the member is about to leave its group",
             extra={
                 "group": self._group,
                 "seconds": round(now - self._since, 1),
@@ -83,19 +83,19 @@ class PollWatch:
         self.absent = True
         limit = self._options.max_poll_interval
         log.error(
-            "the member leaves its group, because its loop did not ask for a batch in time",
+            "the member leaves its group, because its loop did not ask for a batch within max_poll_interval",
             extra={"group": self._group, "seconds": limit},
         )
-        self._membership.leave(f"no batch was asked for within max_poll_interval, {limit:g} s", now)
+        self._membership.leave(f"the loop did not ask for a batch within max_poll_interval, {limit:g} s", now)
 
     @property
     def blocked_after(self) -> float | None:
-        """Seconds after which a loop that stands still is reported; ``None``: no group waits for heartbeats."""
+        """Seconds after which a blocked event loop is reported; ``None``: no group waits for heartbeats."""
         return self._options.session_timeout * BLOCKED if self._options is not None else None
 
     def report_blocked(self, seconds: float, stack: str) -> None:
-        """Called from a thread: nothing of the loop runs, so no heartbeat goes out."""
+        """Report a blocked event loop, which sends no heartbeats; called from a thread."""
         log.error(
-            "code that does not await keeps the event loop from sending heartbeats: run it in a thread",
+            "blocking code keeps the event loop from sending heartbeats: run it in a thread",
             extra={"group": self._group, "seconds": round(seconds, 1), "handler": stack},
         )

@@ -1,12 +1,12 @@
-"""Asks leaders about positions: at which offset to start, and whether a new leader has what was read (KIP-320).
+"""Asks leaders at which offset to start, and whether a new leader's log matches the records that were read (KIP-320).
 
-One question per node and kind, about all partitions there. A seek makes the answer to an older question worthless.
+Each node gets one request of each kind, for all of its partitions. After a seek, older responses are ignored.
 
 Rules:
-- The end of the log is asked for before the first record of a time. Where no record is so young, reading starts at that
-  end: a record that arrives between the two questions lies behind it and is read. An end that is asked for afterwards
-  would skip it.
-- The end counts only under the leader that named it: a new one, or another topic of the name, may have a shorter log.
+- Before the lookup of a timestamp, the client requests the end of the log. If no record has that timestamp or a later
+  one, reading starts at this end, so a record that arrives between the two requests is read. With the end requested
+  afterwards, the record would be skipped.
+- The end is valid only for the leader that returned it: a new leader, or a recreated topic, may have a shorter log.
 
 Source: OffsetFetcher.java, OffsetsForLeaderEpochUtils.java.
 """
@@ -30,11 +30,11 @@ from ottla.sdk.events import Node
 
 
 class PositionLookups:
-    """Of one fetcher, whose parts are given.
+    """Looks up the positions of one fetcher.
 
     Args:
-        wall: tells the time of day, in seconds since 1970; needed for `Ago` only. It is asked at each lookup: the
-            machine's time stands still while a computer sleeps, and clocks are set.
+        wall: returns the time of day, in seconds since 1970; needed for `Ago` only. It is called for each lookup: the
+            machine's own time stands still while the computer sleeps, and clocks are adjusted.
     """
 
     def __init__(
@@ -50,11 +50,11 @@ class PositionLookups:
 
     @property
     def knows_the_time(self) -> bool:
-        """`Ago` can be looked up."""
+        """Whether `Ago` can be looked up."""
         return self._wall is not None
 
     def resolve(self, node: Node, positions: Sequence[Position], now: float) -> None:
-        """Ask the node at which offsets to start."""
+        """Ask the node at which offsets to start (ListOffsets)."""
         epoch, timeout = self._positions.leader_epoch, self._core.options.request_timeout
         wanted = {each.place: (self._timestamp(each), epoch(each)) for each in positions}
         build = partial(requests.list_offsets, wanted, self._isolation, timeout)
@@ -66,7 +66,7 @@ class PositionLookups:
         self._ask(node, positions, exchange, learn, now)
 
     def validate(self, node: Node, positions: Sequence[Position], now: float) -> None:
-        """Ask the node, which leads the partitions newly, whether it has what was read of them."""
+        """Ask the new leader whether its log matches the records that were read (OffsetForLeaderEpoch)."""
         wanted = {each.place: (each.fetch_epoch, self._positions.leader_epoch(each)) for each in positions}
         until = now + self._core.options.request_timeout
         exchange = Exchange(ends_of_epochs(wanted), _unset, until, versions=EPOCH_ENDS_FOR_CONSUMERS)
@@ -80,7 +80,7 @@ class PositionLookups:
         learn: Callable[[Position, Any, float], None],
         now: float,
     ) -> None:
-        """Send a question about positions; ``learn`` what is answered about each."""
+        """Send a request about positions; call ``learn`` with the result for each."""
         asked = [(each, each.seeks) for each in positions]
         for each in positions:
             each.asking = True
@@ -119,7 +119,7 @@ class PositionLookups:
     def _resolved(
         self, position: Position, result: ListOffsetsPartitionResponse, timestamp: int, version: int, now: float
     ) -> None:
-        """Interpret the answer about one position; the request named ``timestamp``."""
+        """Process the ListOffsets result for one position; the request contained ``timestamp``."""
         offset = offset_in(result)
         if timestamp == LATEST and _by_time(position.start):
             position.end_before = position.led, offset
@@ -130,14 +130,16 @@ class PositionLookups:
             self._positions.retry([position], RemoteProtocolError(f"{where}: the answer has no offset"), now)
             return
         elif version == 0:
-            position.start = Time(EARLIEST)  # no segment was finished by then: the record comes after the beginning
+            # Version 0 returns segments, and all of them are newer: the record comes after the log's beginning.
+            position.start = Time(EARLIEST)
         else:
-            assert position.end_before is not None, "it is asked for first"
+            assert position.end_before is not None, "the end is requested first"
             self._positions.resolved(position, position.end_before[1])
         self._changes.review(position)
 
     def _validated(self, position: Position, result: EpochEndOffset, now: float) -> None:
         positions = self._positions
+        # -1: the leader knows no epoch as old as the one in the request, so nothing of what was read may be left.
         if result.end_offset < 0 or result.leader_epoch < 0:
             positions.confirm(position, lambda: positions.truncated(position, -1, -1), now)
         elif result.end_offset < position.fetch_offset:
@@ -152,7 +154,7 @@ class PositionLookups:
         self._changes.review(position)
 
     def _timestamp(self, position: Position) -> int:
-        """What to ask for next."""
+        """The timestamp for the next ListOffsets request."""
         start, end = position.start, position.end_before
         if _by_time(start) and (end is None or end[0] != position.led):
             return LATEST
@@ -162,9 +164,9 @@ class PositionLookups:
 
 
 def _by_time(start: Start) -> bool:
-    """It is a time of day, not an end of the log."""
+    """Whether the start is a time, not the beginning or end of the log."""
     return isinstance(start, Ago) or (isinstance(start, Time) and start.timestamp >= 0)
 
 
 def _unset(answer: Any, now: float) -> None:
-    """In place of what `PositionLookups._ask` puts there."""
+    """A placeholder for the callback that `PositionLookups._ask` sets."""

@@ -1,4 +1,4 @@
-"""Where a consumer reads: one `Position` for each assigned partition, and what has been fetched of it.
+"""A consumer's positions: one `Position` for each assigned partition, with the batches fetched for it.
 
     RESOLVING ── ListOffsets ──────────────► FETCHING ── records ──► (buffered) ── take ──► the user
         ▲                                    │   ▲  │
@@ -6,15 +6,15 @@
         │                             VALIDATING ┘  │
         │                                 │         │
         └── reset by policy ── truncated ─┴─────────┴── OFFSET_OUT_OF_RANGE, truncated ── no policy ──► FAILED
-                                                                               (raised once; a seek mends it)
+                                                                               (raised once, until a seek)
 
 Rules:
-- Two offsets per partition: `fetch_offset`, where the next Fetch reads, and `position`, what the user gets next.
-- With each goes the leader epoch of the record before it: the proof that a later leader has the same log (KIP-320).
-- `seeks` counts what makes questions under way pointless: an answer to an older question is dropped.
-- What is wrong at `fetch_offset` is raised once the user has taken what lies before it.
-- Few bytes may become many when they are decompressed, so an answer is handed out in parts that take at most
-  `fetch_batch_memory` bytes. It is not refused, because honest records, too, may be compressed to a thousandth.
+- Two offsets per partition: `fetch_offset`, where the next Fetch reads, and `position`, the next record for the user.
+- Each has the leader epoch of the record before it, to check that a later leader has the same log (KIP-320).
+- `seeks` counts the events that make requests in flight obsolete; responses to older requests are ignored.
+- An error at `fetch_offset` is raised once the user has taken the records before it.
+- A few bytes may decompress to many, so a response is handed out in parts of at most `fetch_batch_memory` bytes. It is
+  not refused: ordinary records, too, may be compressed to a thousandth.
 
 Source: SubscriptionState.java, CompletedFetch.java.
 """
@@ -44,11 +44,11 @@ NO_NODE = -1
 
 @dataclass(frozen=True, slots=True)
 class Offset:
-    """Start at this very offset."""
+    """Start at this offset."""
 
     offset: int
     leader_epoch: int = -1
-    """Of the record before it, as commits carry it, so that a log which lost it is noticed (KIP-320); -1: unknown."""
+    """The leader epoch of the record before, from a commit, to detect a truncated log (KIP-320); -1: unknown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +67,7 @@ class Ago:
 
 @dataclass(frozen=True, slots=True)
 class NoStart:
-    """Do not start: somebody must say where."""
+    """Do not start: there is no committed offset, and no policy that says where to start."""
 
     why: str
 
@@ -84,46 +84,46 @@ class State(Enum):
 
 @dataclass(slots=True)
 class Fetched:
-    """What one answer held for one partition."""
+    """The batches of one partition in a Fetch response, or a part of them."""
 
     topic: str
     partition: int
     first_offset: int
-    """Records before it were not asked for."""
+    """Records before this offset were not asked for."""
     batches: list[AnyBatch]
     high_watermark: int
     next_offset: int
-    """Where to go on behind these records and what was skipped after them: what a commit says."""
+    """The offset after these records, and after records skipped behind them: the offset to commit."""
     leader_epoch: int
-    """Of the record before `next_offset`, for the commit; -1: unknown."""
+    """The leader epoch of the record before `next_offset`; the commit contains it; -1: unknown."""
     size: int = 0
-    """Bytes, as they came."""
+    """Bytes on the wire."""
     memory: int = DECOMPRESSED_LIMIT
-    """Bytes that all batches may take when this is handed out and opened: as many as a single batch may."""
+    """Limit in bytes for all batches together once they are decompressed; a single batch may take as many."""
     cut: Records | None = None
-    """Of the one batch, the part that this is: it was too large to be handed out at once."""
+    """The part of the only batch that this object stands for, if the batch was too large to be handed out at once."""
     checked: bool = False
-    """No checksum of the batches is wrong."""
+    """All checksums were compared and are right."""
     damaged: bool = False
-    """One is."""
+    """At least one batch failed its checksum."""
     fits: bool = False
-    """It is what is handed out together: `split` has nothing more to divide."""
+    """This may be handed out as it is: `split` would not divide it."""
     count: int = field(init=False)
-    """Records, as far as that is known without decompressing: messages of before Kafka 0.11 count as one."""
+    """The number of records that is known without decompressing: a message from before Kafka 0.11 counts as one."""
 
     def __post_init__(self) -> None:
         batches = sum(max(each.count, 0) if isinstance(each, RecordBatch) else 1 for each in self.batches)
         self.count = batches if self.cut is None else len(self.cut)
 
     def split(self, most: int | None = None) -> list["Fetched"]:
-        """This in parts that take no more than `memory` bytes each once they are opened.
+        """Divide this into parts that take at most `memory` bytes each once they are decompressed.
 
-        Each has whole batches, and at least one. A damaged batch stays whole: its damage is found when its records are
-        wanted.
+        A part has at least one batch, and whole batches only. A damaged batch is not divided: the damage is found when
+        its records are used.
 
         Args:
-            most: records that a part may have. The first is divided within its only batch, too, where that has more;
-                the others are when their turn comes, as a batch has to be opened for it.
+            most: the maximum number of records per part. The first part is also divided within its only batch if that
+                has more. For the other parts this is done in their turn, because it decompresses the batch.
         """
         ends: list[int] = []
         if len(self.batches) > 1:
@@ -143,7 +143,7 @@ class Fetched:
         return parts
 
     def _split_at(self, ends: list[int]) -> list["Fetched"]:
-        """In parts that end before the batches with these indices, and the last one."""
+        """Divide this before the batches with these indices."""
         parts: list[Fetched] = []
         first_offset, start, done = self.first_offset, 0, 0
         for end in [*ends, len(self.batches)]:
@@ -151,13 +151,13 @@ class Fetched:
             part = replace(self, first_offset=first_offset, batches=batches, size=size - done)
             if end < len(self.batches):
                 part.next_offset, part.leader_epoch = batches[-1].next_offset, _epoch_of(batches[-1])
-            part.fits = len(batches) > 1  # a single one may have to be cut
+            part.fits = len(batches) > 1  # a single batch may have to be cut
             parts.append(part)
             first_offset, start, done = part.next_offset, end, size
         return parts
 
     def _cut_at(self, most: int) -> list["Fetched"]:
-        """In two within the only batch, where it has more records than ``most``."""
+        """Divide this in two within its only batch, if that has more records than ``most``."""
         try:
             [records] = self.parts()
         except DecodeError:
@@ -171,18 +171,18 @@ class Fetched:
         return [begin, replace(self, first_offset=following, size=self.size - size, cut=rest)]
 
     def can_wait(self, partitions: int) -> bool:
-        """Whether `memory` suffices if so many partitions hold back as much: an open batch, or none."""
+        """Whether other partitions may come first: no batch is open here, or there is memory for one per partition."""
         return self.cut is None or self.can_be_cut(partitions)
 
     def can_be_cut(self, partitions: int) -> bool:
-        """Whether `memory` suffices if so many partitions open their next batch."""
+        """Whether `memory` suffices if ``partitions`` partitions decompress a batch like the first one here."""
         return self.batches[0].memory_bound * partitions <= self.memory
 
     def parts(self) -> list[Records]:
-        """The records that were asked for, of each batch: opened and found whole, and nothing made of them yet.
+        """The requested records of each batch, decompressed and checked, but not decoded.
 
         Raises:
-            DecodeError: a batch is damaged; says which.
+            DecodeError: a batch is damaged; the error says which.
             MemoryLimitExceeded: the only batch takes more than `memory`.
         """
         if self.cut is not None:
@@ -193,13 +193,13 @@ class Fetched:
             raise self._here(error) from None
 
     def records(self) -> list[Record]:
-        """The records that were asked for, decoded; errors as `parts`."""
+        """The requested records, decoded; raises as `parts`."""
         return list(chain.from_iterable(self.parts()))
 
     def columns(self) -> Columns:
-        """The records that were asked for, field by field, without making an object of any; errors as `parts`."""
+        """The requested records as columns, without creating an object per record; raises as `parts`."""
         batches = [each for each in self.batches if isinstance(each, RecordBatch)]
-        if len(batches) < len(self.batches) or self.cut is not None:  # messages of before Kafka 0.11, or a part
+        if len(batches) < len(self.batches) or self.cut is not None:  # messages from before Kafka 0.11, or a part
             return Columns.of(self.parts())
         try:
             return read_columns(batches, self.first_offset, self.memory)
@@ -209,7 +209,7 @@ class Fetched:
     def _here(self, error: DecodeError) -> DecodeError:
         error.within = f"{self.topic}-{self.partition}, {error.within}"
         if isinstance(error, MemoryLimitExceeded):
-            error.reason += f"; raise fetch_batch_memory, an option of connect, or go on from offset {self.next_offset}"
+            error.reason += f"; raise fetch_batch_memory, an option of connect, or seek to offset {self.next_offset}"
         return error
 
     def __iter__(self) -> Iterator[Record]:
@@ -217,7 +217,7 @@ class Fetched:
 
 
 def _records_in(batch: AnyBatch) -> int:
-    """How many there are at the most."""
+    """An upper bound of the number of requested records in the batch."""
     if isinstance(batch, RecordBatch):
         return batch.count
     try:
@@ -227,24 +227,24 @@ def _records_in(batch: AnyBatch) -> int:
 
 
 def _epoch_of(batch: AnyBatch) -> int:
-    """The leader epoch of its records; -1: unknown."""
+    """The leader epoch of the batch; -1: unknown."""
     return batch.partition_leader_epoch if isinstance(batch, RecordBatch) else -1
 
 
 class Led(NamedTuple):
-    """By whom a partition is led, by the metadata."""
+    """A partition's leader according to the metadata."""
 
     node: int
     epoch: int
     """-1: unknown."""
     incarnation: int
-    """`Topic.incarnation`. Where topics have no ids it may differ though the topic is the same."""
+    """`Topic.incarnation`. For topics without ids it may change although the topic is the same."""
     topic_id: "UUID"
 
 
 @dataclass(slots=True, eq=False)
 class Position:
-    """One assigned partition."""
+    """The state of one assigned partition."""
 
     place: TopicPartition
     start: Start
@@ -255,49 +255,49 @@ class Position:
     position: int = -1
     position_epoch: int = -1
     leader_epoch: int = -1
-    """The leader epoch for which `fetch_offset` is known to be good."""
+    """The leader epoch for which `fetch_offset` was validated."""
     incarnation: int = -1
-    """The incarnation of the topic for which it is."""
+    """The topic's incarnation for which `fetch_offset` was validated."""
     topic_id: "UUID" = NO_UUID
-    """Of the topic that the offsets are of; one of the same name that was made later has another."""
+    """The id of the topic to which the offsets belong; a recreated topic has another."""
     high_watermark: int = -1
     last_stable_offset: int = -1
     log_start_offset: int = -1
     end: int = BEYOND
-    """Nothing is fetched from here on."""
+    """The offset at which fetching stops."""
     paused: bool = False
     buffer: deque[Fetched] = field(default_factory=deque)
     buffered: int = 0
     """Bytes."""
     seeks: int = 0
     asking: bool = False
-    """ListOffsets or OffsetForLeaderEpoch is under way; or new metadata, which show whether an error still holds."""
+    """A ListOffsets or OffsetForLeaderEpoch request is in flight, or a metadata request that confirms an error."""
     stuck: bool = False
-    """Something is wrong at `fetch_offset`, which is looked into once the buffer is empty."""
+    """There is an error at `fetch_offset`, to be handled once the buffer is empty."""
     led: Led | None = None
-    """The leader when this was last looked at."""
+    """The leader at the last review."""
     end_before: tuple[Led | None, int] | None = None
-    """Where the log ended before its place was looked up by time, and by which leader; ``None``: not known yet."""
+    """The leader and the end of its log, requested before the lookup of a timestamp; ``None``: not known yet."""
     node: int = NO_NODE
     """The node that is asked for records."""
     priority: bool = False
-    """The user sought here: what the broker holds back for other partitions must not hold this one up."""
+    """The user sought here, so the first Fetch must not wait until the broker answers an earlier one."""
     replica: int = NO_NODE
     """The replica that the leader recommends instead of itself (KIP-392), until `replica_until`."""
     replica_until: float = -math.inf
     needs: int = 0
-    """Bytes of the next batch, where it came cut."""
+    """The size of the next batch in bytes, if it arrived truncated."""
     trouble: OttlaError | None = None
     unraised: bool = False
-    """It is FAILED, which is still to be raised."""
+    """The state is FAILED, and the error is not raised yet."""
     failures: int = 0
     failing_since: float = math.nan
     unknown_since: float = math.nan
-    """Since when every answer says that there is no such partition."""
+    """The time since which every response has said that the partition does not exist."""
     retry_at: float = -math.inf
 
     def go(self, offset: int, leader_epoch: int = -1) -> None:
-        """Read on at ``offset``; what is buffered is dropped."""
+        """Continue at ``offset``, and drop the buffer."""
         self.drop()
         self.state = State.FETCHING
         self.fetch_offset = self.position = offset
@@ -305,11 +305,11 @@ class Position:
         self.leader_epoch = self.incarnation = -1
 
     def vouched(self, led: Led) -> None:
-        """The leader has what was read."""
+        """Mark the position as valid for this leader, whose log matches the records that were read."""
         self.state, self.leader_epoch, self.incarnation = State.FETCHING, led.epoch, led.incarnation
 
     def drop(self) -> None:
-        """Forget the buffer, and whatever is under way."""
+        """Drop the buffer, and ignore responses to requests in flight."""
         self.buffer.clear()
         self.buffered, self.stuck, self.asking, self.needs = 0, False, False, 0
         self.seeks += 1
@@ -317,7 +317,12 @@ class Position:
     def add(
         self, batches: list[AnyBatch], visible: list[AnyBatch], size: int, memory: int = DECOMPRESSED_LIMIT
     ) -> Fetched | None:
-        """Take in what follows `fetch_offset`: ``batches``, of which the user may see some; what is new to take."""
+        """Buffer batches that start at `fetch_offset`; return the new entry, or ``None`` if the user may see none.
+
+        Args:
+            batches: all batches.
+            visible: the batches that the user may see.
+        """
         first, last = self.fetch_offset, batches[-1]
         self.fetch_offset = last.next_offset
         self.fetch_epoch = _epoch_of(last)
@@ -334,7 +339,7 @@ class Position:
         return None
 
     def check(self, isolation: int) -> OttlaError | None:
-        """Compare the checksums of what is next; keep what lies before a damaged batch, and say what that has."""
+        """Compare the next entry's checksums; cut it before the first damaged batch, and return the damage."""
         fetched = self.buffer[0]
         if fetched.checked:
             return None
@@ -348,7 +353,7 @@ class Position:
         return damage
 
     def is_sound_at(self, index: int, isolation: int) -> bool:
-        """No checksum there in the buffer is wrong."""
+        """Whether all checksums of this buffer entry are right."""
         fetched = self.buffer[index]
         if not (fetched.checked or fetched.damaged):
             fetched.checked = sound(fetched.batches, isolation)[1] is None
@@ -356,16 +361,16 @@ class Position:
         return fetched.checked
 
     def is_sound(self, isolation: int) -> bool:
-        """No checksum in the buffer is wrong."""
+        """Whether all checksums in the buffer are right."""
         return not any(sound(each.batches, isolation)[1] for each in self.buffer)
 
     def rewind(self) -> None:
-        """Read again what the user has not taken."""
+        """Drop the buffer, and fetch again from where the user is."""
         self.drop()
         self.fetch_offset, self.fetch_epoch = self.position, self.position_epoch
 
     def parted(self, index: int, most: int | None) -> Fetched:
-        """What stands there in the buffer, cut to what is handed out together: ``most`` records."""
+        """The buffer entry at ``index``, split so that it may be handed out: at most ``most`` records."""
         fetched = self.buffer[index]
         if not fetched.fits:
             fetched, *rest = fetched.split(most)
@@ -376,7 +381,7 @@ class Position:
         return fetched
 
     def take(self, most: int | None = None) -> Fetched:
-        """What is next, as far as it is handed out together: ``most`` records, where that is given."""
+        """Take the next entry from the buffer, at most ``most`` records if that is given."""
         fetched = self.parted(0, most)
         del self.buffer[0]
         self.buffered -= fetched.size
@@ -384,16 +389,16 @@ class Position:
         return fetched
 
     def recovered(self) -> None:
-        """It was answered: whatever was wrong is over."""
+        """Clear the failure state after a good response."""
         self.trouble, self.failures, self.failing_since, self.retry_at = None, 0, math.nan, -math.inf
         self.unknown_since, self.unraised = math.nan, False
 
     def about(self, error: OttlaError) -> OttlaError:
-        """The error, with the partition and where it is read."""
+        """Add the partition and the fetch offset to an error."""
         return about(self.place, self.fetch_offset, error)
 
     def lag(self, isolation: int) -> int | None:
-        """Offsets between the user and the end of what can be read; ``None`` while that is not known."""
+        """The number of readable offsets from the position on; ``None``: unknown."""
         end = self.last_stable_offset if isolation == READ_COMMITTED else self.high_watermark
         return max(0, end - self.position) if end >= 0 and self.position >= 0 else None
 
@@ -403,13 +408,13 @@ _DOING = {
     State.VALIDATING: "asking the leader whether it has what was read",
     State.FETCHING: "fetching",
 }
-_CONFIRMING = "asking which node leads it by now, because the leader does not have the position"
+_CONFIRMING = "checking which node leads it now, because the leader does not have the position"
 _NAMED = 3
-"""Partitions that a line names; of the others it gives the number."""
+"""The number of partitions that a line names; the others are counted."""
 
 
 def troubles(positions: Iterable[Position], now: float) -> Iterator[str]:
-    """What partitions wait for, in lines for people: a line for all that wait for the same."""
+    """Lines for people about what partitions wait for: one line for all that wait for the same."""
     groups: dict[tuple[str, str], list[Position]] = {}
     for each in positions:
         confirming = each.state is State.FETCHING and each.asking

@@ -1,12 +1,12 @@
-"""Ranges of offsets of many partitions, read together by one `Fetcher`, each up to its end.
+"""Reads offset ranges of many partitions together with one `Fetcher`, each range up to its end.
 
 Rules:
-- A partition is read while it has a range to be read: its ranges one after the other, and nothing behind them.
-- What cannot be read is `Lost`, once for each range; the caller says where to go on, or gives up.
-- A range is bound to its topic's id: a later topic of the same name is another topic, and the range is lost.
-- A high watermark may stay behind for a moment on a new leader. So where a log seems to end before the range does,
-  ListOffsets is asked, which brokers refuse to answer as long as that is so (KIP-207).
-- A topic that is deleted is lost as soon as `Metadata.topic` gives it up, not when the fetcher does.
+- A partition's ranges are read one after the other, and nothing after the last one.
+- A range that cannot be read is reported once, as `Lost`; the caller says where to resume, or gives up.
+- A range is bound to its topic's id: if the topic was recreated, the range is lost.
+- On a new leader, the high watermark may lag behind for a moment. So if a log seems to end before the range does, the
+  reader sends ListOffsets, which brokers refuse to answer during that moment (KIP-207).
+- The ranges of a deleted topic are lost as soon as `Metadata.topic` fails; the fetcher would take longer.
 """
 
 from collections import deque
@@ -39,30 +39,30 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class OffsetRange:
-    """The offsets from ``start`` up to, not including, ``end`` of one partition."""
+    """The offsets of one partition from ``start`` up to, but not including, ``end``."""
 
     topic: str
     partition: int
     start: int
     end: int
     topic_id: "UUID" = NO_UUID
-    """Of the topic that the offsets are of; `NO_UUID` where it is not known."""
+    """The id of the topic to which the offsets belong; `NO_UUID`: unknown."""
 
     @property
     def place(self) -> TopicPartition:
         return self.topic, self.partition
 
     def __len__(self) -> int:
-        """Offsets, which is the most records there can be."""
+        """The number of offsets, which is the maximum number of records."""
         return self.end - self.start
 
 
 @dataclass(frozen=True, slots=True)
 class Taken:
-    """What one answer held of a range.
+    """The batches of a range from one response.
 
-    The first batch may begin before the range and the last end behind it: trim. Offsets may be missing (compaction,
-    transactions).
+    The first batch may begin before the range, and the last may end after it, so the caller has to trim them. Offsets
+    may be missing (compaction, transactions).
     """
 
     range: OffsetRange
@@ -71,7 +71,7 @@ class Taken:
 
 @dataclass(frozen=True, slots=True)
 class Lost:
-    """A range cannot be read from ``offset`` on: `RangeReader.go_on` says what becomes of it."""
+    """A range that cannot be read from ``offset`` on; `RangeReader.go_on` resumes or ends it."""
 
     range: OffsetRange
     offset: int
@@ -83,24 +83,25 @@ _LOSS = (OffsetOutOfRange, UnknownTopicOrPartition, DataLoss)
 
 
 class RangeReader:
-    """Reads ``ranges``; what comes first is handed out first."""
+    """Reads ``ranges``, and hands out batches in the order of their arrival."""
 
     def __init__(self, core: ClientCore, ranges: Iterable[OffsetRange], *, isolation: int = READ_UNCOMMITTED) -> None:
         self._core, self._isolation = core, isolation
         self._fetcher = Fetcher(core, isolation=isolation)
         self._ranges: dict[TopicPartition, deque[OffsetRange]] = {}
-        """What is still to be read of each partition; the first is being read."""
+        """The remaining ranges of each partition; the first is being read."""
         self._lost: dict[TopicPartition, Lost] = {}
-        """Handed out or about to be; nothing is read there."""
+        """Lost ranges that the caller has not resumed or ended; their partitions are not read."""
         self._to_tell: deque[Lost] = deque()
         self._topics: dict[str, Outcome[Topic]] = {}
-        """Look-ups of topics that are under way."""
+        """Topic lookups in flight."""
         self._asked_again: set[str] = set()
-        """Topics that turned out to be others, and were looked up once more."""
+        """Topics that looked recreated or too small, and were looked up a second time."""
         self._ends: dict[TopicPartition, tuple[int, Outcome[dict[TopicPartition, int]]]] = {}
-        """Look-ups of the ends of logs, each with the high watermark that made it necessary."""
+        """Lookups of log ends, each with the high watermark that made it necessary."""
         self._waiting: tuple[float, int] | None = None
-        """Since when nothing came, and the sum of all positions then: a reader may go on over what it does not see."""
+        """Since when no batch was taken, and the sum of all positions then. Positions also advance over records that
+        the reader may not see."""
         for each in ranges:
             if each.start < each.end:
                 self._ranges.setdefault(each.place, deque()).append(each)
@@ -109,15 +110,15 @@ class RangeReader:
 
     @property
     def done(self) -> bool:
-        """Every range has been read to its end, or was given up."""
+        """Whether every range was read to its end, or was given up."""
         return not self._ranges
 
     def take(self) -> Taken | Lost | None:
-        """What has come, or is lost; ``None``: `wait`.
+        """The next batches or lost range; ``None``: there is none yet, so call `wait`.
 
         Raises:
-            TimeoutExpired: reading did not go on for `api_timeout`.
-            OttlaError: reading goes no further, for another reason than loss.
+            TimeoutExpired: there was no progress for `api_timeout`.
+            OttlaError: a range cannot be read any further, for another reason than loss.
         """
         self._learn()
         if self._to_tell:
@@ -141,18 +142,18 @@ class RangeReader:
         return Taken(taken, [batch for batch in fetched.batches if batch.base_offset < taken.end])
 
     def wait(self) -> Outcome[None]:
-        """Settled when `take` has something to say, perhaps earlier."""
+        """Settled when `take` will return or raise something, perhaps earlier."""
         ends = (outcome for _, outcome in self._ends.values() if not outcome.done)
         return any_of([self._fetcher.wait(), *self._topics.values(), *ends])
 
     def go_on(self, lost: Lost, offset: int) -> None:
-        """Read the range on from ``offset``; leave it there, if that is its end or lies behind.
+        """Resume the lost range at ``offset``, or end it if ``offset`` is its end or later.
 
         Raises:
-            LocalProtocolError: ``offset`` does not lie behind that of ``lost``, which would be lost again.
+            LocalProtocolError: ``offset`` is not after the lost offset, so the range would be lost again.
         """
         if offset <= lost.offset:
-            raise LocalProtocolError(f"offset {offset} does not lie behind {lost.offset}, where the range was lost")
+            raise LocalProtocolError(f"offset {offset} is not after {lost.offset}, where the range was lost")
         place = lost.range.place
         del self._lost[place]
         if offset >= lost.range.end:
@@ -164,14 +165,14 @@ class RangeReader:
     def close(self) -> None:
         self._fetcher.close()
 
-    # -- what is read -------------------------------------------------------------------------------------------------
+    # -- ranges -------------------------------------------------------------------------------------------------------
 
     def _read(self, place: TopicPartition) -> None:
         wanted = self._ranges[place][0]
         self._fetcher.assign({place: Offset(wanted.start)}, self._core.now, {place: wanted.end})
 
     def _next_range(self, place: TopicPartition) -> None:
-        """A range is done with."""
+        """End a range, and begin the partition's next one."""
         self._ends.pop(place, None)
         self._ranges[place].popleft()
         if self._ranges[place]:
@@ -189,7 +190,7 @@ class RangeReader:
         self._to_tell.append(self._lost[place])
 
     def _places_of(self, topic: str) -> Iterator[TopicPartition]:
-        """Where ranges of the topic are being read, or are to be read once it is known."""
+        """The topic's partitions that have ranges and are not lost."""
         return (place for place in list(self._ranges) if place[0] == topic and place not in self._lost)
 
     # -- topics -------------------------------------------------------------------------------------------------------
@@ -198,7 +199,7 @@ class RangeReader:
         self._topics[topic] = self._core.metadata.topic(topic, self._core.now, fresh=fresh)
 
     def _learn(self) -> None:
-        """See what look-ups have found."""
+        """Process lookups that have ended."""
         for topic, found in [(topic, found) for topic, found in self._topics.items() if found.done]:
             del self._topics[topic]
             if isinstance(found.error, _LOSS):
@@ -209,7 +210,7 @@ class RangeReader:
         for place, (_, ends) in [(place, each) for place, each in self._ends.items() if each[1].done]:
             if ends.error is None:
                 self._learn_end(place, ends.result()[place])
-            else:  # the fetcher will meet the same trouble
+            else:  # the fetcher will get the same error
                 del self._ends[place]
 
     def _learn_topic(self, topic: Topic) -> None:
@@ -218,7 +219,7 @@ class RangeReader:
             recreated = NO_UUID not in (wanted.topic_id, topic.topic_id) and wanted.topic_id != topic.topic_id
             missing = place[1] not in topic.partitions
             if (recreated or missing) and topic.name not in self._asked_again:
-                self._asked_again.add(topic.name)  # the metadata may be older than the range
+                self._asked_again.add(topic.name)  # the first metadata may be older than the range
                 self._look_up(topic.name, fresh=True)
                 return
             if recreated:
@@ -228,16 +229,17 @@ class RangeReader:
             elif place not in self._fetcher.places:
                 self._read(place)
 
-    # -- what takes long ----------------------------------------------------------------------------------------------
+    # -- no progress --------------------------------------------------------------------------------------------------
 
     def _look_after_all(self) -> None:
-        """Nothing has come: see which ranges are done with, and which may be lost."""
+        """Without new batches, check which ranges have ended, and which may be lost."""
         topics = self._core.cluster.topics
         for place in list(self._ranges):
             if place not in self._fetcher.places:
                 continue
             position, wanted = self._fetcher.position(place), self._ranges[place][0]
-            if position is not None and position >= wanted.end:  # over what the reader may not see
+            # The last records of the range may be hidden from the reader, so that no batch reached its end.
+            if position is not None and position >= wanted.end:
                 self._next_range(place)
             elif place[0] not in topics:
                 if place[0] not in self._topics:
@@ -268,8 +270,8 @@ class RangeReader:
         if now - self._waiting[0] <= timeout:
             return
         assigned = [(place, self._fetcher.position(place)) for place in islice(self._fetcher.assignment, 3)]
-        # None is assigned while its topic is looked up.
+        # A partition is not assigned to the fetcher while its topic is looked up.
         places = assigned or [(place, each[0].start) for place, each in islice(self._ranges.items(), 3)]
         where = ", ".join(f"{t}-{p} at offset {at}, wanted up to {self._ranges[t, p][0].end}" for (t, p), at in places)
         why = "; ".join(islice(self._fetcher.explain(now), 3))
-        raise TimeoutExpired(f"{where}: nothing came for {timeout:g} s{f' ({why})' if why else ''}")
+        raise TimeoutExpired(f"{where}: no records for {timeout:g} s{f' ({why})' if why else ''}")

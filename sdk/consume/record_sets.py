@@ -1,8 +1,9 @@
-"""What the answer to a Fetch holds for one partition: whole batches, a torn one, and what of them the user may see.
+"""Splits the records of one partition in a Fetch response into batches, and finds damaged, truncated and hidden ones.
 
 Rules:
-- A damaged batch does not hide the good ones before it, and is never left out for what it seems to be.
-- Brokers before Kafka 0.10.1 cut a batch that does not fit; its beginning says how large it is.
+- A damaged batch does not hide the intact ones before it. It is never skipped as hidden from the user, because the
+  bytes that say so may be damaged.
+- Brokers before Kafka 0.10.1 truncate a batch that does not fit; its first bytes give its size.
 
 Source: CompletedFetch.java.
 """
@@ -22,17 +23,17 @@ AnyBatch = RecordBatch | Message
 
 READ_UNCOMMITTED, READ_COMMITTED = 0, 1
 _LENGTH_END = 12
-"""Bytes of a batch or message up to the end of its length, which counts what follows."""
+"""Bytes of a batch or message up to the end of its length field; the field counts the bytes after it."""
 _ABORT = b"\x00\x00"
-"""The type of the control record that ends an aborted transaction; it stands behind the version in the key."""
+"""The type of the control record that ends an aborted transaction; in the key it follows the version."""
 
 
 def found(records: Buffer, offset: int, isolation: int) -> tuple[list[AnyBatch], OttlaError | None]:
-    """The batches up to the first that is known to be damaged, and what is wrong with that.
+    """The batches before the first one known to be damaged, and the damage, if any.
 
-    Most checksums are compared later, by `sound`: that takes longer than all the rest, and the next Fetch only has to
-    know where these batches end. Those of batches that may be left out are compared at once, for later they would not
-    be: of what lies before ``offset``, which was asked for, and of what `visible` looks at.
+    Most checksums are compared later, by `sound`: comparing takes longer than all the rest, and the next Fetch only
+    needs to know where these batches end. The checksums of batches that may be left out are compared at once, because
+    later they would not be: batches before the requested ``offset``, and batches that `visible` may hide.
     """
 
     batches: list[AnyBatch] = []
@@ -55,60 +56,60 @@ def found(records: Buffer, offset: int, isolation: int) -> tuple[list[AnyBatch],
 
 
 def _overlap(before: AnyBatch, batch: AnyBatch) -> DecodeError:
-    """Nothing says which of the two is wrong: CRCs do not cover offsets."""
+    """The error for two batches whose offsets overlap. CRCs do not cover offsets, so either may be the damaged one."""
     first, second = (f"{each.base_offset} to {each.last_offset}" for each in (before, batch))
     reason = f"a batch has offsets {first}, the next has {second}: one of them is damaged"
     return DecodeError(reason, "RecordBatch.base_offset")
 
 
 def sound(batches: list[AnyBatch], isolation: int) -> tuple[list[AnyBatch], OttlaError | None]:
-    """Of what was `found` behind the offset, all before the first that is damaged, and what is wrong with that."""
+    """The intact batches before the first damaged one, and the damage, if any; ``batches`` come from `found`."""
     for index, batch in enumerate(batches):
         if isinstance(batch, RecordBatch) and not _may_be_hidden(batch, isolation):
             try:
                 batch.check_crc()
             except ChecksumMismatch as damage:
-                damage.reason += f"; to leave the batch out, seek to {batch.next_offset}, where it seems to end"
+                damage.reason += f"; to skip the batch, seek to {batch.next_offset}, where it seems to end"
                 return batches[:index], damage
     return batches, None
 
 
 def _may_be_hidden(batch: RecordBatch, isolation: int) -> bool:
-    """The user may be not to see it."""
+    """Whether the batch might be hidden from the user; `visible` decides."""
     return batch.control or (isolation != READ_UNCOMMITTED and batch.transactional)
 
 
 def needed(torn: Buffer) -> int:
-    """Bytes that the batch or message says it has which begins ``torn``; where that is cut, those up to its end."""
+    """The size that a truncated batch or message states; if its length field is cut off, the size up to that field."""
     if len(torn) < _LENGTH_END:
         return _LENGTH_END
     return _LENGTH_END + int.from_bytes(memoryview(torn)[_LENGTH_END - 4 : _LENGTH_END], "big", signed=True)
 
 
 def cut(torn: Buffer) -> DecodeError:
-    """What to say of a batch that did not come whole, though it was asked for with room for all of it."""
+    """The error for a batch that arrived truncated although the request had room for all of it."""
     reason = (
-        f"{needed(torn)} bytes were asked for, as it says, and {len(torn)} came: its length is damaged, or it is cut"
+        f"the batch says it has {needed(torn)} bytes, but {len(torn)} arrived: its length is damaged, or it was cut"
     )
     return DecodeError(reason, "RecordBatch.length", _LENGTH_END - 4)
 
 
 def too_large(size: int, limit: int) -> RecordTooLarge:
-    """What to say of a batch that says it has more than ``limit`` bytes."""
+    """The error for a batch that states a size of more than ``limit`` bytes."""
     larger = f"a batch of {size} bytes is larger than fetch_max_bytes, which is {limit}"
     return RecordTooLarge(f"{larger}: raise that, unless its length is damaged")
 
 
 def corrupt(place: TopicPartition, offset: int) -> CorruptMessage:
-    """What to say where the broker itself finds damage. Asking again does not help, though the code says so."""
+    """The error for damage that the broker itself reports. A retry does not help, although the code is retriable."""
     what = f"{place[0]}-{place[1]} from offset {offset}: the broker cannot read its log there"
-    error = CorruptMessage(f"{what}; to go on behind the damage, seek")
+    error = CorruptMessage(f"{what}; to skip the damage, seek")
     error.retriable = False
     return error
 
 
 def about(place: TopicPartition, offset: int, error: OttlaError) -> OttlaError:
-    """The error, with the partition, and the offset from which it was to be read."""
+    """Add the partition, and the offset that was requested, to an error."""
     where = f"{place[0]}-{place[1]} from offset {offset}"
     if isinstance(error, DecodeError):
         error.within = ", ".join(filter(None, (where, error.within)))
@@ -122,7 +123,8 @@ def visible(
     """The batches whose records the user may see: no control batches, and with read_committed none of aborted
     transactions.
 
-    ``aborted`` is of one answer, which names every aborted transaction that has records in it, wherever it began.
+    Args:
+        aborted: from the same response, which names every aborted transaction with records in it, wherever it began.
     """
     if isolation == READ_UNCOMMITTED:
         return [each for each in batches if not each.control]

@@ -1,7 +1,7 @@
-"""Reading begins where the group stands: partitions are read once it is known what is committed of them.
+"""Looks up the group's committed offsets, and starts to read assigned partitions there.
 
-However long that takes: a coordinator that does not answer is asked again, and what was given back meanwhile, or came
-again, is left to the lookup of its own.
+Lookups are repeated until the coordinator answers. Partitions that were revoked meanwhile are left out; if one was
+assigned again, it has its own lookup.
 
 Source: ConsumerCoordinator.java, refreshCommittedOffsetsIfNeeded.
 """
@@ -20,16 +20,17 @@ from ottla.sdk.outcome import Outcome
 log = logger("ottla.sdk.consumer")
 
 POSITIONS_TIMEOUT = 1.0
-"""Seconds after which the user is notified of partitions whose positions are not known yet, for want of a leader."""
+"""Seconds after which the user is notified of partitions whose positions are still unknown, for example because they
+are leaderless."""
 
 
 class Resuming:
-    """Has the fetcher read what a group gives.
+    """Has the fetcher read the partitions that a group assigns.
 
     Args:
-        start: where to begin in a partition of which nothing is committed.
-        news: called, machine to machine, when `ready` may have changed.
-        failed: called, machine to machine, with what keeps partitions from being read for good.
+        start: returns where to begin in a partition without a committed offset.
+        news: called, inside the core, when `ready` may have changed.
+        failed: called, inside the core, with an error that is not retriable.
     """
 
     def __init__(
@@ -45,26 +46,26 @@ class Resuming:
         self._core, self._group, self._commits, self._fetcher, self._start = core, group, commits, fetcher, start
         self._news, self._failed = news, failed
         self._waited: dict[TopicPartition, Assignment] = {}
-        """Partitions whose positions have been waited for long enough."""
+        """Partitions whose position is unknown after `POSITIONS_TIMEOUT`: they are no longer waited for."""
 
     def ready(self, place: TopicPartition) -> bool:
-        """The user may be notified of the partition: its position is known, or was waited for long enough."""
+        """Whether to notify the user of the partition: its position is known, or `POSITIONS_TIMEOUT` has passed."""
         waited = place in self._fetcher.places and self._waited.get(place) is self._commits.assignment(place)
         return self._fetcher.knows(place) or waited
 
     def forget(self, place: TopicPartition) -> None:
-        """It is not this consumer's any more."""
+        """Forget a partition that is no longer assigned to this consumer."""
         self._waited.pop(place, None)
 
     def receive(self, places: Sequence[TopicPartition], now: float) -> None:
-        """Read partitions that the group gave."""
+        """Start to read partitions that the group has assigned; retries until their committed offsets are known."""
         commits = self._commits
         assignments = {place: assignment for place in places if (assignment := commits.assignment(place))}
         mine = list(assignments)
         found = self.resume(mine, now)
 
         def again(now: float) -> None:
-            # What was given back and came again has a lookup of its own, and may be read already.
+            # A partition that was revoked and assigned again has its own lookup, and may be read already.
             self.receive([place for place in mine if commits.assignment(place) is assignments[place]], now)
 
         def arrived() -> None:
@@ -82,7 +83,7 @@ class Resuming:
         found.when_done(arrived)
 
     def resume(self, places: Sequence[TopicPartition], now: float) -> Outcome[None]:
-        """Read these partitions from where the group stands, else from `start`; settled once that is known."""
+        """Read these partitions from the group's committed offsets, else from `start`; settled once they are known."""
         outcome: Outcome[None] = Outcome()
         if not places:
             outcome.succeed(None)
@@ -105,7 +106,7 @@ class Resuming:
             self._core.soon(lambda now: assign(starts, now))
 
         def assign(starts: dict[TopicPartition, Start], now: float) -> None:
-            # Some may have been given up a moment ago.
+            # Some may have been revoked a moment ago.
             live = {place: start for place, start in starts.items() if commits.assignment(place) is assignments[place]}
             self._fetcher.assign(live, now)
             outcome.succeed(None)

@@ -1,8 +1,8 @@
-"""Partitions that could not be asked about: they are asked about again, after a pause, and reported if that goes on.
+"""Retries failed requests about partitions after a pause, and reports partitions that keep failing.
 
-Reading may wait for ever, but not silently: a partition without an answer for `STALL` seconds is reported. A broker
-that is away stalls all that it leads, so one line stands for all partitions with the same kind of error, and the next
-one comes `STALL` seconds later.
+A consumer may wait forever, but not silently: a partition that fails for `STALL` seconds is reported in the log. A
+broker that is down stalls all partitions that it leads, so one line stands for all partitions with the same kind of
+error, and the next line follows `STALL` seconds later.
 
 Source: OffsetFetcher.java, AbstractFetch.java.
 """
@@ -20,14 +20,14 @@ log = logger("ottla.sdk.consumer")
 
 
 class Retries:
-    """Of one fetcher.
+    """Schedules the retries of one fetcher.
 
     Args:
         assigned: all partitions.
         leave: takes a partition out of the requests.
-        again: called with each partition that is to be asked about again, when its pause is over.
-        give_up: called with a partition that another attempt would not help, the error, and whether that is because its
-            topic is gone; whether it is given up. If not, that is asked again after as long.
+        again: called with each partition to retry, after its pause.
+        give_up: called with a partition for which a retry would not help, the error, and whether the topic is gone;
+            returns whether the partition is given up. If not, it is called again after the same time.
     """
 
     def __init__(
@@ -40,17 +40,18 @@ class Retries:
     ) -> None:
         self._core, self._assigned, self._leave, self._again, self._give_up = core, assigned, leave, again, give_up
         self._reported: dict[type[OttlaError], float] = {}
-        """When partitions with each kind of error were reported last."""
+        """When each kind of error was last reported."""
 
     def retry(self, positions: Sequence[Position], error: OttlaError, now: float) -> None:
-        """Partitions could not be asked about this time, by one ``error``."""
+        """Retry requests about these partitions, which failed with ``error``, or give the partitions up."""
         again: list[Position] = []
         for position in positions:
             self._leave(position)
             position.replica = NO_NODE
             if math.isnan(position.failing_since):
                 position.failing_since = now
-            # Brokers forget a partition for a moment when it moves or they start; one that stays unknown is gone.
+            # A broker may not know a partition for a moment after a reassignment, or after it has started. If the
+            # partition stays unknown, the topic was deleted.
             if not isinstance(error, UnknownTopicOrPartition):
                 position.unknown_since = math.nan
             elif math.isnan(position.unknown_since):

@@ -1,7 +1,8 @@
-"""What a partition needs after something happened to it: to be asked about, or to be fetched.
+"""Decides what each changed partition needs: a lookup, a validation, or a Fetch.
 
-A partition's new leader is asked whether it has what was read (KIP-320), before more is fetched. So is the leader of
-what may be another topic of the same name: without topic ids, one that was gone or whose epochs fall.
+Before fetching from a partition's new leader, the client asks the leader whether its log matches the records that were
+read (KIP-320). It does the same if the topic may have been recreated: without topic ids, if it was missing for a time
+or its leader epochs fell.
 
 Source: SubscriptionState.java, OffsetFetcher.java.
 """
@@ -18,7 +19,7 @@ from ottla.sdk.events import Node
 
 
 class Review:
-    """Of one fetcher, whose parts are given."""
+    """Reviews the partitions of one fetcher."""
 
     def __init__(
         self, core: ClientCore, positions: Positions, lookups: PositionLookups, scheduler: FetchScheduler
@@ -26,7 +27,7 @@ class Review:
         self._core, self._positions, self._lookups, self._scheduler = core, positions, lookups, scheduler
 
     def review(self, changed: Iterable[Position], now: float) -> None:
-        """Ask leaders about those partitions that need it, and for records of all that are wanted."""
+        """Send lookups for the changed partitions that need them, and Fetch requests to all free nodes."""
         to_resolve: dict[Node, list[Position]] = {}
         to_validate: dict[Node, list[Position]] = {}
         for position in changed:
@@ -56,7 +57,7 @@ class Review:
         self._scheduler.fetch(now)
 
     def _schedule(self, position: Position, leader: Node, led: Led, now: float) -> None:
-        """Have the partition fetched, or have its position looked at first."""
+        """Fetch the partition, or validate its position first."""
         if led.topic_id != NO_UUID:
             if position.topic_id not in (led.topic_id, NO_UUID):
                 self._positions.recreated(position)

@@ -1,13 +1,13 @@
-"""Which node is asked for which partitions, when, and for how much.
+"""Decides which node is asked for which partitions, when, and for how many bytes.
 
 Rules:
-- One Fetch per node is under way at a time; it asks for the partitions there that have room in their buffer
-  (`Session`). While it is, partitions in which the user has sought are asked for by another, once, on a connection of
-  its own: the first may be held back at the broker for `fetch_max_wait`.
-- Nodes share the room in the buffers, and take no more of it than what they are asked for can bring; partitions share
-  it too but may always have one answer: everybody gets on. So may what was sought, without room as well.
-- A batch that came cut is asked for once there is room for all of it, or all of the room is free.
-- A near replica is read from where the leader recommends it (KIP-392); after any error there it is the leader's turn
+- One Fetch per node is in flight at a time, for the node's partitions that have room in their buffers (`Session`). If
+  the user seeks meanwhile, the partition is fetched once by a second Fetch on its own connection, because the broker
+  may hold back the first one for `fetch_max_wait`.
+- Nodes share the room in the buffers, and reserve no more than their response can return. Partitions share it as well,
+  but each may always buffer one response, so that all make progress. After a seek, a Fetch does not need free room.
+- A truncated batch is fetched again once there is room for all of it, or once all buffers are empty.
+- A near replica is read if the leader recommends it (KIP-392); after any error there, the leader is read
   (`NearReplicas`).
 
 Source: AbstractFetch.java.
@@ -30,15 +30,15 @@ from ottla.sdk.core import ClientCore
 from ottla.sdk.events import Node
 
 _BRIEFLY = 0.02
-"""Seconds for which a broker may hold a Fetch back, at least, while partitions wait until their buffers have room."""
+"""Minimum time in seconds that a broker may hold back a Fetch while partitions wait for room in their buffers."""
 
 
 class FetchScheduler:
-    """The fetch sessions of one fetcher.
+    """Schedules the Fetch requests of one fetcher.
 
     Args:
-        channel: of its connections.
-        answered: called with each session whose Fetch has ended, the answer, and the time.
+        channel: the channel of the fetcher's connections.
+        answered: called with the session, the response and the time when a Fetch has ended.
     """
 
     def __init__(
@@ -54,19 +54,23 @@ class FetchScheduler:
         self._channel, self._priority = channel, f"{channel}-priority"
         self._answered = answered
         self._sessions: dict[tuple[int, bool], Session] = {}
-        """By node, and whether it is the one for what cannot wait."""
+        """By node, and by whether the session is the one for sought partitions."""
         self._full: dict[Position, None] = {}
-        """Partitions that are not fetched because their buffer has no room."""
+        """Partitions that are not fetched because their buffers are full."""
         self.short = False
-        """Some node is not asked, for want of room in the buffers."""
+        """A node is not asked because the buffers have no room."""
         self._taken_at = -math.inf
-        """When the user took something last."""
+        """When the user last took a batch."""
         self._closed = False
 
-    # -- what to ask for ----------------------------------------------------------------------------------------------
+    # -- partitions ---------------------------------------------------------------------------------------------------
 
     def want(self, position: Position, leader: Node, partitions: int, now: float) -> None:
-        """Have the partition, one of so many, fetched from the node it is to be read from, if its buffer has room."""
+        """Fetch the partition from its leader or near replica, if there is room in its buffer.
+
+        Args:
+            partitions: the number of partitions that share the buffers.
+        """
         if not self._buffers.wants(position, partitions):
             self.leave(position)
             if not position.paused and position.fetch_offset < position.end:
@@ -86,42 +90,42 @@ class FetchScheduler:
         session.want(position)
 
     def leave(self, position: Position) -> None:
-        """Have the partition fetched no more; an answer that is under way still counts."""
+        """Stop fetching the partition; a response in flight still counts."""
         self._full.pop(position, None)
         if session := self._sessions.get((position.node, position.priority)):
             session.drop(position)
         position.node = NO_NODE
 
     def ended_priority(self, session: Session) -> Iterator[Position]:
-        """The partitions that were asked for out of turn, once, and go on with the others now."""
+        """The partitions of a priority Fetch that has ended; from now on they are fetched with the others."""
         for position in list(session.wanted.values()):
             asked = session.known.get(position.place)
             if asked is None or asked.seeks != position.seeks:
-                continue  # was sought since, and is still to be asked for
+                continue  # sought again since, and not requested yet
             self.leave(position)
             position.priority = False
             yield position
 
     def taken(self, position: Position) -> bool:
-        """The user has taken something of the partition; whether that may be what a Fetch waits for."""
+        """Take note that the user took a batch of the partition; return whether that may allow a new Fetch."""
         self._taken_at = self._core.now
         return position.node == NO_NODE or self.short
 
     def _source(self, position: Position, leader: Node, now: float) -> Node:
-        """The node to read from: the leader, or for a while the replica that it recommends."""
+        """The node to read from: the leader, or for a limited time the replica that it recommends."""
         replica = self._core.cluster.nodes.get(position.replica)
         if replica is None or now >= position.replica_until or replica.id not in self._near:
             position.replica = NO_NODE
             return leader
         return replica
 
-    # -- asking -------------------------------------------------------------------------------------------------------
+    # -- requests -----------------------------------------------------------------------------------------------------
 
     def fetch(self, now: float) -> None:
-        """Ask every node where something is wanted and nothing is under way."""
+        """Send a Fetch to each node that has wanted partitions and no Fetch in flight."""
         options = self._core.options
         busy = [each for each in self._sessions.values() if each.wanted]
-        # Where room is short, it goes to what was sought, then to what has waited longest.
+        # If there is not enough room for all, sought partitions come first, then nodes that have waited longest.
         for session in sorted(busy, key=lambda each: (not each.priority, each.since)):
             if session.under_way or session.retry_at > now:
                 continue
@@ -132,15 +136,15 @@ class FetchScheduler:
                 free = max(free, options.partition_max_bytes)
             self.short = free <= 0
             if self.short:
-                return  # until the user takes something
+                return  # wait until the user takes a batch
             most = session.most(min(options.fetch_max_bytes, share, free), options.partition_max_bytes)
             self._ask(session, max(most, session.needs), self._wait(session, now), now)
 
     def _wait(self, session: Session, now: float) -> float:
-        """Seconds for which the broker may hold the Fetch back.
+        """Seconds for which the broker may hold back the Fetch.
 
-        A partition whose buffer is full is not asked for, and will wait behind this Fetch once it has room: for no
-        longer than the user has already taken nothing.
+        A partition with a full buffer is not in this Fetch, and once it has room it has to wait for the Fetch to end.
+        So the Fetch is held back no longer than the user has already taken no batch.
         """
         if session.priority:
             return 0.0
@@ -169,17 +173,17 @@ class FetchScheduler:
         self._core.submit(session.node, exchange, now, channel)
 
     def _versions(self, session: Session, now: float) -> tuple[int, int] | None:
-        """The versions that will do; those in which a leader cannot redirect, if it would to a replica in trouble."""
+        """The versions that can be used: without recommendations if the leader might recommend a failing replica."""
         if self._near.may_redirect(session.node.id, now):
             spoken = self._core.supports(session.node, FetchRequest)
             if spoken and spoken[0] <= WITHOUT_REPLICAS:
                 return (0, WITHOUT_REPLICAS)
         return session.versions
 
-    # -- the end ------------------------------------------------------------------------------------------------------
+    # -- explaining and closing ---------------------------------------------------------------------------------------
 
     def explain(self, now: float) -> Iterator[str]:
-        """Nodes that owe an answer for longer than they may hold it back."""
+        """Lines for people about nodes that have not answered a Fetch in time."""
         for session in self._sessions.values():
             waited = now - session.since
             if session.under_way and waited > self._core.options.fetch_max_wait + 1:
@@ -187,7 +191,7 @@ class FetchScheduler:
                 yield f"{node}: no answer for {waited:.1f} s to a Fetch of {len(session.wanted)} partition(s)"
 
     def close(self) -> None:
-        """Ask for nothing any more."""
+        """Stop fetching, and close the sessions."""
         self._closed = True
         for channel in (self._channel, self._priority):
             self._core.retire(channel)
@@ -195,9 +199,9 @@ class FetchScheduler:
         self._core.soon(partial(self._close_sessions, sessions.values()))
 
     def _close_sessions(self, sessions: Any, now: float) -> None:
-        """Give the brokers' memory back, where that costs nothing and delays nothing: they keep sessions for long.
+        """Close the sessions at connected brokers, which would otherwise keep them in memory for long.
 
-        On the ordinary channel, for on the fetcher's own a Fetch may wait.
+        This uses the ordinary channel, because the broker may hold back a Fetch on the fetcher's own.
         """
         for session in sessions:
             last = session.closing_request()

@@ -1,19 +1,20 @@
-"""What one node is asked for: all of it in each Fetch, or within a fetch session only what has changed (KIP-227).
+"""Builds a node's Fetch requests: with all partitions, or in a fetch session with the changed ones only (KIP-227).
 
     epoch 0 ── a full request ──► answered with a session id ──► 1, 2, 3, …: additions, changes, forgotten partitions
       ▲                                   │ no id: the broker has no room, is too old, throttles, or closes the session
-      └───────────────────────────────────┴── an error of the session, a lost answer, topic ids where there were names
+      └───────────────────────────────────┴── a session error, a lost response, topic ids instead of names
 
 Rules:
-- One request at a time. `known` is what the broker was asked for last, partition by partition; an answer is about that.
-- A request is made when the version is known: from 13 on topics go by id, below 7 there are no sessions.
-- A full request that replaces a session names it, so that the broker can drop it. One that will not be used any more is
-  closed, by the last of all requests.
-- The broker serves partitions in the order of the request, within a session in its own turns: a partition that got
-  something goes to the end.
-- Kafka from 0.10.1 on sends whole batches, and the first of an answer even if it is larger than the limit. Others cut a
-  batch where the room for the partition ends (before 0.10.1), or that of the answer. A batch that came cut is asked for
-  at the head of a full request, with room for all of it; only what is still cut then can be damaged (`room_for`).
+- One request at a time. `known` holds the last request for each partition; responses refer to that.
+- A request is built once the version is known: from 13 on topics have ids, below 7 there are no sessions.
+- A full request that replaces a session names it, so that the broker can drop it. The last request of all closes a
+  session that will not be used any more.
+- The broker serves partitions in the order of the request. Within a session it keeps its own order: a partition that
+  got records goes to the end.
+- From Kafka 0.10.1 on, brokers send whole batches, and the first batch of a response even if it exceeds the limit.
+  Other brokers truncate a batch at the partition's limit (before 0.10.1), or at the response's. The client then asks
+  for the batch at the head of a full request with room for all of it; only a batch that is truncated even then may be
+  damaged (`room_for`).
 
 Source: FetchSessionHandler.java, FetchSession.scala.
 """
@@ -63,13 +64,13 @@ _EPOCH_MAX = 2**31 - 1
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What was asked about one partition."""
+    """The part of the last request that concerns one partition."""
 
     position: Position
     seeks: int
     topic_id: "UUID"
-    """`NO_UUID` where topics go by name: there a recreated topic takes the place of the old one by itself. If that was
-    forgotten in the same request, so would the new one be, for brokers add first and forget then.
+    """`NO_UUID` if the request names topics without ids: a recreated topic then replaces the old one by itself. It must
+    not be listed as forgotten in the same request: brokers add first and forget second, so they would drop it.
     """
     offset: int
     last_epoch: int
@@ -78,7 +79,7 @@ class Asked:
 
     @property
     def matters(self) -> bool:
-        """An answer still matters: the partition is still read there, and not looked up, checked or given up."""
+        """Whether the response still matters: the partition is still fetched at the same offset."""
         position = self.position
         fetching = position.state is State.FETCHING
         return fetching and position.seeks == self.seeks and position.fetch_offset == self.offset
@@ -86,7 +87,7 @@ class Asked:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Of one request; bytes, and seconds."""
+    """The limits of one request, in bytes and seconds."""
 
     wait: float
     max_bytes: int
@@ -97,43 +98,43 @@ class Limits:
 
 @dataclass(slots=True, eq=False)
 class Session:
-    """One node's part of a fetcher."""
+    """The Fetch requests of a fetcher to one node, in a fetch session if possible."""
 
     node: Node
     priority: bool = False
-    """For partitions that cannot wait until the broker lets go of a Fetch; the broker remembers nothing of it."""
+    """For partitions that cannot wait while the broker holds back another Fetch; never a session at the broker."""
     id: int = 0
     epoch: int = 0
-    """Of the next request; 0: it names everything."""
+    """The session epoch of the next request; 0: a full request."""
     wanted: "OrderedDict[TopicPartition, Position]" = field(default_factory=OrderedDict)
-    """What is to be fetched here, what got something last at the end."""
+    """The partitions to fetch; a partition that got records moves to the end."""
     known: dict[TopicPartition, Asked] = field(default_factory=dict)
     under_way: bool = False
     since: float = 0.0
-    """When the request that is under way was made."""
+    """When the request in flight was made."""
     reserved: int = 0
-    """Bytes that its answer may hold."""
+    """The maximum bytes of its response."""
     failures: int = 0
-    """Sessions lost in a row."""
+    """Consecutive session errors."""
     retry_at: float = 0.0
     _changed: dict[TopicPartition, None] = field(default_factory=dict)
     _names: "dict[UUID, str]" = field(default_factory=dict)
     _nameless: dict[TopicPartition, None] = field(default_factory=dict)
-    """Of those wanted, the partitions of topics whose id is not known."""
+    """Wanted partitions of topics whose id is unknown."""
     _troubled: dict[TopicPartition, Position] = field(default_factory=dict)
-    """Of those wanted, the partitions with which something was wrong."""
+    """Wanted partitions that had an error and were not requested since."""
     _tried: dict[TopicPartition, Position] = field(default_factory=dict)
-    """Those of them that the last request asked for."""
+    """Wanted partitions that had an error and are in the last request."""
     _torn: dict[TopicPartition, Position] = field(default_factory=dict)
-    """Of those wanted, the partitions whose next batch came cut."""
+    """Wanted partitions whose next batch arrived truncated."""
     _head: TopicPartition | None = None
-    """The partition that the broker served first, where that is certain."""
+    """The partition that the broker served first, if that is certain."""
     _full: bool = True
-    """The last request named everything."""
+    """The last request was a full one."""
     _version: int = -1
 
     def want(self, position: Position) -> None:
-        """Have the partition fetched, from its `fetch_offset`."""
+        """Fetch the partition from its `fetch_offset`."""
         self.wanted[position.place] = position
         self._changed[position.place] = None
         if position.trouble is not None:
@@ -148,7 +149,7 @@ class Session:
             self._nameless.pop(position.place, None)
 
     def drop(self, position: Position) -> None:
-        """Have it fetched no more."""
+        """Stop fetching the partition."""
         if self.wanted.get(position.place) is position:
             del self.wanted[position.place]
             self._changed[position.place] = None
@@ -159,29 +160,29 @@ class Session:
 
     @property
     def versions(self) -> tuple[int, int] | None:
-        """The versions of Fetch that will do; ``None`` for all."""
+        """The versions of Fetch that can be used; ``None``: all."""
         return FETCH_BY_NAME if self._nameless else None
 
     def most(self, limit: int, partition_max_bytes: int) -> int:
-        """Bytes that an answer can hold, as far as they are fewer than the limit."""
+        """The maximum bytes of a response: ``limit``, or less if the wanted partitions cannot fill it."""
         if len(self.wanted) * partition_max_bytes >= limit:
             return limit
         return min(limit, sum(max(each.needs, partition_max_bytes) for each in self.wanted.values()))
 
     @property
     def needs(self) -> int:
-        """Bytes that the next answer must have room for, because a batch came cut; 0: it need not."""
+        """The bytes that the next response must have room for, because a batch arrived truncated; else 0."""
         return next((each.needs for each in self._torn.values()), 0)
 
     def room_for(self, place: TopicPartition) -> int:
-        """Bytes that the last answer had room for of this partition, whatever else was in it; 0: that is not known."""
+        """The bytes that the last response surely had room for in this partition; 0: unknown."""
         asked = self.known[place].max_bytes
         if self._version <= FETCH_WITHOUT_LIMIT:
             return asked
         return min(asked, self.reserved) if place == self._head else 0
 
     def invalidate(self) -> None:
-        """What the broker knows is not known: name everything in the next request."""
+        """Send a full request next, because the broker's state of the session is unknown."""
         self.epoch = 0
 
     def request(self, limits: Limits, version: int) -> FetchRequest:
@@ -223,13 +224,13 @@ class Session:
         )
 
     def _within(self, places: list[TopicPartition], limits: Limits) -> list[TopicPartition]:
-        """As many of the partitions as the answer has room for, one at least: the broker has no limit for all."""
+        """The first partitions, at least one, whose limits fit into the response's: the request has no such limit."""
         sizes = (max(self.wanted[place].needs, limits.partition_max_bytes) for place in places)
         fitting = sum(total <= limits.max_bytes for total in accumulate(sizes))
         return places[: max(1, fitting)]
 
     def closing_request(self) -> FetchRequest | None:
-        """The request that closes the session, if there is one; the answer holds nothing."""
+        """The request that closes the session, if there is one; its response is empty."""
         return requests.fetch_nothing(self.id) if self.id else None
 
     def _begin(self, version: int) -> None:
@@ -243,7 +244,7 @@ class Session:
             self._names.clear()
 
     def answered(self, answer: FetchResponse) -> OttlaError | None:
-        """Take note of the answer; its error, where it has one as a whole."""
+        """Process a response; return its top-level error, if any."""
         if answer.error_code:
             error = broker_error(answer.error_code, "Fetch", repeatable=True)
             if isinstance(error, FetchSessionIdNotFound):
@@ -256,9 +257,9 @@ class Session:
         return None
 
     def results(self, answer: FetchResponse) -> Iterator[tuple[Asked, PartitionData | OttlaError]]:
-        """What the answer says of the partitions asked for.
+        """The response's results for the requested partitions.
 
-        To a full request it must say something of each; or of none, where that was over a quota (KIP-219).
+        The response to a full request must contain each of them, or none if the client exceeds its quota (KIP-219).
         """
         answered: set[TopicPartition] = set()
         for topic in answer.responses:
@@ -276,12 +277,12 @@ class Session:
                     yield asked, RemoteProtocolError(f"{place[0]}-{place[1]} was left out of the answer")
 
     def recovered(self) -> Iterator[Position]:
-        """The partitions with which something was wrong, and is no more: within a session no news are good news."""
+        """The partitions whose error is gone: within a session, a response leaves out partitions without news."""
         tried, self._tried = self._tried, {}
         yield from tried.values()
 
     def served(self, place: TopicPartition) -> None:
-        """It got something: the others first."""
+        """Move a partition that got records to the end."""
         if place in self.wanted:
             self.wanted.move_to_end(place)
 

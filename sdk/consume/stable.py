@@ -1,15 +1,15 @@
-"""Why a reader of committed records waits: last stable offsets that stand still, and the transactions that hold them.
+"""Finds the open transactions that hold back a read_committed consumer, and reports them.
 
-    the last stable offset stays where it is, and the high watermark is beyond it
-        ── `STILL` seconds ──► it is explained, and brokers are asked which producer has a transaction open there
+    the last stable offset does not move, and the high watermark is higher
+        ── `STILL` seconds ──► `explain` names the partition; brokers are asked whose transaction is open there
         ── `REPORT` seconds ──► a line in the log, one for each transaction
     it moves ──► forgotten
 
 Rules:
-- Only where all is read that can be: elsewhere no transaction is waited for.
-- Brokers are asked in the background: about all partitions at once, never twice at a time, only about what is not known
-  yet, and after ever longer pauses. What they cannot say, or may not, is left out.
-- The first offset of a transaction in a partition stays the same, so what was found out of it is kept.
+- This applies only to partitions that are read up to the last stable offset: others do not wait for a transaction.
+- Brokers are asked in the background, by one request at a time for all partitions whose transaction is unknown, with
+  growing pauses. Facts that they do not know, or may not tell, are left out.
+- A transaction's first offset in a partition never changes, so the results stay valid and are kept.
 
 Source: UnifiedLog.java (lastStableOffset, activeProducers); KIP-664.
 """
@@ -35,24 +35,25 @@ from ottla.sdk.timers import Timer
 log = logger("ottla.sdk.consumer")
 
 STILL = 5.0
-"""Seconds for which a last stable offset stands still before that is worth a line: most transactions are shorter."""
+"""Seconds without a move of the last stable offset before `explain` mentions it: most transactions are shorter."""
 REPORT = 30.0
-"""Seconds after which it is worth one in the log, as where a partition cannot be read for another reason."""
+"""Seconds without a move before the log gets a line, as for partitions that cannot be read for another reason."""
 _LIMIT = 30.0
-"""Seconds that brokers have to say whose transactions these are."""
+"""Seconds for brokers to answer whose transactions these are."""
 _PAUSE = 30.0
-"""Seconds before they are asked again what they did not say; four times as long each time, up to `_LONGEST_PAUSE`."""
+"""Seconds before brokers are asked again about unknown transactions; four times as long each time, up to
+`_LONGEST_PAUSE`."""
 _LONGEST_PAUSE = 600.0
 _NAMED = 3
-"""Partitions that a line names; of the others it gives the number."""
+"""The number of partitions that a line names; the others are counted."""
 
 
 @dataclass(slots=True, eq=False)
 class _Holder:
-    """A producer whose transaction is open.
+    """A producer with an open transaction.
 
     Attributes:
-        owner: its transactional id, as the coordinator describes it; ``None``: nobody has said.
+        owner: the coordinator's description of the transaction; ``None``: unknown.
     """
 
     producer_id: int
@@ -62,13 +63,13 @@ class _Holder:
 
 @dataclass(slots=True, eq=False)
 class _Still:
-    """A last stable offset that stands still.
+    """A last stable offset that does not move.
 
     Attributes:
-        since: when it was first seen with a high watermark beyond it.
+        since: when it was first seen with a higher high watermark.
         ask_at: when brokers may be asked whose transaction it is.
-        holder: whose it is; ``None``: that is not known, perhaps because of ``trouble``.
-        reported: it is in the log.
+        holder: the producer with the open transaction; ``None``: unknown, perhaps because of ``trouble``.
+        reported: the log has a line about it.
     """
 
     position: Position
@@ -87,7 +88,7 @@ class _Still:
 
 @dataclass(slots=True)
 class _Group:
-    """What waits for the same transaction, or of which the same is known."""
+    """Partitions that wait for the same transaction, or for unknown ones with the same trouble."""
 
     holder: _Holder | None
     trouble: str
@@ -99,16 +100,16 @@ class _Group:
 
     @property
     def records(self) -> int:
-        """Behind the last stable offsets, as offsets count them."""
+        """The number of offsets between the last stable offsets and the high watermarks."""
         return sum(each.position.high_watermark - each.offset for each in self.waiting)
 
 
 class StableOffsets:
-    """Those of one fetcher that reads committed records.
+    """Watches the last stable offsets of one read_committed fetcher.
 
     Args:
         assigned: the partitions that are read.
-        wall: tells the time of day, in seconds since 1970; ``None``: it is not known.
+        wall: returns the time of day, in seconds since 1970; ``None``: it is unknown.
     """
 
     def __init__(
@@ -120,7 +121,7 @@ class StableOffsets:
         self._asking: Outcome[None] | None = None
 
     def seen(self, position: Position, now: float) -> None:
-        """A broker has told the offsets of a partition."""
+        """Process the offsets of a partition from a Fetch response."""
         offset, still = position.last_stable_offset, self._still.get(position)
         if not 0 <= offset < position.high_watermark:
             self._still.pop(position, None)
@@ -136,7 +137,7 @@ class StableOffsets:
             self._asking.cancel()
 
     def explain(self, now: float) -> Iterator[str]:
-        """What is waited for, in lines for people: one for each transaction."""
+        """Lines for people, one for each transaction that is waited for."""
         for group in _grouped(self._waiting(STILL, now)):
             waiting = sorted(group.waiting, key=lambda each: each.position.place)
             places = ", ".join(f"{place_name(each.position.place)} at {each.offset}" for each in waiting[:_NAMED])
@@ -145,27 +146,27 @@ class StableOffsets:
             yield f"{places}{more}: {since}, with {group.records} record(s) behind it: {self._why(group)}"
 
     def _why(self, group: _Group) -> str:
-        """What is open there, and what becomes of it."""
+        """A text for people: the open transaction, and the ways in which it may end."""
         holder, later = group.holder, "if it does not end, `ottla transactions find-hanging` says whether it can"
         if holder is None:
-            unsaid = f"; whose, brokers do not say: {group.trouble}" if group.trouble else ""
+            unsaid = f"; its producer is unknown: {group.trouble}" if group.trouble else ""
             return f"a transaction is open there; {later}{unsaid}"
         producer, owner = f"producer id {holder.producer_id}, epoch {holder.epoch}", holder.owner
         if owner is None:
-            return f"the transaction of {producer} is open there, until it ends it or its timeout is over; {later}"
+            return f"the transaction of {producer} is open there, until it ends it or its timeout expires; {later}"
         whose = f"the transaction of transactional id {owner.transactional_id!r} ({producer}) is open there"
         if reason := why_hanging(group.waiting[0].position.place, holder.epoch, owner):
             return f"{whose}, and hangs, because {reason}: end it by `ottla transactions abort`"
         age = ""
         if owner.start_timestamp is not None and self._wall is not None:
             age = f", for {self._wall() - owner.start_timestamp / 1000:.0f} s"
-        end = f"until that ends it or its timeout of {owner.timeout:g} s is over"
+        end = f"until that ends it or its timeout of {owner.timeout:g} s expires"
         return f"{whose}{age}, {end}; `ottla transactions fence {shlex.quote(owner.transactional_id)}` ends it now"
 
-    # -- what stands still --------------------------------------------------------------------------------------------
+    # -- offsets that do not move -------------------------------------------------------------------------------------
 
     def _waiting(self, seconds: float, now: float) -> list[_Still]:
-        """What has stood still for so long, and whose reader has read all before it."""
+        """The offsets that have not moved for ``seconds``, in partitions that are read up to them."""
         return [
             still
             for position, still in self._still.items()
@@ -182,7 +183,7 @@ class StableOffsets:
             self._timer = self._core.later(now + STILL, self._look)
 
     def _look(self, now: float) -> None:
-        """Ask about what is not known, and report what goes on."""
+        """Ask about unknown transactions, and report long ones."""
         self._timer = None
         for position in [each for each in self._still if self._assigned.get(each.place) is not each]:
             del self._still[position]
@@ -203,7 +204,7 @@ class StableOffsets:
             holder, first = group.holder, group.waiting[0]
             owner = holder.owner if holder is not None else None
             log.warning(
-                "committed records wait behind a transaction that is open",
+                "committed records wait behind an open transaction",
                 extra={
                     "topic": first.position.place[0],
                     "partition": first.position.place[1],
@@ -217,7 +218,7 @@ class StableOffsets:
                 },
             )
 
-    # -- whose transactions they are ---------------------------------------------------------------------------------
+    # -- owners of transactions --------------------------------------------------------------------------------------
 
     def _ask(self, unknown: Sequence[_Still], now: float) -> None:
         for each in unknown:
@@ -236,7 +237,7 @@ class StableOffsets:
         asked.when_done(answered)
 
     def _find(self, unknown: Sequence[_Still], task: Task[None]) -> Steps[None]:
-        """Find out which producers hold back these offsets, and by which transactional ids they go."""
+        """Find out which producers hold back these offsets, and their transactional ids."""
         wanted = {each.position.place: each for each in unknown if each.holder is None}
         told = yield from remembered(task, wanted, 0.0)
         held = [each.holder for each in self._still.values() if each.holder is not None]
@@ -253,7 +254,7 @@ class StableOffsets:
 def _learn(
     still: _Still, producers: Iterable[ProducerState] | OttlaError, holders: dict[tuple[int, int], _Holder]
 ) -> None:
-    """Of the producers that the partition remembers, the one holds it back whose transaction begins there."""
+    """Set the holder: the producer in the partition's state whose transaction begins at the last stable offset."""
     if isinstance(producers, OttlaError):
         still.trouble = _brief(producers)
         return
@@ -264,11 +265,11 @@ def _learn(
 
 
 def _brief(error: OttlaError) -> str:
-    """The error without what differs between partitions, and without what else the client waits for."""
+    """The error in brief, without details that differ between partitions, so that equal ones can be grouped."""
     if isinstance(error, TimeoutExpired):
         return f"no answer within {_LIMIT:g} s"
     if isinstance(error, UnsupportedVersion):
-        return "they do since Kafka 2.8"
+        return "brokers before Kafka 2.8 cannot tell"
     return error.name if isinstance(error, BrokerError) else str(error)
 
 

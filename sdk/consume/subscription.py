@@ -1,10 +1,11 @@
-"""Which topics are read: those that are named, or those that match a pattern, looked for again and again.
+"""Determines the topics to read: named topics, or topics that match a pattern, which are listed periodically.
 
 Rules:
-- Where nothing is committed a partition is read from `start`. One that comes into being while the consumer runs is read
-  from its beginning in any case: nobody can have read it.
-- Of topics that match, each is read as soon as it is known: one that is just being deleted holds up no other. A group
-  is joined once all are known, or every topic would cost it a rebalance.
+- A partition without a committed offset is read from `start`. A partition created while the consumer runs is read from
+  its beginning, because no consumer can have read it before.
+- Without a group, each matching topic is read as soon as its metadata is known, so that a topic that is just being
+  deleted does not delay the others. With a group, the member joins once all are known; otherwise each topic would cost
+  the group a rebalance.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -26,39 +27,39 @@ from ottla.sdk.timers import Timer
 log = logger("ottla.sdk.consumer")
 
 PATTERN_AGE = 30.0
-"""Seconds between two looks for topics that match."""
+"""Seconds between two listings of topics for the pattern."""
 
 
 class Subscription:
-    """The topics of one consumer.
+    """Keeps the topics of one consumer.
 
     Args:
-        changed: called, machine to machine, when it is known which topics there are, at first and after every look.
+        changed: called, inside the core, when the topics are known, for the first time and after each listing.
     """
 
     def __init__(self, core: ClientCore, options: ConsumerOptions, changed: Callable[[float], None]) -> None:
         self._core, self._options, self._changed = core, options, changed
         self.topics: tuple[str, ...] = options.topics
         self._first: dict[str, int] | None = None
-        """Per topic that there was at the first look, how many partitions it had then; -1: that is not known yet."""
+        """The topics of the first listing, with the number of their partitions at that time; -1: not known yet."""
         self._started: set[TopicPartition] = set()
         self._due: Timer | None = None
         self._looking: Outcome[Any] | None = None
-        """The last look."""
+        """The last listing."""
         self._waits: list[Outcome[Topic]] = []
-        """For topics that looks have found."""
+        """Metadata lookups of matching topics."""
         self._unmatched: int | None = None
-        """How many topics there are, where none of them matches."""
+        """The number of topics in the last listing, if none of them matches."""
 
     def begin(self, now: float) -> None:
-        """Find out which topics there are; those that are named are known already."""
+        """Start with the named topics, which are known already, or list topics for the pattern."""
         if self._options.matches is not None:
             self._look(self._options.matches, now)
         else:
             self._known(now)
 
     def stop(self) -> None:
-        """Look no more."""
+        """Stop listing topics."""
         if self._due is not None:
             self._due.cancel()
             self._due = None
@@ -67,27 +68,27 @@ class Subscription:
                 wait.cancel()
 
     def start(self, place: TopicPartition) -> Start:
-        """Where to begin in a partition of which nothing is committed."""
+        """Where to begin in a partition without a committed offset."""
         topic, partition = place
         there = self._first is None or partition < self._first.get(topic, 0)
         return self._options.start if there else Time(EARLIEST)
 
     def start_again(self, place: TopicPartition) -> Start:
-        """As `start`, without a group. What was read before, and was gone, is another topic now: it is read whole."""
+        """Like `start`, without a group. A partition that was read before, and then gone, was recreated: read all."""
         known = place in self._started
         self._started.add(place)
         return Time(EARLIEST) if known else self.start(place)
 
     @property
     def partitions(self) -> list[TopicPartition]:
-        """Those of the topics, as far as the metadata know them."""
+        """The partitions of the topics that the metadata contains."""
         topics = self._core.cluster.topics
         return [(name, each) for name in self.topics if name in topics for each in topics[name].partitions]
 
     def explain(self, now: float) -> Iterator[str]:
         if self._unmatched is not None:
             pattern = f"{self._options.matches}, a regular expression for the whole name"
-            yield f"of {self._unmatched} topic(s) none matches the pattern {pattern}"
+            yield f"none of {self._unmatched} topic(s) matches the pattern {pattern}"
 
     def _known(self, now: float) -> None:
         topics = self._core.cluster.topics
@@ -99,10 +100,10 @@ class Subscription:
         self._changed(now)
 
     def _look(self, matches: TopicFilter, now: float) -> None:
-        """Topics by pattern: see which there are, and again after a while."""
+        """List topics for the pattern, and again every `PATTERN_AGE` seconds."""
         self._due = self._core.later(now + PATTERN_AGE, lambda now: self._look(matches, now))
         if self._looking is not None and not self._looking.done:
-            return  # nobody answers: to ask in addition would not help
+            return  # the last request is still in flight
         found = self._looking = calls.list_topics(self._core, now)
 
         def arrived() -> None:
@@ -118,7 +119,7 @@ class Subscription:
         found.when_done(arrived)
 
     def _report_unmatched(self, matches: TopicFilter, topics: int) -> None:
-        """Once, that there is nothing to read: a pattern may be misspelt, or be no regular expression at all."""
+        """Warn once that no topic matches: the pattern may be misspelt, or be written as a shell pattern."""
         reported, self._unmatched = self._unmatched is not None, None if self.topics else topics
         if self._unmatched is not None and not reported:
             log.warning(
@@ -127,7 +128,7 @@ class Subscription:
             )
 
     def _learn(self, now: float) -> None:
-        """Go on once the partitions of the topics are known."""
+        """Look up the metadata of the topics, and continue once their partitions are known."""
         left = len(self.topics)
 
         def known(now: float) -> None:
@@ -149,15 +150,15 @@ class Subscription:
 
 
 def know_topics(core: ClientCore, names: Sequence[str], places: Iterable[TopicPartition]) -> Steps[None]:
-    """Wait until the named topics are known, and those of ``places``, which have to exist.
+    """Wait until the named topics, and the partitions in ``places``, are known.
 
-    The named topics are asked for even if they are known, so that no new partition is missed.
+    The metadata of named topics is requested even if it is known, so that no new partition is missed.
 
     Raises:
-        UnknownTopicOrPartition, InvalidTopic, TopicAuthorizationFailed: one cannot be read.
+        UnknownTopicOrPartition, InvalidTopic, TopicAuthorizationFailed: a topic or partition cannot be read.
     """
     named = requests.by_topic(places)
-    # All are asked for at once: they may be thousands.
+    # All lookups start at once, because there may be thousands of topics.
     topics = {name: core.metadata.topic(name, core.now, fresh=True) for name in names}
     topics |= {
         name: core.metadata.topic(name, core.now, partitions=each) for name, each in named.items() if name not in topics

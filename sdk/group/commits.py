@@ -1,25 +1,25 @@
-"""Offsets on their way to the coordinator: they never go backwards.
+"""Sends a consumer's commits to the coordinator, so that committed offsets never go backwards.
 
     commit ──► pending ── sent ──► in flight ── acknowledged ──► (gone)
                  ▲                     │
                  └───── retriable ─────┘   newer commits win
 
 Rules:
-- At most one OffsetCommit of a consumer is in flight. What is committed meanwhile is coalesced, and goes next.
-- Per partition only the highest offset that was asked for is kept, so a retry never carries an older one. (The classic
-  bug: 2000 fails, 3000 succeeds, and the retry of 2000 rewinds the group.) Only a seek, which says that going back is
-  meant, lowers the mark; what was asked for before goes out nevertheless, unless something newer does.
-- A commit belongs to one ownership of its partition, an `Assignment`. What is not acknowledged when it ends is dropped
-  and never sent again: the next owner has begun where the group stood.
-- An offset that was sent and never answered may still arrive: a machine that was stopped reads what lies in its sockets
-  when it goes on, and no order holds between two connections. So behind a commit whose outcome is unknown the newest is
-  sent once more, `request_timeout` later. Between those two nothing can be promised.
-- Nothing is sent without a generation: while the members synchronize, commits wait and go out in the next one.
-- A waiter waits for its own commit and for earlier ones of the same partitions. A cancelled waiter withdraws nothing.
-- A partition that the coordinator does not know holds up no other: its offset alone is sent again after a pause. All
-  other errors that may pass hold up all: they come from the coordinator or concern the member.
-- A partition that the coordinator does not know is given up once other brokers deny its topic, too. A topic that is
-  just being created, or that a broker does not know yet, is not given up.
+- At most one OffsetCommit of a consumer is in flight. Commits made meanwhile are coalesced, and sent next.
+- For each partition only the highest requested offset is kept, so a retry never contains an older one. (The classic
+  bug: 2000 fails, 3000 succeeds, and the retry of 2000 rewinds the group.) Only a seek, by which the user asks to go
+  back, lowers the mark. A commit pending at the seek is still sent, unless a newer one replaces it.
+- A commit belongs to one `Assignment`, from the time the partition is assigned until it is revoked or lost. Commits not
+  acknowledged by then are dropped and never sent again: the next owner has resumed from the committed offset.
+- A commit without an answer may still arrive later: a broker that was paused reads its sockets when it continues, and
+  there is no order between two connections. So after a commit with an unknown outcome, the newest offset is sent a
+  second time, `request_timeout` later. Between the two, an older offset may be committed.
+- Commits wait while there is no generation, during SyncGroup, and are sent in the next one.
+- A caller waits for its own commit and for earlier ones of the same partitions. A cancelled wait withdraws no commit.
+- A partition that the coordinator does not know does not delay others: only its offset is sent again after a pause.
+  Any other retriable error delays all commits, because it concerns the coordinator or the member.
+- The commit of a partition that the coordinator does not know fails once other brokers do not know the topic either. A
+  topic that is just being created, or that only one broker does not know yet, gets more time.
 
 Source: ConsumerCoordinator.java, OffsetCommitResponseHandler.
 """
@@ -67,12 +67,12 @@ from ottla.sdk.timers import Timer
 log = logger("ottla.sdk.consumer")
 
 OF_THE_MEMBER = (RebalanceInProgress, IllegalGeneration, UnknownMemberId, FencedInstanceId)
-"""Errors that say something of the member rather than of a partition."""
+"""Errors that concern the member rather than a partition."""
 _OF_THE_COORDINATOR = (NotCoordinator, CoordinatorNotAvailable, CoordinatorLoadInProgress, GroupAuthorizationFailed)
 
 
 class Identity(NamedTuple):
-    """The member that commits; that of nobody's member is the default."""
+    """The member that commits; by default none, as for a consumer that no group assigns partitions."""
 
     generation: int = -1
     member_id: str = ""
@@ -81,57 +81,57 @@ class Identity(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class Assignment:
-    """One ownership of a partition, from its assignment to its end."""
+    """One assignment of a partition to this consumer, from the time it is assigned until it is revoked or lost."""
 
     place: TopicPartition
     asked: int = -1
-    """The highest offset that was asked for."""
+    """The highest offset requested to be committed."""
     taken: CommittedOffset | None = None
-    """What the coordinator took last."""
+    """The last committed offset that the coordinator acknowledged."""
     outcome_unknown: bool = False
-    """An older offset may still be under way somewhere."""
+    """An older offset may still arrive at the coordinator."""
     handed: int = -1
-    """Behind what was handed out since the last seek; -1 also where the loss of that was reported already."""
+    """The offset after the records handed out since the last seek; -1: none, or their loss was reported already."""
     seeks: int = 0
-    """Counts the moves after which lower offsets are meant."""
+    """Counts the seeks, after each of which lower offsets may be committed."""
     over: str = ""
-    """Why it ended; empty while it lasts."""
+    """Why the assignment ended; empty while it lasts."""
     ended: Outcome[None] = field(default_factory=Outcome)
-    """Settled when it is over."""
+    """Settled when the assignment ends."""
 
     @property
     def committed(self) -> int:
-        """What the coordinator took last; -1: nothing."""
+        """The last offset that the coordinator acknowledged; -1: none."""
         return self.taken.offset if self.taken else -1
 
 
 @dataclass(slots=True)
 class PendingCommit:
-    """An offset that is not acknowledged yet."""
+    """A commit that is not acknowledged yet."""
 
     commit: CommittedOffset
     assignment: Assignment
     number: int
-    """Of the oldest call that it stands for."""
+    """The number of the oldest call that this commit covers."""
     since: float
     failures: int = 0
-    """Attempts in a row that failed because of this partition."""
+    """Consecutive attempts that failed because of this partition."""
     retry_at: float = -math.inf
     topic: Outcome[Topic] | None = None
-    """The metadata of the topic, asked for once the coordinator denies it."""
+    """The metadata lookup of the topic, made once the coordinator says that it is unknown."""
 
 
 PendingCommits = dict[TopicPartition, PendingCommit]
 
 
 class Commits:
-    """The commits of one consumer.
+    """Sends the commits of one consumer, retries them, and reports failures.
 
     Args:
-        identity: of the member that commits now; ``None``: wait.
-        refused: called, machine to machine, with errors that concern the member, and whom they were for; whether it
-            will do something about them: end the assignments, or keep them in a new generation.
-        taken: called, machine to machine, with offsets that the coordinator has taken.
+        identity: returns the identity of the member that commits now; ``None``: wait.
+        refused: called, inside the core, with errors that concern the member, and the identity that committed; returns
+            whether the member acts on them: it ends the assignments, or keeps them in a new generation.
+        taken: called, inside the core, with offsets that the coordinator has acknowledged.
     """
 
     def __init__(
@@ -145,16 +145,16 @@ class Commits:
         self._core, self.group, self._identity, self.refused = core, group, identity, refused
         self._on_taken = taken
         self._identified: Outcome[None] = Outcome()
-        """Settled, and replaced, when there is somebody to commit as."""
+        """Settled, and then replaced, when the identity may be known."""
         self._assignments: dict[TopicPartition, Assignment] = {}
         self._pending: PendingCommits = {}
-        """What goes with the next OffsetCommit."""
+        """Commits for the next OffsetCommit."""
         self._waiting = Waiters()
         self._number = 0
         self._failures = 0
-        """Attempts in a row that brought nothing, because of the coordinator or the member."""
+        """Consecutive attempts that failed because of the coordinator or the member."""
         self._paused_until = -math.inf
-        """When the next attempt may be made."""
+        """The time of the next attempt."""
         self._trouble = ""
         self._due: Timer | None = None
         self._failed: CommitFailed | None = None
@@ -162,13 +162,13 @@ class Commits:
         self._sender = Sender(core, group, identity, self._metrics, self._answered)
 
     def close(self) -> None:
-        """No commit will be asked for any more."""
+        """Remove the metrics, because there will be no more commits."""
         self._metrics.close()
 
     # -- assignments -------------------------------------------------------------------------------------------------
 
     def own(self, place: TopicPartition) -> Assignment:
-        """The partition is ours from now on."""
+        """Begin an assignment of the partition."""
         assignment = self._assignments[place] = Assignment(place)
         return assignment
 
@@ -176,7 +176,7 @@ class Commits:
         return self._assignments.get(place)
 
     def disown(self, place: TopicPartition, why: str) -> None:
-        """It is not any more: what is not acknowledged will not be."""
+        """End the partition's assignment; commits that are not acknowledged fail."""
         assignment = self._assignments.pop(place, None)
         if assignment is None:
             return
@@ -188,22 +188,22 @@ class Commits:
             self._fail({place: last}, f"offsets were not committed, because {why}", quiet=True)
 
     def rewind(self, place: TopicPartition) -> None:
-        """The user seeks: from here on lower offsets are meant."""
+        """Take note of the user's seek: from now on, lower offsets may be committed."""
         if assignment := self._assignments.get(place):
             assignment.asked, assignment.taken, assignment.handed = -1, None, -1
             assignment.seeks += 1
 
     def renew(self, place: TopicPartition, why: str) -> None:
-        """The log is not what it was: nothing that was asked for holds any more, and lower offsets are meant."""
+        """Drop pending commits because the log has changed; from now on, lower offsets may be committed."""
         if assignment := self._assignments.get(place):
             outcome_unknown = assignment.outcome_unknown or place in self._sender.in_flight
             self.disown(place, why)
             self.own(place).outcome_unknown = outcome_unknown
 
     def found(self, assignment: Assignment, at: CommittedOffset | None) -> CommittedOffset | None:
-        """The coordinator said that the group stands at ``at``; where it stands.
+        """Return the group's committed offset; ``at`` is the coordinator's response to OffsetFetch.
 
-        What was asked for, or taken, after that question was sent is newer than its answer.
+        A commit that was requested or acknowledged after OffsetFetch was sent is newer than the response, and wins.
         """
         pending = self._pending.get(assignment.place) or self._sender.in_flight.get(assignment.place)
         if pending is not None and pending.assignment is assignment:
@@ -212,18 +212,18 @@ class Commits:
             assignment.asked, assignment.taken = at.offset, at
         return assignment.taken
 
-    # -- the user's side ---------------------------------------------------------------------------------------------
+    # -- for the user ------------------------------------------------------------------------------------------------
 
     def commit(self, offsets: Mapping[Assignment, CommittedOffset], now: float) -> None:
-        """Have these offsets committed; one that is lower than was asked for already changes nothing.
+        """Commit these offsets; an offset lower than one requested before is ignored.
 
         Raises:
-            CommitFailed: an assignment is over; none of the offsets is taken.
+            CommitFailed: an assignment has ended; none of the offsets is committed.
         """
         over = {assignment.place: each.offset for assignment, each in offsets.items() if assignment.over}
         if over:
             why = next(assignment.over for assignment in offsets if assignment.over)
-            raise CommitFailed(f"this ownership of the partitions is over: {why}", over)
+            raise CommitFailed(f"the assignment of the partitions has ended: {why}", over)
         self._number += 1
         for assignment, each in offsets.items():
             if each.offset < assignment.asked:
@@ -234,7 +234,7 @@ class Commits:
         self.wake()
 
     def settled(self, now: float, places: Collection[TopicPartition] | None = None) -> Outcome[None]:
-        """Settled when everything asked for so far of these partitions (``None``: of all) is acknowledged.
+        """Settled when all commits so far of these partitions (``None``: of all) are acknowledged.
 
         Fails with `CommitFailed`, or with `TimeoutExpired` after `api_timeout`.
         """
@@ -256,21 +256,21 @@ class Commits:
 
     @property
     def pending(self) -> dict[TopicPartition, int]:
-        """What is not acknowledged."""
+        """The offsets that are not acknowledged yet."""
         return {place: each.commit.offset for place, each in (self._sender.in_flight | self._pending).items()}
 
     @property
     def failed(self) -> bool:
-        """Something did, since the last time, and nobody waited for it."""
+        """Whether a commit for which no caller waited has failed since `take_failure`."""
         return self._failed is not None
 
     def take_failure(self) -> CommitFailed | None:
-        """What failed since the last time and nobody waited for."""
+        """The error of failed commits for which no caller waited; returned once."""
         failed, self._failed = self._failed, None
         return failed
 
     def raise_failures(self) -> None:
-        """Raise `CommitFailed` for what failed since the last time and nobody waited for."""
+        """Raise the error that `take_failure` returns, if any."""
         if (failed := self.take_failure()) is not None:
             raise failed
 
@@ -291,7 +291,7 @@ class Commits:
     # -- in transactions ---------------------------------------------------------------------------------------------
 
     def identified(self) -> Outcome[Identity]:
-        """The member that commits, as soon as there is one: none while the members synchronize."""
+        """The identity that commits, as soon as there is one; during SyncGroup there is none."""
         outcome: Outcome[Identity] = Outcome()
 
         def look() -> None:
@@ -307,7 +307,7 @@ class Commits:
         return outcome
 
     def committed_in_transaction(self, offsets: Mapping[Assignment, CommittedOffset]) -> None:
-        """The coordinator has taken these, by a transaction that has committed."""
+        """Take note that a transaction has committed these offsets."""
         for assignment, each in offsets.items():
             if each.offset > assignment.committed:
                 assignment.asked, assignment.taken = max(assignment.asked, each.offset), each
@@ -317,7 +317,7 @@ class Commits:
     # -- sending -----------------------------------------------------------------------------------------------------
 
     def wake(self) -> None:
-        """Send soon, if there is anything and anybody to send it as."""
+        """Send pending commits soon, and tell waiters to look for an identity."""
         identified, self._identified = self._identified, Outcome()
         identified.succeed(None)
         if self._pending and not self._sender.in_flight:
@@ -354,14 +354,14 @@ class Commits:
         self, sent: PendingCommits, identity: Identity, answer: OffsetCommitResponse | OttlaError, now: float
     ) -> None:
         self._judge({place: each for place, each in sent.items() if not each.assignment.over}, identity, answer, now)
-        self._sender.in_flight = {}  # only now: until then no waiter for these may succeed
+        self._sender.in_flight = {}  # only now, or `settled` would succeed before the response is processed
         self._settle()
         self.wake()
 
     def _judge(
         self, sent: PendingCommits, identity: Identity, answer: OffsetCommitResponse | OttlaError, now: float
     ) -> None:
-        """What becomes of each partition's offset."""
+        """Process the response, or the error, for each partition."""
         if isinstance(answer, OttlaError):
             self._core.coordinators.heard(self.group, answer)
             self._retry_or_fail(answer, sent, now)
@@ -394,7 +394,7 @@ class Commits:
                 self._retry_or_fail(error, commits, now)
 
     def _is_gone(self, pending: PendingCommit, now: float) -> bool:
-        """Whether other brokers deny the topic, too. They are asked at the first refusal."""
+        """Whether other brokers do not know the topic either; the first call asks them."""
         found = pending.topic
         if found is not None and isinstance(found.error, UnknownTopicOrPartition):
             return True
@@ -404,14 +404,14 @@ class Commits:
         return False
 
     def _take(self, commits: PendingCommits, now: float) -> None:
-        """The coordinator has these offsets."""
+        """Take note that the coordinator has acknowledged these offsets."""
         if not commits:
             return
         self._metrics.commits.add(len(commits), now)
         for each in commits.values():
             assignment = each.assignment
             if each.commit.offset > assignment.asked:
-                continue  # a seek overtook it
+                continue  # the user has sought since
             assignment.taken = each.commit
             if assignment.outcome_unknown:
                 assignment.outcome_unknown = False
@@ -420,7 +420,7 @@ class Commits:
             self._on_taken({place: each.commit for place, each in commits.items()})
 
     def _repeat(self, assignment: Assignment, now: float) -> None:
-        """Once more what was taken last, unless something newer is under way."""
+        """Send the last acknowledged offset a second time, unless a newer one is pending or in flight."""
         under_way = assignment.place in self._pending or assignment.place in self._sender.in_flight
         if assignment.taken is not None and not assignment.over and not under_way:
             self._number += 1
@@ -428,7 +428,7 @@ class Commits:
             self.wake()
 
     def _retry_or_fail(self, error: OttlaError, commits: PendingCommits, now: float) -> None:
-        """What was not acknowledged is retried, or given up where no retry helps."""
+        """Retry commits that were not acknowledged, or fail them if a retry does not help."""
         self._trouble = str(error)
         if isinstance(error, ConnectionLost | TimeoutExpired | RemoteProtocolError):
             for each in commits.values():
@@ -448,7 +448,7 @@ class Commits:
             self._retry(left, now)
 
     def _give_up(self, commits: PendingCommits, error: OttlaError) -> None:
-        """No retry helps these."""
+        """Fail these commits, for which a retry does not help."""
         for place, each in commits.items():
             if self._pending.get(place) is each:
                 del self._pending[place]
@@ -458,12 +458,12 @@ class Commits:
                 each.assignment.asked = each.assignment.committed
 
     def _pause(self, now: float) -> None:
-        """Send nothing for a while."""
+        """Pause all commits, with backoff."""
         self._paused_until = now + self._core.backoff(self._failures)
         self._failures += 1
 
     def _retry(self, commits: PendingCommits, now: float) -> None:
-        """Send these once more, after a pause; newer ones win, but stand for the older, too."""
+        """Send these commits again after a pause; a newer commit replaces an older one, and covers it for waiters."""
         retry_at = self._paused_until
         if retry_at <= now:
             retry_at = now + self._core.backoff(max(each.failures for each in commits.values()))
@@ -473,17 +473,17 @@ class Commits:
             if newer := self._pending.get(place):
                 newer.number, newer.since = min(newer.number, each.number), min(newer.since, each.since)
                 newer.failures, newer.retry_at, newer.topic = each.failures, each.retry_at, each.topic
-            elif not each.assignment.over:  # what an end overtook is gone
+            elif not each.assignment.over:  # commits of an ended assignment are dropped
                 self._pending[place] = each
         self._find_at(retry_at)
 
-    # -- ends --------------------------------------------------------------------------------------------------------
+    # -- settling ----------------------------------------------------------------------------------------------------
 
     def _settle(self) -> None:
         self._waiting.settle([*self._pending.values(), *self._sender.in_flight.values()])
 
     def _fail(self, commits: PendingCommits, why: str, *, cause: OttlaError | None = None, quiet: bool = False) -> None:
-        """Give commits up; those who wait for them get the error, else the next call of the user, unless ``quiet``."""
+        """Fail commits. Waiting callers get the error; without any, the user's next call does, unless ``quiet``."""
         error = CommitFailed(why, {place: each.commit.offset for place, each in commits.items()}, cause)
         self._metrics.failed.add(len(commits))
         log.warning("offsets were not committed", extra={"group": self.group, "why": str(error)})
@@ -502,35 +502,35 @@ def _listed(places: Iterable[TopicPartition]) -> str:
 
 
 class Waiter(NamedTuple):
-    """A caller who waits for the commits up to a number, of some partitions or (``None``) of all."""
+    """A caller that waits for the commits up to a number, of some partitions or (``None``) of all."""
 
     number: int
     places: frozenset[TopicPartition] | None
 
     def waits_for(self, commits: Iterable[PendingCommit]) -> bool:
-        """For any of them."""
+        """Whether the caller waits for any of these commits."""
         number, places = self
         return any(each.number <= number and (places is None or each.assignment.place in places) for each in commits)
 
 
 class Waiters:
-    """Those who wait until commits are acknowledged."""
+    """Settles the outcomes of callers that wait for commits."""
 
     def __init__(self) -> None:
         self._waiting: dict[Outcome[None], Waiter] = {}
 
     def add(self, outcome: Outcome[None], number: int, places: frozenset[TopicPartition] | None) -> None:
-        """The rest is as in `Waiter`."""
+        """Add a caller; for the arguments see `Waiter`."""
         self._waiting[outcome] = Waiter(number, places)
         outcome.when_done(lambda: self._waiting.pop(outcome, None))
 
     def settle(self, left: Collection[PendingCommit]) -> None:
-        """All but those ``left`` are acknowledged."""
+        """Settle the callers that wait for none of the commits in ``left``."""
         for outcome in [each for each, waiter in self._waiting.items() if not waiter.waits_for(left)]:
             outcome.succeed(None)
 
     def fail(self, commits: Collection[PendingCommit], error: OttlaError) -> bool:
-        """These failed; whether anybody waits for one of them."""
+        """Fail the callers that wait for these commits; return whether there is any."""
         concerned = [each for each, waiter in self._waiting.items() if waiter.waits_for(commits)]
         for outcome in concerned:
             outcome.fail(error)
@@ -538,10 +538,10 @@ class Waiters:
 
 
 class Sender:
-    """OffsetCommit: at most one at a time.
+    """Sends OffsetCommit, at most one at a time.
 
     Args:
-        answered: called, machine to machine, with what was sent, as whom, and its answer; then empties `in_flight`.
+        answered: called, inside the core, with the commits, the identity, and the response; has to empty `in_flight`.
     """
 
     def __init__(
@@ -557,7 +557,7 @@ class Sender:
         self.in_flight: PendingCommits = {}
 
     def send(self, node: Node, commits: PendingCommits, now: float) -> bool:
-        """Whether there is anybody to send them as."""
+        """Send the commits; return ``False`` if there is no identity to send them with."""
         identity = self._identity()
         if identity is None:
             return False

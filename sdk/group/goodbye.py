@@ -1,7 +1,7 @@
-"""LeaveGroup: the others need not wait for the end of a member's session.
+"""Sends LeaveGroup, so that the other members need not wait until this member's session times out.
 
-The coordinator is looked up, and asked again after what passes, until the given time is over. A static member (KIP-345)
-says no good-bye: its partitions wait for its return, until the session ends.
+The coordinator is looked up, and the request is retried after retriable errors, until the deadline. A static member
+(KIP-345) does not send LeaveGroup: its partitions stay assigned until it returns, or its session times out.
 
 Source: AbstractCoordinator.java, maybeLeaveGroup.
 """
@@ -19,10 +19,10 @@ log = logger("ottla.sdk.consumer")
 
 
 class Goodbye:
-    """Of one member, as its ``seat`` is now, which may be another's soon.
+    """Leaves the group for one member; copies its ``seat``, which a new member may take over soon.
 
     Attributes:
-        outcome: settled when the coordinator knows, or nothing more is tried.
+        outcome: settled when the coordinator has answered, or when there will be no more attempts.
     """
 
     def __init__(self, core: ClientCore, seat: Seat, why: str, now: float, until: float) -> None:
@@ -44,7 +44,7 @@ class Goodbye:
         if self.outcome.done:
             return
         log.warning(
-            "a member left, but its group was not notified, and waits until the session ends",
+            "a member left, but LeaveGroup failed, so its group waits until the session times out",
             extra={"group": self._group, "session_timeout": self._session_timeout, "why": why},
         )
         self.outcome.succeed(None)
@@ -63,7 +63,7 @@ class Goodbye:
             if found.error is not None:
                 self._failed(found.error, now)
                 return
-            # Not on the member's own connection, where JoinGroup may be waiting.
+            # Not on the member's own connection: JoinGroup may block it.
             exchange = Exchange(LeaveGroupRequest, self._answered, self._until, build=self._request)
             self._core.submit(found.result(), exchange, now)
 
@@ -72,6 +72,7 @@ class Goodbye:
     def _request(self, version: int) -> LeaveGroupRequest:
         if version < LEAVE_AS_MEMBERS:
             return LeaveGroupRequest(group_id=self._group, member_id=self._member_id)
+        # KIP-800; like Java's client, which truncates the reason to 255 characters (JoinGroupRequest.java).
         leaving = MemberIdentity(
             member_id=self._member_id, reason=self._why[:255] if version >= LEAVE_WITH_REASON else None
         )

@@ -1,4 +1,4 @@
-"""The metrics of a group's member and of its commits, by the names of Kafka's `consumer-coordinator-metrics`.
+"""The metrics of a group's member and of its commits, named as in Kafka's `consumer-coordinator-metrics`.
 
 Source: ConsumerCoordinatorMetrics.java, AbstractCoordinator.java (GroupCoordinatorMetrics).
 """
@@ -14,7 +14,7 @@ class _GroupMetrics:
         self._handles: tuple[Handle, ...] = ()
 
     def close(self) -> None:
-        """Show them no longer, unless another consumer of the group does."""
+        """Remove the metrics, unless another consumer of the group uses them."""
         handles, self._handles = self._handles, ()
         self._metrics.remove(*handles)
 

@@ -1,8 +1,8 @@
-"""Heartbeats show the coordinator that a member is alive, also while its user takes time to give partitions up.
+"""Sends the heartbeats that show the coordinator that a member is alive, even while its user gives partitions up.
 
-One at a time, on the member's own connection, whenever nothing waits there: where JoinGroup or SyncGroup waits, the
-coordinator knows the member lives. They begin with the answer to JoinGroup: before the leader has sent its SyncGroup,
-nothing waits.
+One heartbeat at a time is sent on the member's own connection, and none while JoinGroup or SyncGroup waits there: the
+coordinator then knows that the member is alive. Heartbeats begin with the JoinGroup response, because no request waits
+while the leader divides the partitions.
 
 Source: AbstractCoordinator.java, HeartbeatThread and JoinGroupResponseHandler; Heartbeat.java.
 """
@@ -20,38 +20,38 @@ from ottla.sdk.timers import Timer
 
 
 class Living(Protocol):
-    """The member, as its heartbeats see it: machine to machine."""
+    """The member, as seen by its heartbeats; called inside the core."""
 
     @property
     def in_group(self) -> bool:
-        """Heartbeats are due."""
+        """Whether heartbeats are due."""
         ...
 
     @property
     def parked(self) -> bool:
-        """A request waits at the coordinator, so nothing else can pass."""
+        """Whether a request waits at the coordinator, so that the connection is blocked."""
         ...
 
     def alive(self, now: float) -> None:
-        """The coordinator knows the member."""
+        """Take note that the coordinator knows the member."""
         ...
 
     def troubled(self, error: OttlaError, now: float) -> None:
-        """A heartbeat failed, or was answered with an error."""
+        """Take note that a heartbeat failed, or that its response is an error."""
         ...
 
 
 class Heartbeats:
-    """Those of one member, from the first `schedule` on."""
+    """Sends the heartbeats of one member, from the first `schedule` on."""
 
     def __init__(self, core: ClientCore, seat: Seat, member: Living) -> None:
         self._core, self._seat, self._member = core, seat, member
         self._due: Timer | None = None
         self._under_way: Outcome[None] | None = None
-        """The heartbeat that is not answered yet."""
+        """The heartbeat in flight."""
 
     def schedule(self, when: float) -> None:
-        """Send the next one then."""
+        """Send the next heartbeat at ``when``."""
         self.stop()
         self._due = self._core.later(when, self._beat)
 
@@ -105,6 +105,7 @@ class Heartbeats:
 
     def _answered(self, answer: HeartbeatResponse | OttlaError, now: float) -> None:
         if isinstance(answer, HeartbeatResponse):
+            # With REBALANCE_IN_PROGRESS, too, the coordinator knows the member and restarts its session timeout.
             if answer.error_code in (0, RebalanceInProgress.code):
                 self._member.alive(now)
             if not answer.error_code:

@@ -1,12 +1,13 @@
-"""One attempt of a member to get an assignment: JoinGroup, then SyncGroup.
+"""Runs one attempt of a member to get an assignment: JoinGroup, then SyncGroup.
 
 Rules:
-- What a subscription says of the past may be a user's assignor's to say, so it is built outside of the core.
-- JoinGroup and SyncGroup wait at the coordinator for other members, which may rightly take minutes. A coordinator that
-  dies in silence meanwhile closes nothing, so others are asked who coordinates the group; if that is another node now,
-  the attempt ends, and the next one goes there.
-- Where they let the group wait for more than some seconds, because one of them is busy or dead, the member is notified.
-- What comes when the attempt is over changes nothing.
+- The subscription's user data may come from a user's own assignor, so it is built outside of the core.
+- JoinGroup and SyncGroup wait at the coordinator for other members, which may legitimately take minutes. If the
+  coordinator's machine dies meanwhile, the connection stays open, so the client asks other nodes for the group's
+  coordinator. If it has moved, the attempt ends, and the next one goes to the new coordinator.
+- If other members delay the rebalance for more than a few seconds, because they are busy or dead, the member is
+  notified.
+- After the attempt has ended, late responses are ignored.
 
 Source: AbstractCoordinator.java, JoinGroupResponseHandler, SyncGroupResponseHandler.
 """
@@ -38,22 +39,23 @@ from ottla.sdk.timers import Timer
 log = logger("ottla.sdk.consumer")
 
 _JOIN_SLACK = 5.0
-"""Seconds that JoinGroup and SyncGroup may take beyond the time that members have to come."""
+"""Seconds that JoinGroup and SyncGroup may take beyond the time that members have to join."""
 _ASK_AGAIN = 10.0
-"""Seconds between two questions who coordinates the group, while a request waits at the coordinator."""
+"""Seconds between two lookups of the group's coordinator while a request waits there."""
 
 
 _LONG = 5.0
-"""Seconds for which JoinGroup or SyncGroup waits at the coordinator before that is worth a line: more than the three by
-which brokers delay the first rebalance of a group (group.initial.rebalance.delay.ms)."""
+"""Seconds that JoinGroup or SyncGroup waits at the coordinator before the log gets a line: more than the three by which
+brokers delay the first rebalance of a group (group.initial.rebalance.delay.ms)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """What a member reports to the leader about itself.
+    """The contents of a member's subscription.
 
     Attributes:
-        owned: what it goes on reading, or in an eager group had last; ``generation`` is where that comes from.
+        owned: the partitions that the member continues to read; in an eager group, its last ones.
+        generation: the generation in which ``owned`` was assigned.
     """
 
     topics: tuple[str, ...]
@@ -63,7 +65,7 @@ class Claim:
 
 
 class Joiner(Protocol):
-    """The member, as its attempt to join sees it: machine to machine."""
+    """The member, as seen by its attempt to join; called inside the core."""
 
     def join_sent(self, now: float) -> None: ...
     def joined(self, now: float) -> None: ...
@@ -75,7 +77,7 @@ class Joiner(Protocol):
 
 
 class Joining:
-    """Begins ``delay`` seconds from now; notifies ``member`` of its progress."""
+    """Joins the group, beginning after ``delay`` seconds, and notifies ``member`` of the progress."""
 
     def __init__(
         self, core: ClientCore, seat: Seat, claim: Claim, leader: Leader, member: Joiner, now: float, delay: float
@@ -83,13 +85,13 @@ class Joining:
         self._core, self._seat, self.claim, self._leader, self._member = core, seat, claim, leader, member
         self._over: Outcome[None] = Outcome()
         self._waiting: Timer | None = None
-        """When it is asked again whether the coordinator, where a request waits, is still the right one."""
+        """The next lookup of the coordinator, to see whether the request waits at the right node."""
         self._long: Timer | None = None
-        """When the member is notified that it waits for long."""
+        """When the member is notified of a long wait."""
         self._begin: Timer = core.later(now + delay, self._find)
 
     def end(self) -> None:
-        """The member has no use for the attempt any more."""
+        """End the attempt: the member no longer needs it."""
         self._over.succeed(None)
         self._begin.cancel()
         self._unpark()
@@ -150,7 +152,7 @@ class Joining:
                     seat.metrics.join_time.record(answered - now, answered)
                 self._join_answered(node, answer, answered)
 
-        # Brokers before 2.3 know no static members, and the error says so.
+        # Brokers before 2.3 do not know static members; a version error says so.
         versions = (5, 9) if options.instance_id is not None else None
         self._member.join_sent(now)
         self._park(node, Exchange(request, ended, self._give_up_at(now), versions=versions), now)
@@ -184,7 +186,7 @@ class Joining:
         try:
             members = [parse_member(each.member_id, each.group_instance_id, each.metadata) for each in answer.members]
         except DecodeError as error:
-            wrong = f"a member of group {self._seat.group!r} sent no subscription: {error}"
+            wrong = f"a member of group {self._seat.group!r} sent a subscription that cannot be parsed: {error}"
             self._member.fail(RemoteProtocolError(wrong), now)
             return
         divided = self._leader.assign(assignor, members, skip=answer.skip_assignment, now=now)
@@ -229,7 +231,7 @@ class Joining:
         try:
             places = parse_assigned(answer.assignment)
         except DecodeError as error:
-            wrong = f"the leader of {self._seat.group!r} sent no assignment: {error}"
+            wrong = f"the leader of {self._seat.group!r} sent an assignment that cannot be parsed: {error}"
             self._member.fail(RemoteProtocolError(wrong), now)
         else:
             self._member.synced(places, now)
@@ -237,11 +239,11 @@ class Joining:
     # -- waiting at the coordinator ----------------------------------------------------------------------------------
 
     def _give_up_at(self, now: float) -> float:
-        """When a request that waits for other members is given up."""
+        """The deadline of a request that waits for other members."""
         return now + self._seat.options.max_poll_interval + _JOIN_SLACK
 
     def _park(self, node: Node, exchange: Exchange, now: float) -> None:
-        """Send what waits at the coordinator, and see to it that it waits at the right one."""
+        """Send a request that waits at the coordinator; look up the coordinator regularly meanwhile."""
         self._core.submit(node, exchange, now, self._seat.channel)
         self._waiting = self._core.later(now + _ASK_AGAIN, lambda now: self._ask(node, now))
         self._long = self._core.later(now + _LONG, self._member.held_up)
@@ -255,12 +257,12 @@ class Joining:
                 log.warning(
                     "the group has another coordinator", extra={"group": self._seat.group, "node": found.result().id}
                 )
-                self._core.retire(self._seat.channel)  # which ends what waits, and so joins again
+                self._core.retire(self._seat.channel)  # this fails the waiting request, so the member joins again
 
         found.when_done(compare)
 
     def _unpark(self) -> None:
-        """The request that waited is answered, or of no use any more."""
+        """Stop the timers: the waiting request was answered, or is no longer needed."""
         for timer in (self._waiting, self._long):
             if timer is not None:
                 timer.cancel()

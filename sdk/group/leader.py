@@ -1,11 +1,12 @@
-"""What the leader of a classic group does beyond what every member does: it divides the partitions, and watches them.
+"""Implements the duties of a classic group's leader: divides the partitions, and watches for changes.
 
 Rules:
-- The assignor may be the user's own, so it is handed out (`ClientCore.run`), and its result comes back as a later step.
-- The leader watches the topics of the whole group, and begins a rebalance when their partitions change, or, where
-  members have racks, get replicas in other racks.
-- A topic that does not exist holds up no rebalance. It is looked for a while longer; should it appear, that is such a
-  change. The leader waits only for topics that had partitions before, and no longer than `KNOWN_TOPIC_GRACE`.
+- The assignor may be the user's own, so it runs outside of the core (`ClientCore.run`), and its result arrives in a
+  later step.
+- The leader watches the topics of the whole group. It begins a rebalance when their partitions change or, if members
+  have racks, when partitions get replicas in other racks.
+- A missing topic does not delay a rebalance. The leader keeps looking for it for a while, and begins a rebalance if it
+  appears. It waits only for topics that had partitions before, and at most `KNOWN_TOPIC_GRACE`.
 
 Source: ConsumerCoordinator.java, onLeaderElected.
 """
@@ -30,27 +31,27 @@ Assignments = tuple[SyncGroupRequestAssignment, ...]
 
 
 class Leader:
-    """The leader's duties of one member; idle while another leads.
+    """Divides and watches partitions while its member is the leader; idle otherwise.
 
     Args:
-        changed: called, machine to machine, with why the partitions are to be divided again.
+        changed: called, inside the core, with the reason why the partitions have to be divided again.
     """
 
     def __init__(self, core: ClientCore, group: str, changed: Callable[[str, float], None]) -> None:
         self._core, self._group, self._changed = core, group, changed
         self._watched: dict[str, Callable[[], None]] = {}
-        """The topics of the whole group, and what ends their being watched."""
+        """The topics of the whole group, each with the function that releases its metadata."""
         self._counts: dict[str, int] = {}
-        """How many partitions each of them had when they were assigned."""
+        """The number of partitions of each topic at the last assignment."""
         self._racks: Mapping[TopicPartition, frozenset[str]] = {}
-        """Where these were then, if any member gave its rack."""
+        """The racks of each partition at the last assignment, if a member has a rack."""
         core.metadata.observers.append(self._metadata_changed)
 
     def assign(self, assignor: Assignor, members: Sequence[Member], *, skip: bool, now: float) -> Outcome[Assignments]:
-        """Divide the partitions of all topics that the members want.
+        """Divide the partitions of all topics to which members subscribe.
 
         Args:
-            skip: only watch them: the coordinator has kept the assignment.
+            skip: only watch the topics, because the coordinator has kept the assignment (KIP-814).
         """
         outcome: Outcome[Assignments] = Outcome()
         topics = sorted({topic for each in members for topic in each.topics})
@@ -78,7 +79,7 @@ class Leader:
         return outcome
 
     def resign(self) -> None:
-        """Another leads, or nobody is a member here any more."""
+        """Stop watching: another member leads, or this client has left the group."""
         self._watch(())
 
     def close(self) -> None:
@@ -99,14 +100,14 @@ class Leader:
     def _divide(
         self, assignor: Assignor, members: Sequence[Member], outcome: Outcome[Assignments], *, skip: bool
     ) -> None:
-        """The partitions of the topics are known; those that do not exist have none."""
+        """Run the assignor, now that the topics' partitions are known; a missing topic has none."""
         self._counts = self._counted()
         self._racks = self._core.cluster.racks(self._watched) if any(each.rack for each in members) else {}
         missing = sorted(name for name, count in self._counts.items() if not count)
         if missing:
             log.warning("topics of the group do not exist", extra={"group": self._group, "topics": missing})
             for name in missing:
-                self._core.metadata.topic(name, self._core.now)  # which `_metadata_changed` learns from
+                self._core.metadata.topic(name, self._core.now)  # if it appears, `_metadata_changed` notices
         if skip:
             outcome.succeed(())
             return
@@ -126,7 +127,7 @@ class Leader:
         return {name: len(topics[name].partitions) if name in topics else 0 for name in self._watched}
 
     def _metadata_changed(self, now: float) -> None:
-        """Other partitions need another assignment."""
+        """Begin a rebalance if partitions, or the racks of their replicas, have changed."""
         if not self._counts:
             return
         counted = self._counted()
@@ -134,14 +135,15 @@ class Leader:
         if changed:
             self._changed(f"the partitions of {', '.join(changed)} changed", now)
         elif self._racks:
-            # Only what came is news: the racks of a node that is down are seen again when it is back.
+            # Only added racks count: a node that is down is missing from the metadata, and its racks with it, until it
+            # is back.
             racks = self._core.cluster.racks(self._watched)
             if any(each - self._racks.get(place, frozenset()) for place, each in racks.items()):
                 self._changed("partitions have replicas in other racks", now)
 
 
 def run_assignor(core: ClientCore, name: str, call: Callable[[], T], outcome: Outcome[T]) -> None:
-    """Have ``call``, which calls a user's assignor, run outside of the core; ``outcome`` is settled in a later step."""
+    """Run ``call``, which calls a user's assignor, outside of the core; settle ``outcome`` in a later step."""
 
     def run() -> None:
         result: T | OttlaError

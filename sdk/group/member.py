@@ -4,20 +4,21 @@
      ▲                  ▲                                                                         │
      │                  ├── REBALANCE ── STABLE ◄── ASSIGNED ─────────────────────────────────────┤
      │                  └── GIVEN_UP ── REVOKING ◄── ASSIGNED_LESS ───────────────────────────────┘
-     └── LEAVE, from everywhere; CLOSED, from everywhere, is left by nothing, and FAILED by nothing but CLOSE
+     └── LEAVE, from any state; CLOSE leads to CLOSED from any state; only CLOSE leads out of FAILED
 
 Rules:
-- Every change of the state goes through `TRANSITIONS`, in `_enter`; an input that has no entry there came too late, and
-  changes nothing.
-- Eager assignors (range, roundrobin, sticky) give everything up before JoinGroup. Cooperative ones (KIP-429) keep what
-  they have, learn from the answer what they must give up, give that up and join again.
-- UNKNOWN_MEMBER_ID, ILLEGAL_GENERATION: the group has gone on without this member. All partitions are lost, at once,
-  and it joins again: after the former as a new one, after the latter as itself, or the group would wait for what it was
-  until that session ends. FENCED_INSTANCE_ID and whatever no repetition mends ends the membership with an error.
-- A user who asks for no records for `max_poll_interval` is not there: the member leaves, so that others get the
-  partitions, and comes back with the user.
+- Every state change goes through `TRANSITIONS`, in `_enter`; an input without an entry there came too late, and is
+  ignored.
+- With eager assignors (range, roundrobin, sticky), a member gives up all partitions before JoinGroup. With cooperative
+  ones (KIP-429) it keeps them. If the new assignment revokes some, it gives those up and joins again.
+- UNKNOWN_MEMBER_ID and ILLEGAL_GENERATION mean that the group has continued without the member. All partitions are
+  lost at once, and it joins again: after UNKNOWN_MEMBER_ID as a new member, after ILLEGAL_GENERATION with its member
+  id. With a new id, the group would wait for the old one until its session times out. FENCED_INSTANCE_ID and any other
+  non-retriable error end the membership.
+- A consumer that has not asked for records within `max_poll_interval` is considered gone: the member leaves, so that
+  others get its partitions, and joins again at the consumer's next call.
 
-It is composed of the attempt to join (`Joining`), `Heartbeats`, the `Leader`'s duties, and LeaveGroup (`Goodbye`).
+Its parts are the attempt to join (`Joining`), `Heartbeats`, the `Leader`'s duties, and LeaveGroup (`Goodbye`).
 
 Source: AbstractCoordinator.java, MemberState; ConsumerCoordinator.java, ClassicKafkaConsumer.java.
 """
@@ -55,50 +56,50 @@ log = logger("ottla.sdk.consumer")
 
 _GONE = (UnknownMemberId, IllegalGeneration)
 _LEAVE_TIMEOUT = 5.0
-"""Seconds for LeaveGroup where the caller does not say how many."""
+"""Seconds for LeaveGroup if the caller gives no deadline."""
 
 
 class State(Enum):
-    OUT = "no member, until somebody asks for a batch"
-    PREPARING = "about to send JoinGroup: the coordinator is looked up, or a pause is made"
+    OUT = "not in the group, until the user asks for a batch"
+    PREPARING = "about to send JoinGroup: looks up the coordinator, or pauses"
     JOINING = "JoinGroup waits at the coordinator for the other members"
-    ASSIGNING = "in a new generation, whose partitions this member divides if it is the leader"
+    ASSIGNING = "in a new generation; divides the partitions if this member is the leader"
     SYNCING = "SyncGroup waits at the coordinator for the leader"
     STABLE = "has its partitions"
-    REVOKING = "waits for the user to give partitions up, and joins again then"
-    FAILED = "out for good, by an error"
-    CLOSED = "out for good, as the consumer is closed"
+    REVOKING = "waits for the user to give partitions up, then joins again"
+    FAILED = "out for good, because of an error"
+    CLOSED = "out for good, because the consumer is closed"
 
 
 class Input(Enum):
     JOIN = auto()
-    """Somebody asks for a batch."""
+    """The user asks for a batch."""
     JOIN_SENT = auto()
     JOINED = auto()
     SYNC_SENT = auto()
     ASSIGNED = auto()
-    """SyncGroup is answered, and all that is owned is kept."""
+    """The SyncGroup response keeps all owned partitions."""
     ASSIGNED_LESS = auto()
-    """SyncGroup is answered, and some of what is owned is to be given up first."""
+    """The SyncGroup response revokes some of the owned partitions."""
     REBALANCE = auto()
-    """A rebalance begins, and nothing is to be given up before."""
+    """A rebalance begins, without partitions to give up first."""
     REVOKE = auto()
-    """A rebalance begins, and all is to be given up before."""
+    """A rebalance begins, and all partitions have to be given up first."""
     GIVEN_UP = auto()
     """The user has given partitions up."""
     RETRY = auto()
-    """To join has failed with what may pass."""
+    """Joining failed with a retriable error."""
     EXPELLED = auto()
-    """The group has gone on without this member."""
+    """The group has continued without this member."""
     FAIL = auto()
-    """What no repetition mends."""
+    """An error is not retriable."""
     LEAVE = auto()
     CLOSE = auto()
 
 
 S, On = State, Input
 IN_GROUP = (S.PREPARING, S.JOINING, S.ASSIGNING, S.SYNCING, S.STABLE, S.REVOKING)
-"""States of one who is a member, or is about to be."""
+"""States in which the client is a member, or is joining."""
 TRANSITIONS: dict[tuple[State, Input], State] = {
     (S.OUT, On.JOIN): S.PREPARING,
     (S.PREPARING, On.JOIN_SENT): S.JOINING,
@@ -134,10 +135,10 @@ _DOING = {
 
 
 class ClassicMember:
-    """A member of ``group`` on a ``channel`` of its own: see `ottla.sdk.group.membership.Membership`.
+    """Runs a member of ``group`` on its own ``channel``; implements `ottla.sdk.group.membership.Membership`.
 
     Args:
-        notify: called, machine to machine, with each new step, before the user is notified, and with ``None`` when the
+        notify: called, inside the core, with each new step before the user is notified, and with ``None`` when the
             membership has failed or the generation changed.
     """
 
@@ -158,26 +159,26 @@ class ClassicMember:
         self.topics: tuple[str, ...] = ()
         self._cooperative = all(each.cooperative for each in options.assignors)
         self._had: tuple[TopicPartition, ...] = ()
-        """What the last assignment gave, and in which generation: an eager assignor may be given that."""
+        """The last assignment; with its generation, it is passed to eager assignors."""
         self._had_in = -1
         self._leader = Leader(core, group, self.rejoin)
         self._heartbeats = Heartbeats(core, self._seat, self)
         self._joining: Joining | None = None
-        """The attempt that was made last; over, unless one is being made."""
+        """The last attempt to join, which may have ended."""
         self._failures = 0
         self._trouble = ""
         self._told_at = -math.inf
-        """When the log got its last line that the group does not answer, or fails."""
+        """When the log last got a line that the group does not answer, or fails."""
         self._since = 0.0
-        """When the present state began."""
+        """When the current state began."""
         self._seen = 0.0
-        """When the coordinator last knew this member."""
+        """When the coordinator last confirmed this member."""
         self._left = ""
-        """Why this member is out of the group."""
+        """Why this member left the group."""
         self._complained = False
-        """It is in the log that the present rebalance takes long."""
+        """The log has a line that the current rebalance takes long."""
 
-    # -- the owner's side --------------------------------------------------------------------------------------------
+    # -- for the consumer --------------------------------------------------------------------------------------------
 
     @property
     def identity(self) -> Identity | None:
@@ -194,7 +195,7 @@ class ClassicMember:
         return self._seat.generation
 
     def subscribe(self, topics: Sequence[str], now: float) -> None:
-        """Want these topics from now on; a rebalance that is under way is ended first."""
+        """Subscribe to these topics; a rebalance in progress is finished first."""
         if tuple(topics) != self.topics:
             self.topics = tuple(topics)
             self.rejoin("the subscription changed", now)
@@ -205,7 +206,7 @@ class ClassicMember:
             self._begin(now)
 
     def rejoin(self, why: str, now: float) -> None:
-        """Take part in a rebalance, as soon as what must be given up first is."""
+        """Join again; with an eager assignor, once all partitions are given up."""
         eager = bool(self.owned) and not self._cooperative
         if not self._enter(On.REVOKE if eager else On.REBALANCE, now):
             return
@@ -237,15 +238,15 @@ class ClassicMember:
         return self._say_good_bye(why, now, until)
 
     def _say_good_bye(self, why: str, now: float, until: float | None = None) -> Outcome[None]:
-        """Leave the group, if there is a member in it."""
+        """Leave the group, if this client is a member; all partitions are lost."""
         goodbye = Goodbye(self._core, self._seat, why, now, now + _LEAVE_TIMEOUT if until is None else until)
         self._forget(why, now)
         self._core.retire(self._seat.channel)
         return goodbye.outcome
 
     def refused(self, error: OttlaError, identity: Identity, now: float) -> bool:
-        # The coordinator may be in the next generation while its answer to JoinGroup, which says so, is under way: then
-        # the commit came late, and that answer decides what becomes of the member.
+        # The coordinator may have begun the next generation while the JoinGroup response that says so is in flight.
+        # Then the commit only came late, and the JoinGroup response decides about the membership.
         overtaken = self.state in (S.PREPARING, S.JOINING) and isinstance(error, IllegalGeneration)
         if identity == self.identity and not overtaken:
             self._on_error(error, now)
@@ -262,16 +263,16 @@ class ClassicMember:
         yield f"group {self._seat.group!r}: this member {doing}, for {now - since:.1f} s{where}{trouble}"
 
     def _most(self, now: float) -> float:
-        """Seconds for which a request waits for other members, at most: then the coordinator goes on without them.
+        """The most seconds that a request still waits for other members: then the coordinator continues without them.
 
-        Theirs may be more, where they have another `max_poll_interval`.
+        The real maximum may be higher, if other members have a larger `max_poll_interval`.
         """
         return max(self._since + self._seat.options.max_poll_interval - now, 0.0)
 
     # -- states ------------------------------------------------------------------------------------------------------
 
     def _enter(self, what: Input, now: float) -> bool:
-        """Take the state that follows, if ``what`` means something in this one; whether it does."""
+        """Enter the state that follows ``what``; return whether the current state has a transition for it."""
         state = TRANSITIONS.get((self.state, what))
         if state is None:
             return False
@@ -284,8 +285,9 @@ class ClassicMember:
         self._notify(step, now)
 
     def _begin(self, now: float, delay: float = 0.0) -> None:
-        """Try to join, in state PREPARING."""
+        """Start an attempt to join, in state PREPARING."""
         self._end_attempt()
+        # An eager member owns nothing by now, but the sticky assignor's user data contains its last assignment.
         keeps = self._cooperative
         owned, generation = (self.owned, self._seat.generation) if keeps else (self._had, self._had_in)
         claim = Claim(self.topics, owned, generation, keeps)
@@ -300,7 +302,7 @@ class ClassicMember:
             self._begin(now, delay)
 
     def _forget(self, why: str, now: float) -> None:
-        """Without generation and member id: all that is owned is lost."""
+        """Drop the generation and the member id; all owned partitions are lost."""
         self._seat.generation, self._seat.member_id = -1, ""
         self._end_attempt()
         self._heartbeats.stop()
@@ -310,17 +312,17 @@ class ClassicMember:
             self._add(Lose(lost, why), now)
 
     def fail(self, error: OttlaError, now: float) -> None:
-        """The membership has ended with what no repetition mends."""
+        """End the membership with an error that is not retriable."""
         if not self._enter(On.FAIL, now):
             return
         log.error("the membership has ended", extra={"group": self._seat.group, "why": str(error)})
         self.failed = error
-        if self.generation >= 0:  # the others need not wait until its session ends
+        if self.generation >= 0:  # otherwise the other members would wait until its session times out
             Goodbye(self._core, self._seat, str(error), now, now + _LEAVE_TIMEOUT)
         self._forget(str(error), now)
         self._notify(None, now)
 
-    # -- how joining ends --------------------------------------------------------------------------------------------
+    # -- progress of joining -----------------------------------------------------------------------------------------
 
     def join_sent(self, now: float) -> None:
         self._enter(On.JOIN_SENT, now)
@@ -338,7 +340,7 @@ class ClassicMember:
         had, has = set(self.owned), set(places)
         revoked = tuple(each for each in self.owned if each not in has)
         added = tuple(each for each in places if each not in had)
-        # Nobody may have what is revoked before it is given up: that takes a second round.
+        # No other member may get a revoked partition before this one has given it up: that takes a second rebalance.
         if not self._enter(On.ASSIGNED_LESS if revoked else On.ASSIGNED, now):
             return
         self._failures, self._trouble, self._seen, self._complained, self._told_at = 0, "", now, False, -math.inf
@@ -363,7 +365,7 @@ class ClassicMember:
             self.rejoin("the subscription changed", now)
 
     def held_up(self, now: float) -> None:
-        """The coordinator does not answer, because others are awaited. One line in a rebalance says so."""
+        """Log, once per rebalance, that the coordinator waits for other members."""
         if self._complained or self.state not in _HELD_UP:
             return
         self._complained = True
@@ -372,12 +374,13 @@ class ClassicMember:
 
     def join_failed(self, error: OttlaError, now: float) -> None:
         if isinstance(error, RebalanceInProgress | MemberIdRequired):
+            # KIP-394: the first JoinGroup of a new member only returns its member id; the second contains the id.
             at_once = self.state is S.SYNCING or isinstance(error, MemberIdRequired)
             self._retry(0.0 if at_once else self._core.backoff(self._failures), now)
         else:
             self._on_error(error, now)
 
-    # -- what heartbeats and commits report --------------------------------------------------------------------------
+    # -- for heartbeats and commits ----------------------------------------------------------------------------------
 
     @property
     def in_group(self) -> bool:
@@ -394,17 +397,17 @@ class ClassicMember:
         self._on_error(error, now)
 
     def _on_error(self, error: OttlaError, now: float) -> None:
-        """What an error of the coordinator means for the member."""
+        """Act on an error of the coordinator, or of its connection."""
         self._core.coordinators.heard(self._seat.group, error)
         if self.state not in IN_GROUP:
             return
         if isinstance(error, RebalanceInProgress):
-            self.rejoin("the group rebalances", now)  # nothing, where this member takes part already
+            self.rejoin("the group rebalances", now)  # does nothing if this member takes part already
         elif isinstance(error, _GONE):
             self._expelled(error, now)
         elif error.retriable or isinstance(error, RemoteProtocolError):
             self._trouble = str(error)
-            # It may last: a code that this version does not know can be one that never passes.
+            # These may last: an error code that this version does not know may be a permanent error.
             lasting = isinstance(error, TimeoutExpired | UnknownServerError | UnknownErrorCode)
             if lasting and now - self._told_at >= STALL:
                 self._told_at = now
@@ -423,9 +426,9 @@ class ClassicMember:
             self.fail(error, now)
 
     def _expelled(self, error: UnknownMemberId | IllegalGeneration, now: float) -> None:
-        log.warning("the group has gone on without this member", extra={"group": self._seat.group, "why": error.name})
+        log.warning("the group has continued without this member", extra={"group": self._seat.group, "why": error.name})
         known = self.member_id if isinstance(error, IllegalGeneration) else ""
         self._enter(On.EXPELLED, now)
-        self._forget(f"the group has gone on without this member ({error.name})", now)
+        self._forget(f"the group has continued without this member ({error.name})", now)
         self._seat.member_id = known
         self._begin(now)

@@ -1,9 +1,9 @@
-"""What a consumer needs of a member of its group, whatever protocol that speaks.
+"""The interface between a consumer and the member of its group, independent of the group protocol.
 
 Rules:
-- The user is notified of each `Step`: `Revoke`, `Lose` or `Receive`. The membership goes on when the user is `done`
-  with a `Revoke`; the others are news.
-- `ClassicMember` (JoinGroup, SyncGroup, Heartbeat) is the one kind that there is; that of KIP-848 is to be another.
+- The user is notified of each `Step`: `Revoke`, `Lose` or `Receive`. After a `Revoke`, the membership waits until the
+  user is `done` with it; the other steps are only reported.
+- `ClassicMember` (JoinGroup, SyncGroup, Heartbeat) is the only implementation so far; one for KIP-848 is planned.
 
 Source: ConsumerRebalanceListener.java, AbstractMembershipManager.java.
 """
@@ -22,14 +22,14 @@ from ottla.sdk.outcome import Outcome
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Revoke:
-    """These partitions are to be given up, in order: finish, commit, then say `done`."""
+    """These partitions have to be given up in an orderly way: finish, commit, then call `done`."""
 
     places: tuple[TopicPartition, ...]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Lose:
-    """These partitions are gone already; somebody else may have them."""
+    """These partitions are lost; another member may have them already."""
 
     places: tuple[TopicPartition, ...]
     why: str
@@ -37,7 +37,7 @@ class Lose:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Receive:
-    """These partitions came."""
+    """These partitions are assigned."""
 
     places: tuple[TopicPartition, ...]
 
@@ -57,7 +57,7 @@ class MemberOptions:
 
 
 class Membership(Protocol):
-    """A consumer's place in its group."""
+    """A consumer's membership in its group."""
 
     @property
     def identity(self) -> Identity | None:
@@ -69,7 +69,7 @@ class Membership(Protocol):
 
     @property
     def generation(self) -> int:
-        """-1: none."""
+        """The generation; -1: none."""
         ...
 
     @property
@@ -77,38 +77,38 @@ class Membership(Protocol):
 
     @property
     def steps(self) -> deque[Step]:
-        """What the user is to be notified of, in this order."""
+        """The steps of which the user has to be notified, in order."""
         ...
 
     @property
     def failed(self) -> OttlaError | None:
-        """What has ended the membership for good."""
+        """The error that has ended the membership for good."""
         ...
 
     def subscribe(self, topics: Sequence[str], now: float) -> None:
-        """Want these topics from now on."""
+        """Subscribe to these topics."""
         ...
 
     def join(self, now: float) -> None:
-        """Become a member, if it is none."""
+        """Join the group, unless this client is a member or is joining already."""
         ...
 
     def done(self, step: Step, now: float) -> None:
-        """The user has dealt with a step; one that was overtaken by worse news is no matter."""
+        """Take note that the user has finished a step; a step that a loss has overtaken is ignored."""
         ...
 
     def refused(self, error: OttlaError, identity: Identity, now: float) -> bool:
-        """A commit was refused with what concerns the member; whether that is dealt with here."""
+        """Handle a commit's error that concerns the member; return whether the member acts on it."""
         ...
 
     def leave(self, why: str, now: float) -> None:
-        """Leave the group, until `join`; everything owned is lost."""
+        """Leave the group until `join`; all owned partitions are lost."""
         ...
 
     def close(self, why: str, now: float, until: float | None = None) -> Outcome[None]:
-        """As `leave`, and never come back. Settled when the coordinator knows, or ``until`` is over."""
+        """Leave the group for good. Settled when the coordinator has answered, or at the deadline ``until``."""
         ...
 
     def explain(self, now: float) -> Iterator[str]:
-        """What is not as it should be, in lines for people."""
+        """Lines for people about problems."""
         ...

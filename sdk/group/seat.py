@@ -1,4 +1,4 @@
-"""What the requests of a classic member say of it."""
+"""Member id, generation and channel of a classic member, for its requests."""
 
 from dataclasses import dataclass
 
@@ -8,12 +8,12 @@ from ottla.sdk.group.membership import MemberOptions
 
 @dataclass(slots=True)
 class Seat:
-    """One place in a group.
+    """Identifies one member in its requests.
 
     Attributes:
-        channel: of the member's own connection, since JoinGroup and SyncGroup wait at the coordinator.
-        member_id: as the coordinator calls the member; empty: it does not know it.
-        generation: of the member's last assignment; -1: none.
+        channel: the member's own connection, because JoinGroup and SyncGroup wait at the coordinator.
+        member_id: the id from the coordinator; empty: none yet.
+        generation: the generation of the member's last assignment; -1: none.
     """
 
     group: str

@@ -1,1 +1,1 @@
-"""Transactions of a producer, as machines."""
+"""State machines for a producer's transactions."""

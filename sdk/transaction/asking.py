@@ -1,12 +1,12 @@
-"""Requests to a coordinator, of a transactional id or a group, repeated until they are answered for good.
+"""Sends requests to the coordinator of a transactional id or group, and retries them until the outcome is definite.
 
 Rules:
-- CONCURRENT_TRANSACTIONS only says that the markers of the transaction before are being written, which takes a
-  millisecond or ten: the next attempts come at once, then after pauses that begin short, and grow.
-- UNKNOWN_SERVER_ERROR says nothing of what has become of the request: it is repeated, as if it had not been answered.
-  Kafka 4.3 answers so to the EndTxn of a producer that is being fenced by a newer one.
-- A topic that the coordinator does not know and other brokers deny, too, ends the attempts: it was deleted.
-- Other errors that may pass wait as all calls do, and have the coordinator looked for again where it may have moved.
+- CONCURRENT_TRANSACTIONS only means that the markers of the previous transaction are being written, which takes one to
+  ten milliseconds. The first retries follow at once, the others after short, growing pauses.
+- UNKNOWN_SERVER_ERROR leaves the outcome of the request unknown, so it is retried as if there had been no answer. Kafka
+  4.3 sends it for the EndTxn of a producer that is being fenced by a newer one.
+- A topic that neither the coordinator nor other brokers know ends the attempts: it was deleted.
+- Other retriable errors are retried as in all calls, and if the coordinator may have moved, it is looked up again.
 """
 
 from collections.abc import Callable, Iterable
@@ -21,10 +21,10 @@ from ottla.sdk.outcome import all_of
 from ottla.sdk.steps import Steps, settled
 
 _AT_ONCE = 3
-"""Attempts, each of which takes a while by itself, before the first pause: the next is often answered."""
+"""Attempts before the first pause: an attempt takes some time itself, so that an early retry often succeeds."""
 _SHORTEST_PAUSE = 0.001
 _LONGEST_PAUSE = 0.2
-"""Seconds between two attempts while markers are being written."""
+"""Maximum seconds between two attempts while markers are being written."""
 
 
 def ask_coordinator(
@@ -36,12 +36,16 @@ def ask_coordinator(
     versions: Range,
     topics: Iterable[str] = (),
 ) -> Steps[Any]:
-    """The answer of the coordinator of ``key`` of which ``judge`` finds no error; raises one that no repetition mends.
+    """Send ``request`` to the coordinator of ``key`` until its response has no error; return the response.
+
+    Afterwards, ``task.repeated`` says whether an earlier attempt may have been carried out, or may still be.
 
     Args:
+        judge: returns the error in a response, if there is one.
         topics: the topics in the request.
 
-    ``task.repeated`` then says whether an earlier attempt may have been carried out, or may yet be.
+    Raises:
+        OttlaError: an error is not retriable.
     """
     early, pause = 0, _SHORTEST_PAUSE
     while True:
@@ -68,6 +72,6 @@ def ask_coordinator(
         if isinstance(error, UnknownTopicOrPartition):
             ask = task.core.metadata.topic
             found = [ask(name, task.now, fresh=True, grace=KNOWN_TOPIC_GRACE) for name in topics]
-            yield from settled(all_of(found))  # asked for together: they may be thousands
+            yield from settled(all_of(found))  # all lookups at once, because there may be thousands of topics
         task.repeated |= isinstance(error, UNSURE)
         yield from task.pause(error)

@@ -1,11 +1,11 @@
-"""One transaction of a producer, from the beginning of its block to the end: all that its calls decide.
+"""Implements one transaction of a producer, from the beginning of its block to the end.
 
 Rules:
-- The block's end commits, unless the block is left by an error or a cancellation: then it aborts, shielded, within
-  `ABORT_TIMEOUT`. What could not be said to the coordinator by then goes on being said; the next transaction waits.
-- A transaction in which something has failed cannot be committed: nothing more is sent, which those hear that wait for
-  a record; it is aborted, and the end of the block says why.
-- Once EndTxn is asked to commit, nothing aborts any more. A cancellation then waits `CLOSE_TIMEOUT` for the answer.
+- The end of the block commits. If an error or a cancellation ends the block, the transaction is aborted instead,
+  shielded, within `ABORT_TIMEOUT`. After that, the producer continues to send EndTxn, and the next transaction waits.
+- After a failure, the transaction cannot be committed: nothing more is sent, callers waiting for a record get the
+  error, the transaction is aborted, and the end of the block raises the reason.
+- Once EndTxn is sent to commit, the client no longer aborts. A cancellation then waits `CLOSE_TIMEOUT` for the answer.
 
 Source: KafkaProducer.java (beginTransaction, commitTransaction, abortTransaction).
 """
@@ -26,33 +26,33 @@ from ottla.sdk.transaction.states import State
 log = logger("ottla.sdk.producer")
 
 ABORT_TIMEOUT = 5.0
-"""Seconds for what is under way to be answered, and for the coordinator to take note."""
+"""Seconds for requests in flight to be answered, and for the coordinator to answer EndTxn."""
 DRAIN_TIMEOUT = 3.0
-"""Of these, what a leader may take that does not answer."""
+"""The part of `ABORT_TIMEOUT` that is spent on leaders that do not answer."""
 
 
 class TransactionCore:
-    """One transaction of ``producer``, which has a transactional id.
+    """Runs one transaction of ``producer``, which has a transactional id.
 
     Attributes:
-        committed: whether it is; ``None``: that is not known, or not yet.
+        committed: whether the transaction is committed; ``None``: unknown, perhaps only for now.
     """
 
     def __init__(self, core: ClientCore, producer: ProducerCore) -> None:
         if producer.transactions is None:
-            raise LocalProtocolError("transactions need a name: make the producer with transactional_id=")
+            raise LocalProtocolError("transactions need a transactional id: make the producer with transactional_id=")
         self._core, self._producer, self._transactions = core, producer, producer.transactions
         self._number = -1
         self.committed: bool | None = False
 
     def begin(self) -> Steps[None]:
-        """Wait until the transaction before has ended, and the producer is initialized."""
+        """Wait until the previous transaction has ended and the producer is initialized, then begin."""
         if self._number >= 0:
             raise LocalProtocolError("a transaction is begun once: make another one with producer.transaction()")
         self._check_alone()
-        while self._transactions.state is not State.READY:  # or not any more, when the task that waited for it runs
+        while self._transactions.state is not State.READY:  # it may have changed again before this task runs
             yield from settled(self._transactions.ready(self._core.now))
-            self._check_alone()  # others may have waited, too
+            self._check_alone()  # another waiting task may have begun a transaction
         self._transactions.begin(self._core.now)
         self._number = self._transactions.number
         self._transactions.doomed.when_done(lambda: self._core.soon(self._send_nothing_more))
@@ -62,36 +62,36 @@ class TransactionCore:
             self._producer.withdraw(TransactionAborted({}, cause))
 
     def undo(self) -> None:
-        """That it has begun has not reached the caller: end it."""
+        """End the transaction, because the caller never learned that it began."""
         if self._is_open:
             self._transactions.stop()
-            self._producer.withdraw(LocalProtocolError("the transaction was interrupted as it began"))
+            self._producer.withdraw(LocalProtocolError("the beginning of the transaction was interrupted"))
             self._transactions.abort(self._core.now)
 
     def check(self) -> None:
-        """Raise why no record can be taken, if so."""
+        """Raise if the transaction does not accept records."""
         self._transactions.check(self._number)
 
     def commit_offsets(
         self, committer: Committer, place: TopicPartition, at: CommittedOffset, claim: Claim | None
     ) -> None:
-        """Commit with the transaction that a group goes on behind a batch of ``committer``'s consumer.
+        """Add the offset after a batch of ``committer``'s consumer to the transaction.
 
         Raises:
-            TransactionAborted: it cannot be committed any more, and nor can the transaction.
-            LocalProtocolError: of another client, without a group, or of a consumer that commits by itself.
+            TransactionAborted: the offset cannot be committed any more, so the transaction cannot either.
+            LocalProtocolError: the consumer belongs to another client, has no group, or uses auto commit.
         """
         self.check()
         try:
             commits, assignment = committer.in_transaction(self._core, place, at, claim)
-        except CommitFailed as lost:  # without its offsets, what was made of the batch would be made once more
+        except CommitFailed as lost:  # if the records were committed without the offset, the batch would count twice
             self._transactions.doom(None, 0, lost)
         else:
             self._transactions.offsets.add(commits, assignment, at)
         self.check()
 
     def leave(self, error: BaseException | None) -> Steps[None]:
-        """The end of the user's block, and the ``error`` that it is left by."""
+        """End the user's block, normally or by ``error``."""
         if error is not None:
             if self._is_open:
                 yield from self._abort(error)
@@ -99,7 +99,7 @@ class TransactionCore:
             return
         try:
             yield from self._commit()
-        except GeneratorExit:  # nobody awaits it any more
+        except GeneratorExit:  # no driver resumes these steps any more
             raise
         except BaseException as failed:  # a cancellation included
             if self._is_open:
@@ -108,7 +108,10 @@ class TransactionCore:
             raise
 
     def _raise_cause(self, first: BaseException | None) -> Steps[None]:
-        """Raise what has ended the producer, or what is known of its fencing, in place of what came of it ``first``."""
+        """Raise the error that ended the producer, or an explained fencing error, instead of its consequence ``first``.
+
+        If ``first`` is not such a consequence, do nothing: the caller raises it.
+        """
         if not isinstance(first, OttlaError):
             return
         if self._producer.fatal is not None:
@@ -135,9 +138,7 @@ class TransactionCore:
     def _commit(self) -> Steps[None]:
         if not self._transactions.doomed.done:
             self._transactions.end()
-            self._producer.turn_away(
-                LocalProtocolError("the transaction has ended before there was room for this record")
-            )
+            self._producer.turn_away(LocalProtocolError("the transaction ended before there was room for this record"))
             flushed = self._producer.start_flush(self._core.now)
             stored = all_of([flushed, self._transactions.offsets.send(self._core.now)])
             yield from settled(any_of([stored, self._transactions.doomed]))
@@ -149,16 +150,16 @@ class TransactionCore:
         try:
             if not ended.done:
                 yield ended
-        except GeneratorExit:  # nobody awaits it any more
+        except GeneratorExit:  # no driver resumes these steps any more
             raise
         except BaseException as error:  # a cancellation
             yield from self._producer.wait(ended, self._core.now + CLOSE_TIMEOUT)
             if not ended.done:
-                error.add_note("whether the transaction is committed is not known yet: the producer goes on asking")
+                error.add_note("it is not known yet whether the transaction is committed: the producer keeps asking")
             self.committed = True if ended.done and ended.error is None else None
             ended.cancel()
             raise
-        if self._is_open:  # the coordinator has said that it cannot
+        if self._is_open:  # the coordinator has refused to commit
             self.committed = False
             self._transactions.check_committable(self._number)
         ended.result()
@@ -176,15 +177,13 @@ class TransactionCore:
         ended = self._transactions.abort(self._core.now)
         yield from self._producer.wait(ended, until)
         if not ended.done:
-            log.warning(
-                "a transaction is not aborted yet: it is tried on", extra={"id": self._transactions.transactional_id}
-            )
+            log.warning("a transaction is not aborted yet, retrying", extra={"id": self._transactions.transactional_id})
         elif ended.error is not None:
-            error.add_note(f"the transaction was not aborted by its producer: {ended.error}")
+            error.add_note(f"the producer could not abort the transaction: {ended.error}")
 
 
 def alone(error: BaseException | None) -> BaseException | None:
-    """The first of a group in which all are errors of ottla's, as a nursery or a TaskGroup raises them; else itself."""
+    """The first error of a group, as a nursery or a TaskGroup raises it, if all are ottla's; otherwise ``error``."""
     if not isinstance(error, BaseExceptionGroup) or error.split(OttlaError)[1] is not None:
         return error
     first: BaseException = error

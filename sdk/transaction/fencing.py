@@ -1,10 +1,11 @@
-"""What a producer that was fenced can say of it: another one has its id, or its own transaction has timed out.
+"""Explains why a producer was fenced: another producer has its transactional id, or its transaction has timed out.
 
 Rules:
-- The coordinator is asked once, and has `LIMIT` seconds to answer. Where it does not say, may not, or cannot (before
-  Kafka 3.0), what is known without it is said.
-- A transaction that takes longer than its timeout is aborted by the coordinator, and that fences its producer. So one
-  that is late by its own clock was fenced for that, unless another one has been initialized meanwhile.
+- The coordinator is asked once, and has `LIMIT` seconds to answer. If there is no answer, or the client is not
+  authorized, or the broker is older than Kafka 3.0, the explanation contains only the client's own knowledge.
+- The coordinator aborts a transaction that takes longer than its timeout, and that fences its producer. So if the
+  transaction has been open for longer than its timeout by the client's clock, that is the reason, unless another
+  producer has been initialized meanwhile.
 
 Source: TransactionCoordinator.scala (abortTimedOutTransactions, handleInitProducerId, handleDescribeTransactions).
 """
@@ -28,9 +29,9 @@ from ottla.sdk.transaction.states import IMPLICIT
 
 FENCING = (ProducerFenced, InvalidProducerEpoch)
 LIMIT = 1.0
-"""Seconds that the coordinator has to say what it knows: the error waits for that."""
+"""Seconds for the coordinator to answer; the error is raised after that."""
 _ABORTED = ("PrepareAbort", "CompleteAbort", "PrepareEpochFence")
-"""States after a transaction has timed out, as long as no other producer has been initialized."""
+"""States after a transaction has timed out, until another producer is initialized."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,9 +39,9 @@ class Fenced:
     """A producer that was fenced.
 
     Attributes:
-        timeout: seconds that the coordinator lets a transaction take.
-        open_for: seconds for which one has been open; ``None``: none was.
-        version: the protocol of that; in version 2 a producer may go on after its timeout.
+        timeout: the transaction timeout in seconds.
+        open_for: seconds for which its transaction has been open; ``None``: none was open.
+        version: the protocol version of that transaction; in version 2 a producer may continue after a timeout.
     """
 
     transactional_id: str
@@ -51,7 +52,7 @@ class Fenced:
 
 
 def find_out(core: ClientCore, fenced: Fenced, now: float) -> Outcome[str]:
-    """What has happened, and what to do about it, for people; never fails."""
+    """A text for people: why the producer was fenced, and what to do about it; never fails."""
     found: Outcome[str] = Outcome()
     asked = describe_transactions(core, [fenced.transactional_id], now, LIMIT)
     asked.when_done(lambda: found.succeed(_told(fenced, asked.error or asked.result()[fenced.transactional_id])))
@@ -59,12 +60,12 @@ def find_out(core: ClientCore, fenced: Fenced, now: float) -> Outcome[str]:
 
 
 def explained(error: BrokerError, told: str) -> BrokerError:
-    """The same error, with what was found out."""
+    """The same error, with the explanation."""
     return type(error)(error.detail, told=told)
 
 
 def is_replaced(ours: Identity, known: TransactionDescription) -> bool:
-    """Whether the coordinator has a newer producer, and not only the epoch in which it has aborted our transaction."""
+    """Whether the coordinator has a newer producer, and not only the epoch in which it aborted our transaction."""
     aborted = known.state in _ABORTED and known.producer_epoch == ours.epoch + 1
     return known.producer_id != ours.producer_id or not (known.producer_epoch == ours.epoch or aborted)
 
@@ -78,14 +79,14 @@ def _told(fenced: Fenced, known: TransactionDescription | OttlaError) -> str:
         return f"{_cause(fenced, known)} ({facts})"
     why = str(known)
     if isinstance(known, UnsupportedVersion):
-        why = "brokers tell it since Kafka 3.0"
+        why = "brokers before Kafka 3.0 cannot tell"
     elif isinstance(known, TimeoutExpired):
         why = f"no answer within {LIMIT:g} s"
-    return f"{_cause(fenced, None)} ({facts}; what its coordinator has is not known: {why})"
+    return f"{_cause(fenced, None)} ({facts}; the coordinator's state is unknown: {why})"
 
 
 def _cause(fenced: Fenced, known: TransactionDescription | None) -> str:
-    """What has happened, and what to do about it; ``known`` is what the coordinator has of the id."""
+    """Why the producer was fenced, and what to do; ``known`` is the coordinator's state of the transactional id."""
     name, ours = fenced.transactional_id, fenced.identity
     if fenced.open_for is not None and fenced.open_for > fenced.timeout:
         late = f"was open for {fenced.open_for:.0f} s, and transaction_timeout is {fenced.timeout:g} s"
@@ -95,8 +96,8 @@ def _cause(fenced: Fenced, known: TransactionDescription | None) -> str:
             cause += ", and another producer with its id has been initialized since"
         elif fenced.version >= IMPLICIT:
             return f"{cause}: {advice}"
-        return f"{cause}: {advice}; to go on, make another producer"
+        return f"{cause}: {advice}; to continue, make another producer"
     if known is not None and (known.producer_id, known.producer_epoch) == (ours.producer_id, ours.epoch):
-        return f"a partition has seen a later epoch of {name!r} than its coordinator has given: repeat the transaction"
+        return f"a partition has seen a later epoch of {name!r} than its coordinator has: repeat the transaction"
     cause = f"another producer with transactional id {name!r} has been initialized, or an administrator has fenced it"
-    return f"{cause}: give each process an id of its own; this producer must end"
+    return f"{cause}: give each process its own id; this producer must end"

@@ -1,18 +1,18 @@
-"""What joins a transaction of version 2 by being sent: it joins at one broker after the other.
+"""Schedules the first requests of a version 2 transaction, by which partitions and groups join, one broker at a time.
 
     partition, group ──► waits for the turn of its broker ──► is sent ── answered ──► the turn of the next broker
 
-The leader of a partition has it join when the first Produce arrives, and the coordinator of a group its offsets. While
-the coordinator of the transaction cannot take that, the leader tries again every 20 ms, and the producer waits: because
-something else is joining, or because the markers of the transaction before are not written yet. The client knows better
-when to send.
+The leader of a partition adds it to the transaction when the first Produce arrives; a group's coordinator does so with
+its offsets. If the transaction's coordinator cannot add it now, the leader retries every 20 ms, and the producer waits.
+The reason is that something else is joining, or that the markers of the previous transaction are not written yet. The
+client can time its requests better than that.
 
 Rules:
-- A broker's turn ends when it answers, or after `_TURN`: from far away the answer takes longer than the turn is worth.
-- What has joined is not held back any more.
-- Where the first to join had to wait at its leader, each of the next `_ASKED` transactions begins with the question in
-  which state the transactional id is (DescribeTransactions), and nothing is sent before the markers are written.
-- Only the answer that they are being written holds anything back.
+- A broker's turn ends when it answers, or after `_TURN`: a distant broker's answer takes longer than the turn saves.
+- A partition or group that has joined is not held back any more.
+- If the first one to join had to wait at its leader, each of the next `_ASKED` transactions begins with
+  DescribeTransactions, and sends nothing before the markers are written.
+- Requests are held back only if the response says that the markers are being written.
 
 Source: ReplicaManager.scala (maybeRetryOnConcurrentTransactions), AddPartitionsToTxnConfig.java.
 """
@@ -31,13 +31,13 @@ from ottla.sdk.timers import Timer
 from ottla.sdk.transaction.markers import Markers
 
 _BACKOFF = 0.02
-"""Seconds after which a leader tries again. Source: add.partitions.to.txn.retry.backoff.ms."""
+"""Seconds after which a leader retries. Source: add.partitions.to.txn.retry.backoff.ms."""
 _BACKOFF_MAX = 0.1
-"""Seconds after which it gives up. Source: add.partitions.to.txn.retry.backoff.max.ms."""
+"""Seconds after which a leader gives up. Source: add.partitions.to.txn.retry.backoff.max.ms."""
 _TURN = _BACKOFF / 2
 _ASKED = 50
 _SHORTEST_PAUSE = 0.0005
-"""Seconds between the first two questions; then twice as long each time."""
+"""Seconds between the first two DescribeTransactions requests; doubled each time."""
 _BEING_WRITTEN = ("PrepareCommit", "PrepareAbort")
 
 Member = TopicPartition | str
@@ -45,29 +45,29 @@ Member = TopicPartition | str
 
 
 class ImplicitJoining:
-    """Of one transactional producer; ``wake`` is called with a partition whose turn may have come."""
+    """Schedules the joins of one producer; ``wake`` is called with a partition whose turn may have come."""
 
     def __init__(
         self, core: ClientCore, transactional_id: str, markers: Markers, wake: Callable[[PartitionQueue], None]
     ) -> None:
         self._core, self._transactional_id, self._markers, self._wake = core, transactional_id, markers, wake
         self._joined: set[Member] = set()
-        """Those that were sent, or are about to be."""
+        """Partitions and groups for which a request was sent, or is about to be."""
         self._joining: set[Member] = set()
-        """Those of them that are not answered, of the broker whose turn it is."""
+        """Those of the broker whose turn it is, until their requests are answered."""
         self._broker: int | str | None = None
-        """That broker; of a group, whose coordinator may be any, the name."""
+        """The broker whose turn it is; for a group its name, because its coordinator may be any broker."""
         self._waiting: dict[int | str, dict[Member, Callable[[], None]]] = {}
         self._limit: Timer | None = None
-        """Of the turn; while others wait."""
+        """Ends the turn, if other brokers wait."""
         self._first: tuple[Member, float] | None = None
-        """The first to be sent, and when, until it is answered."""
+        """The first member for which a request was sent, and when; until it is answered."""
         self._question: Task[None] | None = None
         self._to_ask = 0
-        """Transactions."""
+        """The number of transactions that will begin with DescribeTransactions."""
 
     def begin(self, now: float) -> None:
-        """A transaction begins, in which nothing has joined."""
+        """Begin a transaction."""
         self.stop()
         self._joined, self._first = set(), None
         if self._to_ask:
@@ -77,7 +77,7 @@ class ImplicitJoining:
             question.outcome.when_done(lambda: self._core.soon(partial(self._told, question)))
 
     def stop(self) -> None:
-        """Nothing joins any more."""
+        """Stop all joins."""
         question, self._question = self._question, None
         if question is not None:
             question.outcome.cancel()
@@ -85,14 +85,14 @@ class ImplicitJoining:
         self._clear_turn()
 
     def partition(self, queue: PartitionQueue) -> bool:
-        """Whether something may be sent to a partition now."""
+        """Whether batches may be sent to a partition now."""
         if queue.place in self._joined:
             return True
         leader = self._core.cluster.leader(*queue.place)
         return self._may_join(queue.place, leader.id if leader else -1, lambda: self._wake(queue))
 
     def group(self, group: str) -> Outcome[None]:
-        """Settled once the offsets of a group may be sent; never, if the transaction stops before."""
+        """Settled once the offsets of a group may be sent; never if `stop` comes first."""
         outcome: Outcome[None] = Outcome()
 
         def come() -> None:
@@ -103,7 +103,7 @@ class ImplicitJoining:
         return outcome
 
     def answered(self, members: Iterable[Member], now: float) -> None:
-        """What was sent to these is answered, or lost."""
+        """Take note that the requests for these members were answered, or failed."""
         if not self._joining and self._first is None:
             return
         answered = set(members)
@@ -117,7 +117,7 @@ class ImplicitJoining:
                 self._next(now)
 
     def _may_join(self, member: Member, broker: int | str, come: Callable[[], None]) -> bool:
-        """Whether it may, now; else ``come`` is called when it is worth to ask again."""
+        """Whether the member may join now; if not, ``come`` is called when it should try again."""
         if self._question is None and self._broker in (None, broker):
             if not self._joined:
                 self._first = member, self._core.now
@@ -131,12 +131,12 @@ class ImplicitJoining:
         return False
 
     def _next(self, now: float) -> None:
-        """It is the next broker's turn."""
+        """Begin the next broker's turn."""
         self._clear_turn()
         if self._waiting:
             for come in self._waiting.pop(next(iter(self._waiting))).values():
                 come()
-            self._limit_turn()  # also if none of those has something to send any more
+            self._limit_turn()  # even if none of these members has anything to send any more
 
     def _limit_turn(self) -> None:
         if self._waiting and self._limit is None:
@@ -164,7 +164,7 @@ class ImplicitJoining:
             pause *= 2
 
     def _told(self, question: Task[None], now: float) -> None:
-        """In which state it is, or that nobody answers."""
+        """Continue when DescribeTransactions has ended, with or without an answer."""
         if self._question is question:
             self._question = None
             self._next(now)

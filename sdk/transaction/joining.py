@@ -1,11 +1,11 @@
-"""What joins a transaction of version 1: partitions before anything is sent to them, groups before their offsets.
+"""Adds partitions and groups to a version 1 transaction, before any batch or offset is sent for them.
 
     add ──► waiting ── AddPartitionsToTxn or AddOffsetsToTxn ──► joined
 
 Rules:
-- One request at a time: the coordinator answers CONCURRENT_TRANSACTIONS to a second one. All partitions that wait go
-  with the next request; groups go one by one, as the protocol has it.
-- In version 2 they join by what is sent to them, and nobody asks here.
+- One request at a time: the coordinator answers a second one with CONCURRENT_TRANSACTIONS. The next request contains
+  all waiting partitions. Groups are added one by one, because AddOffsetsToTxn names one group.
+- In version 2 this is not used: the first Produce or TxnOffsetCommit adds them.
 
 Source: TransactionManager.java (addPartitionsToTransactionHandler, AddOffsetsToTxnHandler).
 """
@@ -27,19 +27,19 @@ from ottla.sdk.steps import Steps
 from ottla.sdk.transaction.markers import Markers
 
 Ask = Callable[[Task[Any], Any, Range], Steps[Any]]
-"""Puts a request to the coordinator of the transactional id until it is answered for good."""
+"""Sends a request to the coordinator of the transactional id until the outcome is definite."""
 
 
 class Joining:
-    """Of one transactional producer.
+    """Adds partitions and groups to the transactions of one producer.
 
     Args:
         wake: called with a partition that has joined.
-        refused: called, machine to machine, with what keeps something from joining for good.
+        refused: called, inside the core, with an error that is not retriable.
 
     Attributes:
-        asked: the coordinator may know of something that has joined.
-        unsure: a request may yet arrive that was not answered.
+        asked: a request was sent, so the coordinator may know of a partition or group.
+        unsure: a request without an answer may still arrive.
     """
 
     def __init__(
@@ -62,13 +62,13 @@ class Joining:
         self.asked = self.unsure = False
 
     def begin(self, identity: Identity | None) -> None:
-        """A transaction begins, in which nothing has joined."""
+        """Begin a transaction."""
         self._identity = identity
         self._joined, self._partitions, self._groups = set(), {}, {}
         self.asked = self.unsure = False
 
     def stop(self) -> None:
-        """Nothing joins any more."""
+        """Stop all joins."""
         self._identity = None
         task, self._task = self._task, None
         if task is not None:
@@ -77,12 +77,12 @@ class Joining:
 
     @property
     def joined(self) -> bool:
-        """Something has, as far as is known."""
+        """Whether a partition or group is known to have joined."""
         return bool(self._joined)
 
     @property
     def waiting(self) -> str:
-        """What has not joined yet, for people; empty if nothing waits."""
+        """A text for people: how many partitions and groups have not joined yet; empty if none."""
         counts = (len(self._partitions), "partition(s)"), (len(self._groups), "group(s)")
         return " and ".join(f"{count} {what}" for count, what in counts if count)
 
@@ -91,7 +91,7 @@ class Joining:
         return self._task.trouble if self._task is not None else ""
 
     def partition(self, queue: PartitionQueue) -> bool:
-        """Whether a partition has joined; has it join otherwise."""
+        """Whether a partition has joined; if not, start to join it."""
         if queue.place in self._joined:
             return True
         if queue.place not in self._partitions:
@@ -100,7 +100,7 @@ class Joining:
         return False
 
     def group(self, group: str) -> Outcome[None]:
-        """Settled once the offsets of a group have joined; never, if they cannot."""
+        """Settled once a group has joined; never if it cannot."""
         outcome: Outcome[None] = self._groups.get(group) or Outcome()
         if group in self._joined:
             outcome.succeed(None)

@@ -1,48 +1,48 @@
-"""When the markers of the transaction before are written: nothing joins the next one earlier.
+"""Estimates when the previous transaction's markers are written; the next transaction cannot be joined before that.
 
-EndTxn is answered before that. How long it takes is for the cluster to say, a millisecond or ten, and each attempt that
-comes too early is one more request. So the first attempt waits for half of the time that it took after the
-transaction before. Not for all of it: where nothing else goes on, a coordinator notices only with its next request that
-its followers have what it wrote, so that some attempt has to come early.
+The coordinator answers EndTxn before the markers are written. That takes one to ten milliseconds, depending on the
+cluster, and each attempt to join that is too early costs a request. So the first attempt waits half of the time that
+the markers took after the previous transaction. It does not wait the full time: in an idle cluster, the coordinator
+notices only at its next request that its followers have replicated the markers, so one attempt has to be early.
 """
 
 import math
 
 _PART = 0.5
 _SHORTEST = 0.001
-"""Seconds. Event loops wait for whole milliseconds, and an attempt that comes too early takes less than one."""
+"""In seconds. Event loops wait for whole milliseconds, and an attempt that is too early takes less than one."""
 _AT_MOST = 0.1
-"""Seconds. What is seen later than that says nothing."""
+"""In seconds. A longer measurement says nothing about the markers, because the next transaction began later."""
 
 
 class Markers:
-    """Those of the transactions of one producer.
+    """Measures and estimates the time until the markers of one producer's transactions are written.
 
     Attributes:
-        end_took: seconds from the last EndTxn to its answer.
+        end_took: seconds from the last EndTxn request to its response.
     """
 
     def __init__(self) -> None:
         self.end_took = 0.0
         self._ending_at = self._ended_at = -math.inf
         self._expected = 0.0
-        """Seconds from the answer until they are written."""
+        """Seconds from the response until the markers are written."""
 
     def ending(self, now: float) -> None:
-        """EndTxn is sent."""
+        """Take note that EndTxn is sent."""
         self._ending_at = now
 
     def ended(self, now: float) -> None:
-        """It is answered, and the markers are being written."""
+        """Take note that EndTxn is answered; the coordinator now writes the markers."""
         self._ended_at, self.end_took = now, now - self._ending_at
 
     def early(self, now: float) -> float:
-        """Seconds until an attempt is worth it; 0 where it is worth it now, or so soon that nothing can wait for it."""
+        """Seconds to wait before the first attempt to join; 0: now, or sooner than a loop can wait."""
         early = self._ended_at + self._expected * _PART - now
         return early if early >= _SHORTEST else 0.0
 
     def written(self, now: float, *, refused: bool) -> None:
-        """They are, as an attempt has just shown; ``refused``: one before it came too early."""
+        """Take note that an attempt has succeeded: the markers are written. ``refused``: one before was too early."""
         took = now - self._ended_at
         if took <= _AT_MOST:
             self._expected = took if refused else min(took, self._expected * _PART)

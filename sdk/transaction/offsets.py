@@ -1,15 +1,15 @@
-"""Offsets of consumer groups that a transaction commits, together with its records or not at all (KIP-98, KIP-447).
+"""Commits the offsets of consumer groups in a transaction, together with its records or not at all (KIP-98, KIP-447).
 
-    add ──► wanted ── the block ends ──► TxnOffsetCommit, one for each group ──► taken, when it has committed
+    add ──► wanted ── the block ends ──► TxnOffsetCommit, one for each group ──► committed with the transaction
 
 Rules:
-- They are sent once, while the last records of the transaction are under way; of each partition only the last. In
-  version 1 the group joins the transaction before that, and is asked to as soon as its first offset is added. In
-  version 2 they wait for their turn.
-- They are sent as the member which has the partitions, in its generation of that moment: so the coordinator of the
-  group refuses what belongs to another member by now. While the members synchronize there is no generation, and they
-  wait.
-- A partition that is lost dooms the transaction at once: what was made of it is made again by its next owner.
+- Offsets are sent once, while the last records of the transaction are in flight; only the highest of each partition. In
+  version 1 the group has to join the transaction first, which starts with its first offset. In version 2 the offsets
+  wait for their turn.
+- Offsets are sent with the identity of the member that owns the partitions, and its current generation: so the group's
+  coordinator refuses partitions that belong to another member by now. During SyncGroup there is no generation, and the
+  offsets wait.
+- A lost partition dooms the transaction at once: its next owner processes the same records again.
 
 Source: TransactionManager.java (sendOffsetsToTransaction, TxnOffsetCommitHandler).
 """
@@ -41,14 +41,14 @@ Offsets = dict[Assignment, CommittedOffset]
 
 
 class TransactionOffsets:
-    """Of one transactional producer.
+    """Sends the offsets of one transactional producer.
 
     Args:
-        refused: called, machine to machine, with what keeps offsets from being committed.
+        refused: called, inside the core, with an error that prevents the commit.
 
     Attributes:
-        sent: something may have reached the coordinator of a group.
-        unsure: a request may yet arrive that was not answered.
+        sent: a request may have reached the coordinator of a group.
+        unsure: a request without an answer may still arrive.
     """
 
     def __init__(
@@ -67,11 +67,11 @@ class TransactionOffsets:
         self._joined: dict[Commits, Outcome[None]] = {}
         self._tasks: dict[Task[None], Commits] = {}
         self._watched: dict[Assignment, Callable[[], object]] = {}
-        """What is called when one of them ends."""
+        """The callbacks for the end of each assignment."""
         self.sent = self.unsure = False
 
     def begin(self, identity: Identity | None, *, implicit: bool) -> None:
-        """A transaction begins; ``implicit``: groups join it by themselves (version 2)."""
+        """Begin a transaction; ``implicit``: groups join with TxnOffsetCommit (version 2)."""
         self._unwatch()
         self._identity, self._implicit = identity, implicit
         self._wanted, self._joined, self.sent, self.unsure = {}, {}, False, False
@@ -89,11 +89,11 @@ class TransactionOffsets:
             assignment.ended.when_done(watch)
 
     def send(self, now: float) -> Outcome[None]:
-        """Have them sent; settled once that is done, or the transaction is doomed by what became of it."""
+        """Send the offsets; settled once all requests have ended. An error dooms the transaction."""
         return all_of([self._send(commits, offsets, now) for commits, offsets in self._wanted.items()])
 
     def stop(self) -> None:
-        """Nothing more is sent: the transaction is to be aborted."""
+        """Send nothing more, because the transaction will be aborted."""
         self._unwatch()
         tasks, self._tasks = self._tasks, {}
         for task in tasks:
@@ -101,13 +101,13 @@ class TransactionOffsets:
             self.unsure = True
 
     def committed(self) -> None:
-        """The transaction is, and so are they."""
+        """Take note that the transaction, and so the offsets, are committed."""
         self._unwatch()
         for commits, offsets in self._wanted.items():
             commits.committed_in_transaction(offsets)
 
     def explain(self) -> str:
-        """What is waited for; empty if nothing is."""
+        """A text for people: which offsets the transaction waits for; empty if none."""
         for task, commits in self._tasks.items():
             trouble = f"; last trouble: {task.trouble}" if task.trouble else ""
             where = self._core.coordinators.where(commits.group)
@@ -115,13 +115,13 @@ class TransactionOffsets:
         return ""
 
     def _unwatch(self) -> None:
-        """Whether partitions are lost matters no more."""
+        """Stop watching for lost partitions."""
         watched, self._watched = self._watched, {}
         for assignment, watch in watched.items():
             assignment.ended.forget(watch)
 
     def _lost(self, offsets: Offsets) -> None:
-        """An assignment has ended."""
+        """Doom the transaction, because an assignment has ended."""
         if any(offsets is each for each in self._wanted.values()):
             try:
                 _refuse_lost(offsets)
@@ -164,7 +164,7 @@ class TransactionOffsets:
                 yield from ask_coordinator(task, where, commits.group, request, judge, versions, topics)
                 return
             except OF_THE_MEMBER as error:
-                # Either the partitions are lost now, or they stay its own in a new generation.
+                # Either the partitions are lost now, or the member keeps them in a new generation.
                 dealt_with = commits.refused(error, member, task.now)
                 _refuse_lost(offsets, error)
                 if not dealt_with:
@@ -201,7 +201,7 @@ class TransactionOffsets:
 
 
 def _judge(offsets: Offsets, answer: TxnOffsetCommitResponse) -> OttlaError | None:
-    """The first error of a partition, or that one was left out."""
+    """The first error in the response, or an error if it leaves out a partition."""
     codes = {
         (topic.name, each.partition_index): each.error_code for topic in answer.topics for each in topic.partitions
     }

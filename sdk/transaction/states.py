@@ -8,11 +8,11 @@
       └── RENEW, from COMMITTING and ABORTING               ABORTING ── ENDED ──► READY        any ── FATAL ──► FAILED
 
 Rules:
-- Every state is changed through `TRANSITIONS`; an input that a state has no cell for is a bug.
-- Records are taken and sent while it is OPEN. ENDING sends what was taken; what comes now is refused, or it would go
-  with the next transaction. DOOMED takes and sends nothing more: the transaction can only be aborted.
-- COMMITTING is never left for an abort, whatever is cancelled: the broker may have committed. Only its own word that
-  it cannot (TRANSACTION_ABORTABLE, INVALID_TXN_STATE) leads back.
+- Every state change goes through `TRANSITIONS`; an input without a cell in the current state is a bug.
+- Records are accepted and sent while the state is OPEN. ENDING sends the accepted records, and refuses new ones, which
+  would become part of the next transaction. DOOMED neither accepts nor sends: the transaction can only be aborted.
+- A cancellation never leads from COMMITTING to an abort, because the broker may have committed. Only the broker's own
+  refusal (TRANSACTION_ABORTABLE, INVALID_TXN_STATE) does.
 
 Source: TransactionManager.java (State); KIP-98, KIP-360, KIP-890.
 """
@@ -20,25 +20,25 @@ Source: TransactionManager.java (State); KIP-98, KIP-360, KIP-890.
 from enum import Enum, auto
 
 FEATURE = "transaction.version"
-"""The feature of brokers whose level is the protocol."""
+"""The broker feature whose level is the version of the transaction protocol."""
 IMPLICIT = 2
-"""The protocol in which partitions join by themselves."""
+"""The version from which partitions join a transaction with the first Produce."""
 
 
 class State(Enum):
     NONE = auto()
-    """There is no producer id, or its epoch has to rise before the next transaction."""
+    """There is no producer id, or its epoch has to be bumped before the next transaction."""
     ASKING = auto()
-    """InitProducerId is under way."""
+    """InitProducerId is in flight."""
     READY = auto()
     """A transaction may begin."""
     OPEN = auto()
     ENDING = auto()
-    """Its block has ended: what was taken is sent, and then committed."""
+    """The block has ended: the accepted records are sent, then committed."""
     DOOMED = auto()
-    """Something has failed, and the transaction was not ended yet."""
+    """There was a failure, and the transaction is not ended yet."""
     COMMITTING = auto()
-    """EndTxn is under way."""
+    """EndTxn is in flight."""
     ABORTING = auto()
     FAILED = auto()
     """The producer can never send again."""
@@ -53,10 +53,10 @@ class Input(Enum):
     COMMIT = auto()
     ABORT = auto()
     REFUSED = auto()
-    """The broker cannot commit, but abort."""
+    """The broker can only abort."""
     ENDED = auto()
     RENEW = auto()
-    """It has ended, and something of it may yet reach a broker: a later epoch has to fence that."""
+    """The transaction has ended, but one of its requests may still arrive: the epoch is bumped to fence it."""
     FATAL = auto()
 
 

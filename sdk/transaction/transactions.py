@@ -1,29 +1,29 @@
-"""A transactional producer's id, its epoch and its transactions: what the sender asks in place of `ProducerIdentity`.
+"""Manages a transactional producer's id, epoch and transactions; the sender uses it instead of `ProducerIdentity`.
 
     begin ──► partitions join ──► commit or abort ──► EndTxn, until it is answered ──► the next one may begin
 
-There are two protocols, and which one is spoken is decided at the beginning of each transaction:
+There are two versions of the protocol, and the client chooses one at the beginning of each transaction:
 
     version 1   partitions join by AddPartitionsToTxn before anything is sent to them; the epoch stays the same
-    version 2   they join by the first Produce itself; EndTxn is answered with the next transaction's epoch (KIP-890)
+    version 2   partitions join by the first Produce; EndTxn returns the next transaction's epoch (KIP-890)
 
 Rules:
 - The states are a table (`ottla.sdk.transaction.states`).
-- In an epoch that has had a transaction of version 1 there are no others: until its markers are written, a batch of the
-  next one would be taken for part of it, if that had not to join first. Where the cluster has become ready for version
-  2, the epoch is raised.
-- InitProducerId is sent at once, not with the first transaction: it fences the producer before, and ends what that has
-  left open.
-- In version 1 what is sent to has to join first (`Joining`), in version 2 it takes turns (`ImplicitJoining`). Offsets
-  of groups are `TransactionOffsets`.
-- The first failure of a record dooms the transaction: it cannot be committed any more.
-- EndTxn is repeated, and never another request sent in its place, until its outcome is known; the next transaction
-  waits for that. In version 1 a request that was not answered may yet arrive, and so may a batch of which nobody knows
-  the outcome: then the epoch is raised before the next transaction (KIP-360).
-- INVALID_TXN_STATE as the answer to a commit may come from a node that was stopped, and does not know yet that another
-  one has become the coordinator: that is looked for. Said again and again it means that the transaction was aborted,
-  by its timeout: then the abort is asked for, which in version 2 also gives the epoch of the next one.
-- A transaction in which nothing was sent needs no request.
+- An epoch that had a transaction of version 1 gets none of version 2. Until the markers of the first are written,
+  brokers would take a batch of the next transaction for part of it, because in version 2 the partition need not join
+  first. If the cluster supports version 2 by now, the epoch is bumped.
+- InitProducerId is sent at once, not with the first transaction: it fences the previous producer, and aborts its open
+  transaction.
+- In version 1 partitions and groups join before anything is sent to them (`Joining`), in version 2 they take turns
+  (`ImplicitJoining`). `TransactionOffsets` sends the offsets of groups.
+- The first failed record dooms the transaction: it cannot be committed any more.
+- EndTxn is retried until its outcome is known; no other request is sent instead, and the next transaction waits. In
+  version 1 a request without an answer, or a batch whose outcome is unknown, may still arrive later: then the epoch is
+  bumped before the next transaction (KIP-360).
+- INVALID_TXN_STATE as the response to a commit may come from a node that was paused, and does not know yet that it is
+  no longer the coordinator: the coordinator is looked up again. If the error stays, the transaction was aborted by its
+  timeout: the client then sends EndTxn to abort, which in version 2 also returns the next epoch.
+- A transaction without any request so far needs no EndTxn.
 
 Source: TransactionManager.java, Sender.java (maybeSendTransactionalRequest); KIP-98, KIP-360, KIP-890.
 """
@@ -83,29 +83,30 @@ from ottla.sdk.transaction.states import FEATURE, IMPLICIT, TRANSITIONS, Input, 
 log = logger("ottla.sdk.producer")
 
 _MOVED_LIMIT = 3.0
-"""Seconds for which another coordinator is looked for where one says that there is nothing to commit."""
+"""Seconds for which the coordinator is looked up again if it says that there is nothing to commit."""
 _PAUSE = 0.2
 """Seconds between two such attempts."""
 _NOT_COMMITTED = (InvalidTxnState, TransactionAbortable, UnknownProducerId)
-"""What has the transaction aborted; the last one as with Java's client: a proxy says it, too."""
+"""Errors of a commit after which the transaction is aborted. The last one as in Java's client; ottla's proxy uses it
+too."""
 
 
 class Transactions:
-    """Those of one producer, one after the other.
+    """Runs the transactions of one producer, one after the other.
 
     Args:
-        timeout: seconds after which the broker aborts a transaction by itself.
-        changed: called with ``now`` when batches may be sent that could not be before.
-        fail: called with what makes the producer useless.
+        timeout: seconds after which the broker aborts a transaction.
+        changed: called with ``now`` when batches may be sent that were held back before.
+        fail: called with the error that ends the producer.
         wake: called with a partition that has joined.
-        leaves_gaps: whether of batches of this epoch some are under way, or nobody knows whether they are stored.
+        leaves_gaps: returns whether batches of this epoch are in flight, or have an unknown outcome.
 
     Attributes:
-        number: of the transaction that is open, or was last.
-        version: the protocol of that transaction.
-        offsets: of consumer groups, that it commits.
-        doomed: settled once it cannot be committed any more, also because the producer is of no more use.
-        shown: called when records may be taken, or may not any more.
+        number: the number of the open or last transaction.
+        version: the protocol version of that transaction.
+        offsets: the offsets of consumer groups that it commits.
+        doomed: settled once the transaction cannot be committed any more, or the producer has failed.
+        shown: called when the transaction begins or stops to accept records.
     """
 
     idempotent = True
@@ -131,39 +132,39 @@ class Transactions:
         self.version = 1
         self.doomed: Outcome[None] = Outcome()
         self.trouble = ""
-        """Why the last request failed, or what is waited for, for people."""
+        """A text for people: why the last request failed."""
         self._failures: dict[TopicPartition, int] = {}
         self._cause: OttlaError | None = None
         self._fatal: OttlaError | None = None
         self._found: Outcome[str] | None = None
-        """Why the producer was fenced."""
+        """An explanation why the producer was fenced."""
         refused = self._refused
         self._markers = Markers()
         self._joining = Joining(core, transactional_id, self._markers, self._coordinator, wake=wake, refused=refused)
         self._implicit = ImplicitJoining(core, transactional_id, self._markers, wake)
         self.offsets = TransactionOffsets(core, transactional_id, self._joining, self._implicit, refused)
         self._begun = False
-        """A batch was sent."""
+        """A batch was sent in this transaction."""
         self._begun_at = 0.0
         self._unsure = False
-        """Something of the transaction may yet reach a broker, after its end."""
+        """A request of the transaction may still arrive at a broker after its end."""
         self._explicit = False
         """There was a transaction of version 1 in this epoch."""
         self._task: Task[Any] | None = None
         self._ended: Outcome[None] = Outcome()
         self._end_repeated = False
-        """An EndTxn of this end may have been carried out, or may yet be."""
+        """An earlier EndTxn for this end may have been carried out, or may still be."""
         self._look_until: float | None = None
-        """Until when another coordinator is looked for, where one says that there is nothing to commit."""
+        """Until when the coordinator is looked up again if it says that there is nothing to commit."""
         self._waiting: list[Outcome[None]] = []
-        """Settled, each, when a transaction may begin."""
+        """Callers of `ready`: settled when a transaction may begin."""
         core.soon(self._initialize)
 
-    # -- what the sender asks ------------------------------------------------------------------------------------
+    # -- for the sender ------------------------------------------------------------------------------------------
 
     @property
     def versions(self) -> Range:
-        """Those of Produce that say what this protocol needs."""
+        """The versions of Produce that this protocol version needs."""
         return PRODUCE_TRANSACTIONAL_2 if self.version >= IMPLICIT else PRODUCE_TRANSACTIONAL
 
     def needed(self, now: float) -> bool:
@@ -171,28 +172,28 @@ class Transactions:
         return self.state in (State.OPEN, State.ENDING)
 
     def admits(self, queue: PartitionQueue) -> bool:
-        """Whether batches of a partition can be sent now; has it join if that is what they lack."""
+        """Whether batches of a partition can be sent now; starts to join the partition if necessary."""
         if not (self._implicit if self.version >= IMPLICIT else self._joining).partition(queue):
             return False
         self._begun = True
         return True
 
     def answered(self, places: Iterable[TopicPartition], now: float) -> None:
-        """A Produce was."""
+        """Take note that a Produce request for these partitions has been answered, or has failed."""
         self._implicit.answered(places, now)
 
     @property
     def may_forget(self) -> bool:
-        """Whether sequences may be forgotten: within a transaction they cannot begin again."""
+        """Whether sequences may be forgotten: within a transaction they cannot start at 0 again."""
         return self.state in (State.NONE, State.READY)
 
     def bump(self, now: float) -> None:
-        """Sequences begin again in some partition, which takes another epoch."""
+        """Bump the epoch, because a partition's sequences start at 0 again."""
         if self.state is State.READY:
             self._change(Input.RENEW)
 
     def failed(self) -> None:
-        """The producer is of no more use."""
+        """Stop everything, because the producer has failed."""
         self._cancel()
         self._joining.stop()
         self.offsets.stop()
@@ -204,7 +205,7 @@ class Transactions:
     # -- transactions --------------------------------------------------------------------------------------------
 
     def ready(self, now: float) -> Outcome[None]:
-        """Settled once a transaction may begin; fails after `api_timeout`, or with what makes the producer useless."""
+        """Settled once a transaction may begin; fails after `api_timeout`, or with the error of a failed producer."""
         outcome: Outcome[None] = Outcome()
         self._waiting.append(outcome)
         outcome.when_done(lambda: self._waiting.remove(outcome) if outcome in self._waiting else None)
@@ -222,7 +223,7 @@ class Transactions:
         return outcome
 
     def begin(self, now: float) -> None:
-        """Begin a transaction; when it is `ready`."""
+        """Begin a transaction; only once `ready` has succeeded."""
         self._change(Input.BEGUN)
         self.number += 1
         self.version = IMPLICIT if self._can_be_implicit and not self._explicit else 1
@@ -247,30 +248,31 @@ class Transactions:
 
     @property
     def cause(self) -> OttlaError | None:
-        """Why the transaction that is open, or was last, cannot be committed; ``None`` if it can."""
+        """Why the open or last transaction cannot be committed; ``None`` if it can."""
         return self._cause
 
     def doom(self, place: TopicPartition | None, count: int, cause: OttlaError) -> None:
-        """Records have failed, or something else without which the transaction cannot be committed."""
-        if not self.is_open or isinstance(cause, TransactionAborted):  # which is what comes of it
+        """Mark the transaction as impossible to commit, because records or another part of it have failed."""
+        # TransactionAborted is not a cause, but the consequence of an earlier one.
+        if not self.is_open or isinstance(cause, TransactionAborted):
             return
         if place is not None and count:
             self._failures[place] = self._failures.get(place, 0) + count
         self._cause = self._cause or cause
         if isinstance(cause, FENCING):
-            self.find_out()  # while the coordinator has it as it was
+            self.find_out()  # at once, before the coordinator's state changes
         self._change(Input.DOOMED)
         self.doomed.succeed(None)
         self.shown()
 
     def check(self, number: int | None = None) -> None:
-        """Raise why no record can be taken, if so; ``number`` is that of the transaction that asks."""
+        """Raise if the transaction with this number does not accept records."""
         self.check_committable(number)
         if self.state is State.ENDING:
-            raise LocalProtocolError("this transaction is being committed: it takes nothing more, of callbacks neither")
+            raise LocalProtocolError("this transaction is being committed: no more records, not even from callbacks")
 
     def check_committable(self, number: int | None = None) -> None:
-        """Raise why the transaction that is open cannot be committed, or why none is."""
+        """Raise if the transaction with this number is not open, or cannot be committed."""
         if self.state is State.FAILED:
             raise self._why_failed()
         if number not in (None, self.number) or not self.is_open:
@@ -285,22 +287,22 @@ class Transactions:
             raise TransactionAborted(self._failures, self._cause)
 
     def end(self) -> None:
-        """Take nothing more; what was taken is still sent."""
+        """Accept no more records, but send the accepted ones."""
         if self.state is State.OPEN:
             self._change(Input.END)
             self.shown()
 
     def commit(self, now: float) -> Outcome[None]:
-        """Commit what was stored; from now on nothing aborts it.
+        """Commit the transaction; from now on the client does not abort it by itself.
 
-        Fails with `TransactionOutcomeUnknown` after `api_timeout`, and goes on trying; or with what the broker says.
+        Fails with the broker's error, or with `TransactionOutcomeUnknown` after `api_timeout`; retries continue then.
         """
         self._change(Input.COMMIT)
         self.shown()
         return self._end(now)
 
     def stop(self) -> None:
-        """Nothing more is sent: the transaction is to be aborted."""
+        """Send nothing more, because the transaction will be aborted."""
         self._change(Input.ABORT)
         self._joining.stop()
         self._implicit.stop()
@@ -308,7 +310,10 @@ class Transactions:
         self.shown()
 
     def abort(self, now: float) -> Outcome[None]:
-        """Abort what was `stop`ped; fails after `api_timeout`, and goes on trying; or as the producer has."""
+        """Abort the transaction, after `stop`.
+
+        Fails after `api_timeout`, but retries continue then; or with the error that ended the producer.
+        """
         if self.state is State.FAILED:
             ended: Outcome[None] = Outcome()
             ended.fail(self._why_failed())
@@ -316,7 +321,7 @@ class Transactions:
         return self._end(now)
 
     def explain(self, now: float) -> Iterator[str]:
-        """What is waited for, if anything is."""
+        """Lines for people about the producer's waits."""
         doing = {
             State.NONE: "waits to be initialized",
             State.ASKING: "is being initialized",
@@ -342,7 +347,7 @@ class Transactions:
         self.state = TRANSITIONS[self.state, what]
 
     def _run(self, what: str, now: float, work: Callable[[Task[Any]], Steps[Any]], ended: Callable[..., None]) -> None:
-        """Have a request made; ``ended(task, now)`` once that is over."""
+        """Run ``work`` as a task, and call ``ended(task, now)`` when it has ended."""
         task = self._task = Task(self._core, what, now, work)
 
         def over(now: float) -> None:
@@ -353,7 +358,7 @@ class Transactions:
         task.outcome.when_done(lambda: self._core.soon(over))
 
     def _cancel(self) -> Task[Any] | None:
-        """Wait for no request any more; the one that was under way."""
+        """Cancel the task in progress, and return it."""
         task, self._task = self._task, None
         if task is not None:
             task.outcome.cancel()
@@ -384,8 +389,8 @@ class Transactions:
             self._ask(now)
         elif error is not None:
             if isinstance(error, UnsupportedVersion) and self.current is not None:
-                why = "the epoch has to rise after a failure, which brokers before Kafka 2.5 do not do for a producer"
-                error = UnsupportedVersion(f"{why}: make another one; {error}")
+                why = "the epoch has to be bumped after a failure, which brokers before Kafka 2.5 do not support"
+                error = UnsupportedVersion(f"{why}: make another producer; {error}")
             self.give_up(error)
         else:
             answer = task.outcome.result()
@@ -396,8 +401,10 @@ class Transactions:
             self._settle()
 
     def _refused(self, error: OttlaError) -> None:
-        """Something could not join, or offsets could not be committed."""
-        passes = self.version >= IMPLICIT and isinstance(error, InvalidProducerEpoch)  # after its timeout, say
+        """Handle an error of joining, or of committing offsets."""
+        # In version 2 the coordinator bumps the epoch when it aborts a transaction, for example after its timeout, and
+        # the producer can continue.
+        passes = self.version >= IMPLICIT and isinstance(error, InvalidProducerEpoch)
         if getattr(error, "fatal", False) and not passes:
             self.give_up(error)
         else:
@@ -406,7 +413,7 @@ class Transactions:
     def _end(self, now: float) -> Outcome[None]:
         self._ended, self._look_until, self._end_repeated = Outcome(), None, False
         self._unsure |= self._joining.unsure or self.offsets.unsure
-        if isinstance(self._cause, InvalidProducerIdMapping):  # nobody knows of anything to be ended
+        if isinstance(self._cause, InvalidProducerIdMapping):  # the coordinator knows no transaction to end
             self._unsure = True
             self._over(None)
         elif self._begun or self._joining.asked or self.offsets.sent:
@@ -438,7 +445,7 @@ class Transactions:
         elif isinstance(error, TimeoutExpired):
             self._unsure, self.trouble = True, str(error)
             if self.state is State.COMMITTING:
-                error = TransactionOutcomeUnknown(f"whether it is committed is not known: {error}")
+                error = TransactionOutcomeUnknown(f"it is not known whether the transaction is committed: {error}")
             self._ended.fail(error)
             self._send_end(now)
         elif isinstance(error, InvalidTxnState) and self.state is State.COMMITTING and self._may_have_moved(now):
@@ -446,10 +453,10 @@ class Transactions:
             self.trouble = str(error)
             self._core.later(now + _PAUSE, self._send_end_again)
         elif isinstance(error, _NOT_COMMITTED) and self.state is State.COMMITTING:
-            self._unsure |= isinstance(error, UnknownProducerId)  # the next one needs another epoch
+            self._unsure |= isinstance(error, UnknownProducerId)  # the next transaction needs a new epoch
             (self._lose_track if self._end_repeated else self._cannot_commit)(error, now)
         elif isinstance(error, InvalidTxnState) and self.state is State.ABORTING and not self._joining.joined:
-            self._unsure = True  # nothing had joined, as far as the coordinator knows
+            self._unsure = True  # as far as the coordinator knows, nothing had joined: there is nothing to abort
             self._over(None)
         elif isinstance(error, ProducerFenced):
             self._core.transaction_coordinators.forget(self.transactional_id)
@@ -459,8 +466,8 @@ class Transactions:
             self.give_up(error)
 
     def _lose_track(self, error: OttlaError, now: float) -> None:
-        """The coordinator refuses to commit what an EndTxn may have committed that was not answered."""
-        why = "an EndTxn that was not answered may have committed it, and its coordinator refuses another one"
+        """Handle a refused EndTxn after one without an answer, which may have committed the transaction."""
+        why = "an EndTxn without an answer may have committed the transaction, and the coordinator refuses another one"
         self._ended.fail(TransactionOutcomeUnknown(f"{why}: {error}"))
         described = describe_transactions(self._core, [self.transactional_id], now, LIMIT)
 
@@ -478,14 +485,15 @@ class Transactions:
     def _described(
         self, described: Outcome[dict[str, TransactionDescription]], error: ProducerFenced, now: float
     ) -> None:
-        """EndTxn was refused as of a fenced producer: act on what the coordinator has of the transactional id.
+        """Handle PRODUCER_FENCED as the response to EndTxn, depending on the coordinator's current state of the id.
 
-        - Another producer: this is the end of this one. InitProducerId would abort a transaction of the other, because
-          Kafka does not look at the epoch of the producer that asks while one is open.
-        - This one, which is about to commit: a node that does not know its successor yet has spoken from memory.
-        - This one, which aborts, in version 2: the markers of the transaction before are being written, and nothing of
-          this one has reached the coordinator. InitProducerId waits for that.
-        - The epoch in which a transaction of this one was aborted for its age: in version 2 InitProducerId goes on.
+        - Another producer: this producer has to end. InitProducerId would abort a transaction of the other one, because
+          Kafka does not check the epoch of the requesting producer while a transaction is open.
+        - This producer, which is committing: the response came from a former coordinator with outdated state. Retry.
+        - This producer, which is aborting, in version 2: the markers of the previous transaction are being written, and
+          no request of this one has reached the coordinator. InitProducerId waits for the markers.
+        - The epoch in which the coordinator aborted this producer's transaction after its timeout: in version 2 the
+          producer can continue, with InitProducerId.
         """
         if self.state not in (State.COMMITTING, State.ABORTING) or self._task is not None or self.current is None:
             return
@@ -505,19 +513,19 @@ class Transactions:
             self.give_up(error)
 
     def _cannot_commit(self, error: OttlaError, now: float) -> None:
-        """The coordinator cannot, but abort."""
+        """Doom the transaction: the coordinator can only abort it."""
         self._change(Input.REFUSED)
         self.doom(None, 0, error)
         if self.has_timed_out:
             self.find_out()
         abandoned = self._ended.done
         self._ended.fail(error)
-        if abandoned:  # nobody waits for it any more, so nobody would abort
+        if abandoned:  # the caller no longer waits, so it would not abort
             self.stop()
             self._end(now)
 
     def _may_have_moved(self, now: float) -> bool:
-        """A coordinator says what cannot be: it may be one that does not know its successor yet."""
+        """Whether an impossible response may have come from a former coordinator, which does not know its successor."""
         if self._look_until is None:
             self._look_until = now + _MOVED_LIMIT
         return now < self._look_until
@@ -527,7 +535,7 @@ class Transactions:
             self._send_end(now)
 
     def _over(self, answer: EndTxnResponse | None) -> None:
-        """The transaction has ended."""
+        """End the transaction after the response to EndTxn, or without one if no request was needed."""
         self.trouble = ""
         if self.state is State.COMMITTING:
             self.offsets.committed()
@@ -539,7 +547,7 @@ class Transactions:
             renews = nameless or self._unsure or self._leaves_gaps() or (self._explicit and self._can_be_implicit)
             self._change(Input.RENEW if renews else Input.ENDED)
         self._ended.succeed(None)
-        self._core.soon(self._initialize)  # if the epoch has to rise
+        self._core.soon(self._initialize)  # does nothing unless the epoch has to be bumped
         self._settle()
 
     def _coordinator(self, task: Task[Any], request: Any, versions: Range) -> Steps[Any]:
@@ -574,9 +582,10 @@ class Transactions:
         return next((broker_error(code, where) for code, where in codes.items()), None)
 
     def give_up(self, error: OttlaError) -> None:
-        """The producer is of no more use; if it was fenced, it is found out first what has happened.
+        """End the producer with an error; if it was fenced, find out the reason first.
 
-        An id that has expired is no reason yet: InitProducerId gives another, or says who has taken over.
+        An expired producer id only dooms the transaction: InitProducerId returns a new one, or says that the producer
+        was fenced.
         """
         if isinstance(error, InvalidProducerIdMapping) and self.is_open:
             self.doom(None, 0, error)
@@ -590,11 +599,11 @@ class Transactions:
 
     @property
     def has_timed_out(self) -> bool:
-        """The transaction that is open, or was last, has been open for longer than brokers allow."""
+        """Whether the open or last transaction has been open for longer than its timeout."""
         return self._core.now - self._begun_at > self._timeout
 
     def find_out(self) -> Outcome[str]:
-        """Why the producer was fenced, as its coordinator has it."""
+        """An explanation why the producer was fenced, from its coordinator."""
         assert self.current is not None
         if self._found is None:
             running = self.is_open or self.state in (State.COMMITTING, State.ABORTING)
@@ -612,7 +621,7 @@ class Transactions:
         return self._fatal or self._core.closed or Closed("the producer is closed")
 
     def _settle(self) -> None:
-        """A transaction may begin, or never will."""
+        """Settle the callers of `ready`: a transaction may begin, or the producer has failed."""
         for outcome in list(self._waiting):
             if self.state is State.READY:
                 outcome.succeed(None)

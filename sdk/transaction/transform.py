@@ -1,20 +1,21 @@
-"""Consume, transform, produce: what is made of a batch is there once, and its group goes on behind it, or neither.
+"""Consume, transform, produce: commits a batch's results together with its offset, or neither.
 
     next ──► begin ──► the user's block ──► leave ──► next
       │                                       ├ committed
-      │                                       └ aborted, or not known: its batches are handed out again
-      └ waits until a transaction can begin, then puts together what it is to be about
+      │                                       └ aborted, or outcome unknown: its batches are handed out again
+      └ waits until a transaction can begin, then collects batches for it
 
 Rules:
-- Offsets travel with the transaction as the member's that has the partitions. What it loses meanwhile aborts the
-  transaction; what it is to give up waits until the transaction has ended, for that happens between two batches only.
-- Batches that were not committed come again: their partitions are read from where they began. If nobody knows whether
-  the transaction is committed, they are read from where the group stands once that is decided.
-- An error that may pass makes an end of the transaction, and of nothing else: the block is left without it, and the
-  batches come again, up to `attempts` times in a row. A lost partition counts, too: a handler that is slower than its
-  group allows loses it each time. All else is raised.
-- A transaction for which batches were put together ends with a commit before others are handed out, or they come again:
-  so nothing is passed over by mistake.
+- Offsets are committed in the transaction, with the identity of the member that owns the partitions. If the member
+  loses one of them meanwhile, the transaction is aborted. A revocation waits until the transaction has ended, because
+  partitions are revoked between two batches only.
+- Batches that were not committed are handed out again: their partitions are read from the start of the batches. If the
+  transaction's outcome is unknown, they are read from the group's committed offsets once it is decided.
+- A temporary error only ends the transaction: it is not raised, and the batches are handed out again, up to `attempts`
+  times in a row. A lost partition counts as temporary too, so a handler that is slower than `max_poll_interval`, and
+  loses its partitions each time, ends after `attempts`. All other errors are raised.
+- Batches handed out for a transaction must be committed before the next ones are handed out, or they are handed out
+  again. So no batch is skipped by mistake.
 
 Source: KIP-447; KafkaProducer.java, sendOffsetsToTransaction.
 """
@@ -49,7 +50,7 @@ from ottla.sdk.transaction.core import TransactionCore, alone
 log = logger("ottla.sdk.transform")
 
 _NEXT_EPOCH_MENDS = (InvalidProducerEpoch, InvalidTxnState, OutOfOrderSequenceNumber, UnknownProducerId)
-"""Errors that are over with their transaction, unless it could not be aborted: the producer is of no more use then."""
+"""Errors that affect only their transaction; if that cannot be aborted either, the producer ends."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,10 +58,10 @@ class TransformOptions:
     """See `ottla.sdk.client.Client.transform`.
 
     Attributes:
-        max_records: of one transaction; ``None``: no limit.
-        max_bytes: the same, as they came.
-        max_wait: seconds to wait for more.
-        attempts: of one batch, in a row.
+        max_records: the maximum number of records per transaction; ``None``: no limit.
+        max_bytes: the maximum bytes per transaction, as received.
+        max_wait: seconds to wait for more batches.
+        attempts: the maximum number of consecutive attempts for a batch.
     """
 
     max_records: int | None = None
@@ -74,7 +75,7 @@ class TransformOptions:
 
 
 class TransformCore:
-    """Transactions of ``producer`` about batches of ``consumer``, which is a member of a group."""
+    """Runs transactions of ``producer`` for batches of ``consumer``, which is a member of a group."""
 
     def __init__(
         self, core: ClientCore, consumer: ConsumerCore, producer: ProducerCore, options: TransformOptions
@@ -85,22 +86,22 @@ class TransformCore:
         self.transactions = producer.transactions
         consumer.reader, consumer.committer.transactional = self, True
         self._in_hand: Sequence[Taken] = ()
-        """What the transaction that comes next, or is open, is about."""
+        """The batches of the next or open transaction."""
         self._open: TransformTransactionCore | None = None
         self._unknown: Sequence[Taken] = ()
-        """What the last transaction was about, if nobody has said whether it is committed."""
+        """The batches of the last transaction, if its outcome is unknown."""
         self._failures = 0
 
     # -- batches -----------------------------------------------------------------------------------------------------
 
     def next(self, task: object, timeout: float | None = None) -> Steps[Sequence[Taken]]:
-        """What the next transaction is about: batches of several partitions, or of one.
+        """The batches for the next transaction, of one or several partitions.
 
         Args:
-            timeout: seconds to wait for the first, once a transaction can begin; then there may be none.
+            timeout: seconds to wait for the first batch, once a transaction can begin; after that the result is empty.
 
         Raises:
-            LocalProtocolError: the batches before were not part of a transaction, or it is still open.
+            LocalProtocolError: the previous batches were not part of a transaction, or it is still open.
             OttlaError: as `ConsumerCore.poll`; or the producer can never send again.
         """
         self._refuse_unhandled()
@@ -116,16 +117,16 @@ class TransformCore:
                     break
                 taken.append(first)
                 yield from self._gather(taken, task)
-        except GeneratorExit:  # nobody awaits it any more
+        except GeneratorExit:  # no driver resumes these steps any more
             raise
-        except BaseException:  # a cancellation, or what keeps another partition from being read
+        except BaseException:  # a cancellation, or an error of another partition
             self._rewind(taken)
             raise
         self._in_hand = taken
         return taken
 
     def _gather(self, taken: list[Taken], task: object) -> Steps[None]:
-        """Add to ``taken`` what there is to go with it, now or soon; what is lost meanwhile is taken out."""
+        """Add more batches to ``taken`` within `max_wait`; remove batches whose partitions are lost meanwhile."""
         until = self.core.now + self._options.max_wait
         most = self._options.max_records
         count, size = sum(each.count for each, _ in taken), sum(each.size for each, _ in taken)
@@ -143,26 +144,26 @@ class TransformCore:
         taken[:] = [each for each in taken if _is_owned(each)]
 
     def give_back(self) -> None:
-        """What `next` returned has not reached its caller."""
+        """Take back the batches that `next` returned, because they have not reached the caller."""
         taken, self._in_hand = self._in_hand, ()
         self._rewind(taken)
 
     def transaction(self, taken: Sequence[Taken]) -> "TransformTransactionCore":
-        """A transaction about what `next` has returned.
+        """A transaction for the batches that `next` has returned.
 
         Raises:
-            LocalProtocolError: that is not in hand any more.
+            LocalProtocolError: these are not the batches in hand.
         """
         transaction = TransformTransactionCore(self, taken)
         self.refuse_other(transaction, taken)
         return transaction
 
     def refuse_other(self, transaction: "TransformTransactionCore", taken: Sequence[Taken]) -> None:
-        """Raise `LocalProtocolError` unless ``transaction`` may begin, about what is in hand."""
+        """Raise `LocalProtocolError` unless ``taken`` are the batches in hand, and no transaction is open."""
         if taken is not self._in_hand or self._open is not None:
             raise LocalProtocolError(
-                "a transaction is about the batches that the loop returned last, once, and ends with the block of "
-                "transform.transaction(batches); what was aborted is returned again"
+                "a transaction takes the batches that the loop returned last, and takes them once: it ends with the "
+                "block of transform.transaction(batches), and the loop returns aborted batches again"
             )
 
     # -- transactions ------------------------------------------------------------------------------------------------
@@ -171,11 +172,11 @@ class TransformCore:
         self._open = transaction
 
     def is_open(self, transaction: "TransformTransactionCore") -> bool:
-        """Whether it has begun, and not ended."""
+        """Whether the transaction has begun and not ended."""
         return self._open is transaction
 
     def ended(self, transaction: "TransformTransactionCore", error: BaseException | None) -> bool:
-        """A transaction has ended, with ``error`` if it failed; whether its batches come again in place of that."""
+        """End a transaction; return whether its batches are handed out again instead of raising ``error``."""
         taken, self._in_hand, self._open = self._in_hand, (), None
         if transaction.committed:
             self._failures = 0
@@ -194,7 +195,7 @@ class TransformCore:
         self._failures += 1
         if self._failures >= self._options.attempts:
             causes = f"; partitions were lost the last time: {'; '.join(lost)}" if lost else ""
-            error.add_note(f"batches were tried {self._failures} times, all that `attempts` allows{causes}")
+            error.add_note(f"batches failed {self._failures} times in a row, the limit set by `attempts`{causes}")
             self._failures = 0
             return False
         places = [f"{fetched.topic}-{fetched.partition}" for fetched, _ in taken]
@@ -207,8 +208,8 @@ class TransformCore:
             raise LocalProtocolError("a transaction is open: end its block before you ask for the next batches")
         if self._in_hand and any(_is_owned(each) for each in self._in_hand):
             raise LocalProtocolError(
-                "the batches before were not part of a transaction, and would be lost: handle them in the block of "
-                "transform.transaction(batches); to pass over them, leave that block empty"
+                "the previous batches were not part of a transaction, and would be lost: handle them in the block of "
+                "transform.transaction(batches); to skip them, leave that block empty"
             )
 
     def _pause(self) -> Outcome[None]:
@@ -227,14 +228,14 @@ class TransformCore:
                 log.warning("no transaction can begin yet", extra={"why": str(error)})
 
     def _find_out(self) -> Steps[None]:
-        """Read the batches of which nobody knew whether they are committed from where the group stands now."""
+        """Read the batches of a transaction with an unknown outcome again, from the group's committed offsets."""
         group = self.consumer.commits.group if self.consumer.commits is not None else ""
         while taken := [each for each in self._unknown if _is_owned(each)]:
             places = [(fetched.topic, fetched.partition) for fetched, _ in taken]
             try:
                 found = yield from settled(calls.committed(self.core, {group: places}, self.core.now, stable=True))
             except TimeoutExpired as error:
-                log.warning("a transform cannot go on yet", extra={"group": group, "why": str(error)})
+                log.warning("a transform cannot continue yet", extra={"group": group, "why": str(error)})
             else:
                 self._rewind(taken, found[group])
                 break
@@ -243,12 +244,12 @@ class TransformCore:
     def _rewind(
         self, taken: Sequence[Taken], committed: Mapping[TopicPartition, CommittedOffset] | None = None
     ) -> None:
-        """Read the partitions from where these batches begin, or from what is ``committed`` behind that."""
+        """Read the partitions again from the start of these batches, or from a later ``committed`` offset."""
         committed = committed or {}
         if self.consumer.closed:
             return
         starts: dict[TopicPartition, Start] = {}
-        for fetched, claim in reversed(taken):  # the first of each partition counts
+        for fetched, claim in reversed(taken):  # reversed, so that the first batch of each partition wins
             place = (fetched.topic, fetched.partition)
             if _is_owned((fetched, claim)):
                 at = committed.get(place)
@@ -259,7 +260,7 @@ class TransformCore:
 
 
 class TransformTransactionCore(TransactionCore):
-    """One transaction about batches that a transform has put together."""
+    """Runs one transaction for batches that a transform has handed out."""
 
     def __init__(self, transform: TransformCore, taken: Sequence[Taken]) -> None:
         super().__init__(transform.core, transform.producer)
@@ -269,7 +270,7 @@ class TransformTransactionCore(TransactionCore):
         self._transform.refuse_other(self, self._taken)
         try:
             yield from super().begin()
-        except GeneratorExit:  # nobody awaits it any more
+        except GeneratorExit:  # no driver resumes these steps any more
             raise
         except BaseException:  # a cancellation included
             self._transform.give_back()
@@ -281,13 +282,13 @@ class TransformTransactionCore(TransactionCore):
                 place = (fetched.topic, fetched.partition)
                 self.commit_offsets(self._transform.consumer.committer, place, at, claim)
         except TransactionAborted:
-            pass  # what is sent within the block says so, or its end
+            pass  # the next send in the block raises it, or the end of the block
 
     def end(self, error: BaseException | None) -> Steps[bool]:
-        """As `leave`; whether the ``error`` is dealt with, because the batches come again."""
+        """Like `leave`; return whether ``error`` is suppressed, because the batches are handed out again."""
         try:
             yield from self.leave(error)
-        except GeneratorExit:  # nobody awaits it any more
+        except GeneratorExit:  # no driver resumes these steps any more
             raise
         except BaseException as failed:
             if not self._transform.ended(self, alone(failed)):
@@ -302,11 +303,11 @@ class TransformTransactionCore(TransactionCore):
 
 
 def _is_owned(taken: Taken) -> bool:
-    """The batch was handed out under an ownership that goes on, and nobody has sought since."""
+    """Whether the batch's assignment still lasts, and the user has not sought since."""
     _, claim = taken
     return claim is not None and not claim.assignment.over and claim.assignment.seeks == claim.seeks
 
 
 def _passes(cause: OttlaError) -> bool:
-    """What made an end of a transaction may be over with it."""
+    """Whether the error that ended a transaction may be temporary."""
     return cause.retriable or getattr(cause, "abortable", False) or isinstance(cause, _NEXT_EPOCH_MENDS)

@@ -190,7 +190,9 @@ def _reads(who: str, events: Iterable[Event], killed: float | None) -> tuple[lis
                 held[partition] = Assignment(who, partition, time, first, end="never assigned")
                 assignments.append(held[partition])
             reads.append(Read(time, who, partition, first, next_, read, held[partition]))
-        elif kind == "refused" or (kind == "log" and ("commit" in what[1] or "given up" in what[1])):
+        elif kind == "refused" or (
+            kind == "log" and any(each in what[1] for each in ("commit", "given up", "abandoned"))
+        ):
             for assignment in [*leaving, *held.values()]:
                 assignment.refused = True
     for assignment in held.values():

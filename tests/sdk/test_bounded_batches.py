@@ -247,7 +247,7 @@ def test_a_batch_that_needs_more_than_the_limit_says_how_to_read_it_and_hides_no
     _, parts = holding([batch(0, 1), huge, batch(3, 2)])
     first, second, third = parts
     assert [each.value for part in (first, third) for each in part] == [b"0", b"3", b"4"]
-    advice = "; raise fetch_batch_memory, an option of connect, or go on from offset 3"
+    advice = "; raise fetch_batch_memory, an option of connect, or seek to offset 3"
     for opened in OPENED.values():
         with pytest.raises(
             MemoryLimitExceeded, match=rf"zstd data would grow over the limit of {LIMIT} .*{advice}$"

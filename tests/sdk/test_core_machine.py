@@ -327,7 +327,7 @@ def test_a_broker_may_ask_for_a_new_start() -> None:
     fake.says = once
     net.core.metadata.refresh(net.now)
     net.run(lambda: len(asked) == 2 and 2 in net.core.cluster.nodes)
-    assert "new start" in str(answers[0])
+    assert "asks the client to start again" in str(answers[0])
 
 
 def test_a_broker_that_knows_no_broker_yet_is_asked_again() -> None:
@@ -555,8 +555,8 @@ def test_what_waits_is_explained_and_ends_when_the_client_is_closed() -> None:
     topic = net.core.metadata.topic("t", net.now)
     net.run(lambda: net.now > 2.0)
     text = "\n".join(net.core.explain(net.now))
-    assert "metadata: a:1 gave none: connection refused" in text
-    assert "topic 't': waiting for a broker to say where it is" in text
+    assert "metadata: a:1 failed: connection refused" in text
+    assert "topic 't': waiting for its metadata" in text
     net.core.close(net.now)
     with pytest.raises(Closed):
         topic.result()

@@ -110,7 +110,7 @@ def test_what_is_wrong_says_where_to_go_on() -> None:
     assert read(leaders, fetcher, 1) == {T: [b"a"]}
     for _ in range(2):
         with pytest.raises(
-            ChecksumMismatch, match=r"t-0 from offset 1, batch at .*; to leave the batch out, seek to 2"
+            ChecksumMismatch, match=r"t-0 from offset 1, batch at .*; to skip the batch, seek to 2"
         ) as caught:
             read(leaders, fetcher, 1)
         assert not caught.value.retriable
@@ -147,7 +147,7 @@ def test_a_partition_in_trouble_stops_no_other_and_its_error_is_raised_once_unti
     )
     assert seen.index(b"0-0") < seen.index(ChecksumMismatch.__name__), "after what lies before"
     [line] = fetcher.explain(leaders.now)
-    assert line.startswith("t-0: cannot be read on until a seek: t-0 from offset 1")
+    assert line.startswith("t-0: cannot be read until a seek: t-0 from offset 1")
     assert fetcher.take() is None and not fetcher.wait().done
     for index in range(1, 3):
         leaders.logs["t", index].append(b"more")
@@ -311,5 +311,7 @@ def test_a_single_fetch_gives_what_is_good_and_then_the_error() -> None:
 def test_a_single_fetch_of_a_batch_that_lies_about_its_length_ends() -> None:
     leaders = log_of(b"a")
     damage(leaders, 0, LENGTH, struct.pack(">i", 1000))
-    with pytest.raises(DecodeError, match=r"t-0 from offset 0: .*1012 bytes were asked for.*its length is damaged"):
+    with pytest.raises(
+        DecodeError, match=r"t-0 from offset 0: .*the batch says it has 1012 bytes.*its length is damaged"
+    ):
         fetched_once(leaders, 0)

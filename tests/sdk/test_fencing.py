@@ -80,7 +80,7 @@ async def test_a_fenced_producer_says_by_whom_on_older_brokers(old_kafka: Apache
     version = old_kafka.release.version
     if version.startswith("2.8"):
         await tell_both_stories(
-            Trio(), old_kafka.bootstrap, "what its coordinator has is not known: brokers tell it since Kafka 3.0"
+            Trio(), old_kafka.bootstrap, "the coordinator's state is unknown: brokers before Kafka 3.0 cannot tell"
         )
     elif not version.startswith("0.10"):  # which knows no transactions
         await tell_both_stories(Trio(), old_kafka.bootstrap)

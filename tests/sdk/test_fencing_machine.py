@@ -39,7 +39,7 @@ def said(cluster: Cluster, open_for: float | None = 20.0, version: int = 1) -> s
 @pytest.mark.parametrize("state", ["Empty", "Ongoing", "CompleteCommit", "CompleteAbort"])
 def test_a_producer_that_was_not_late_was_fenced_by_another(state: str, open_for: float | None) -> None:
     text = said(Cluster(ids={"t-1": Id(7, 5, state)}), open_for)
-    assert text.startswith(f"PRODUCER_FENCED (90): {ANOTHER} process an id of its own; this producer must end (")
+    assert text.startswith(f"PRODUCER_FENCED (90): {ANOTHER} process its own id; this producer must end (")
     facts = "this one has producer id 7, epoch 3; its coordinator, node 1, has producer id 7, epoch 5"
     assert f"({facts}, {state})" in text and text.endswith("[t-0]")
 
@@ -49,7 +49,7 @@ def test_a_producer_that_was_late_is_told_its_timeout(version: int) -> None:
     text = said(Cluster(ids={"t-1": Id(7, 4, "CompleteAbort")}), 61.0, version)
     assert f"{TIMED_OUT}: raise transaction_timeout, or make transactions shorter" in text
     assert SINCE not in text and "epoch 4, CompleteAbort" in text
-    assert ("; to go on, make another producer (" in text) is (version == 1)
+    assert ("; to continue, make another producer (" in text) is (version == 1)
 
 
 def test_a_late_producer_whose_id_has_gone_on_is_told_both() -> None:
@@ -65,10 +65,10 @@ def test_a_producer_that_its_coordinator_has_not_fenced_is_told_so() -> None:
 def test_what_the_coordinator_cannot_say_or_may_not_is_left_out() -> None:
     old = Cluster()
     old.versions = SERVED | {key: each for key, each in NEWEST.items() if key != 65}
-    unknown = "(this one has producer id 7, epoch 3; what its coordinator has is not known: "
+    unknown = "(this one has producer id 7, epoch 3; the coordinator's state is unknown: "
     for open_for, cause in ((20.0, ANOTHER), (61.0, TIMED_OUT)):
         text = said(old, open_for)
-        assert cause in text and f"{unknown}brokers tell it since Kafka 3.0)" in text
+        assert cause in text and f"{unknown}brokers before Kafka 3.0 cannot tell)" in text
 
     def refuse(node: int, message: object) -> DescribeTransactionsResponse | None:
         if not isinstance(message, DescribeTransactionsRequest):
@@ -91,7 +91,7 @@ def test_what_the_coordinator_cannot_say_or_may_not_is_left_out() -> None:
 
 def test_an_error_does_not_wait_for_a_coordinator_that_is_silent() -> None:
     text = said(Cluster(script=lambda node, m: SILENCE if isinstance(m, DescribeTransactionsRequest) else None))
-    assert ANOTHER in text and f"is not known: no answer within {LIMIT:g} s)" in text
+    assert ANOTHER in text and f"is unknown: no answer within {LIMIT:g} s)" in text
 
 
 def test_what_is_not_found_out_is_what_the_class_says() -> None:

@@ -92,12 +92,12 @@ def test_what_nobody_takes_is_explained() -> None:
     fill(world, ("t", 0), 50)
     fetcher = reader(world, {("t", 0): Offset(0)})
     world.run(fetcher.wait())
-    assert [each for each in fetcher.explain(world.now) if "taken nothing yet" in each]
+    assert [each for each in fetcher.explain(world.now) if "taken no batch yet" in each]
     assert fetcher.take() is not None
     fill(world, ("t", 0), 50, first=50)
     world.run(fetcher.wait())
-    assert not [each for each in fetcher.explain(world.now) if "taken nothing" in each]
-    assert [each for each in fetcher.explain(world.now + 7.0) if "taken nothing for 7." in each]
+    assert not [each for each in fetcher.explain(world.now) if "taken no batch" in each]
+    assert [each for each in fetcher.explain(world.now + 7.0) if "taken no batch for 7." in each]
 
 
 def test_nothing_is_fetched_behind_the_end_that_was_given() -> None:

@@ -567,7 +567,7 @@ def test_a_member_whose_coordinator_is_gone_says_since_when_it_is_not_heard() ->
     group.world.later(6.0)
     (line,) = group.member.explain(group.world.now)
     assert line.startswith(
-        "group 'billing': this member gets no heartbeat through, for 6.0 s; its coordinator is being looked for (one:"
+        "group 'billing': this member gets no heartbeat through, for 6.0 s; looking for its coordinator (one:"
     )
 
 

@@ -105,7 +105,7 @@ def test_a_topic_that_was_deleted_is_dropped_and_stops_no_other(caplog: pytest.L
     reader.leaders.logs["t2", 0].append(b"more")
     assert reader.read(30.0) == [b"more"]
     assert reader.machine.fetcher.assignment == [("t2", 0)]
-    assert caplog.messages == ["the topic was deleted: it is not read any more (topic=t1, partition=0)"]
+    assert caplog.messages == ["the topic was deleted and is no longer read (topic=t1, partition=0)"]
 
 
 def test_a_topic_that_is_read_by_name_is_still_data_loss() -> None:

@@ -559,7 +559,7 @@ def test_a_leader_just_deposed_does_not_decide_that_a_position_is_lost(diverging
     leaders.run(lambda: bool(told))
     fill(leaders, "d")
     assert read(leaders, fetcher, 1) == {P: [b"d"]}
-    assert any(line.startswith("t-0: asking which node leads it by now") for line in told)
+    assert any(line.startswith("t-0: checking which node leads it now") for line in told)
 
 
 def test_what_was_only_fetched_ahead_and_is_gone_is_fetched_again_silently() -> None:
@@ -745,7 +745,7 @@ def fetches(leaders: Leaders, node: int) -> int:
 
 def pauses(caplog: pytest.LogCaptureFixture) -> list[tuple[int, int]]:
     """Which near replicas the log says are avoided, and for how many seconds."""
-    lines: list[Any] = [each for each in caplog.records if each.message.startswith("a near replica cannot be")]
+    lines: list[Any] = [each for each in caplog.records if each.message.startswith("a near replica failed")]
     return [(each.node, each.seconds) for each in lines]
 
 
@@ -816,7 +816,7 @@ def test_where_no_version_keeps_a_leader_from_recommending_pauses_are_made_and_e
         return leaders.now >= 10.0
 
     leaders.run(explained)
-    assert any(f"t-0 is to be read from node 2, {why}" in line for line in told)
+    assert any(f"t-0: the leader names node 2, {why}" in line for line in told)
     assert fetches(leaders, 1) < 120
     assert why == "which cannot be reached" or fetches(leaders, 2) < 5
     leaders.hide, leaders.bend = lambda node: False, usual

@@ -283,7 +283,7 @@ async def wait_and_ask_why(loop: Loop, bootstrap: str, topic: str, caplog: pytes
                 assert line.startswith(f"{topic}-0 at 0: the last stable offset has stood still for ")
                 assert "with 2 record(s) behind it" in line
                 assert f"(producer id {open_.producer_id}, epoch {open_.producer_epoch}) is open there, for " in line
-                assert "until that ends it or its timeout of 60 s is over; " in line
+                assert "until that ends it or its timeout of 60 s expires; " in line
                 assert line.endswith(f"`ottla transactions fence {topic}-third` ends it now")
             [record] = [each for each in caplog.records if "wait behind" in each.getMessage()]
             assert (record.__dict__["topic"], record.__dict__["producer_id"]) == (topic, open_.producer_id)

@@ -152,15 +152,13 @@ def test_a_reader_that_waits_for_a_transaction_says_for_whose_since_when_and_unt
     [line] = lines(cluster)
     assert line.startswith("t-0 at 3: the last stable offset has stood still for 6.0 s, with 2 record(s) behind it: ")
     whose = "the transaction of transactional id 'billing' (producer id 4711, epoch 3) is open there, for 8 s"
-    until = "until that ends it or its timeout of 60 s is over; `ottla transactions fence billing` ends it now"
+    until = "until that ends it or its timeout of 60 s expires; `ottla transactions fence billing` ends it now"
     assert line.endswith(f"{whose}, {until}")
 
     with caplog.at_level(logging.WARNING, "ottla.sdk.consumer"):
         cluster.run(10 * REPORT)
     [record] = caplog.records
-    assert record.getMessage().startswith(
-        "committed records wait behind a transaction that is open (topic=t, partition="
-    )
+    assert record.getMessage().startswith("committed records wait behind an open transaction (topic=t, partition=")
     facts = ("offset", "partitions", "records", "producer_id", "producer_epoch", "transactional_id")
     assert [record.__dict__[name] for name in facts] == [3, 1, 2, PRODUCER, 3, "billing"]
     assert len(cluster.asked(DescribeProducersRequest)) == len(cluster.asked(ListTransactionsRequest)) == 1
@@ -206,9 +204,9 @@ def test_where_brokers_cannot_say_whose_it_is_or_may_not_they_are_asked_ever_mor
     [line] = [each for each in lines(cluster) if each.startswith("t-0 at 1, t-1 at 1: ")]
     assert "a transaction is open there; if it does not end, `ottla transactions find-hanging`" in line
     says = {
-        "not offered": "do not say: they do since Kafka 2.8",
+        "not offered": "is unknown: brokers before Kafka 2.8 cannot tell",
         "not authorized": "TOPIC_AUTHORIZATION_FAILED",
-        "no answer": "say: no answer within 30 s",
+        "no answer": "is unknown: no answer within 30 s",
     }
     assert says[why] in line
     [record] = [each for each in caplog.records if "wait behind" in each.getMessage()]
@@ -227,7 +225,7 @@ def test_a_transactional_id_that_is_not_told_is_left_out_and_asked_for_again() -
     waiting(cluster)
     cluster.run(2 * STILL)
     [line] = lines(cluster)
-    assert "the transaction of producer id 4711, epoch 3 is open there, until it ends it or its timeout is over" in line
+    assert "the transaction of producer id 4711, epoch 3 is open there, until it ends it or its timeout expires" in line
     cluster.listed = True
     cluster.run(60.0)
     assert "transactional id 'billing'" in lines(cluster)[0]

@@ -393,14 +393,14 @@ def test_a_partition_that_is_lost_while_there_is_no_member_to_send_them_as_abort
     both.leave()
     if both.pending(AddOffsetsToTxnRequest):
         both.answer_group()
-    both.commits.disown(P0, "no batch was asked for within max_poll_interval")
+    both.commits.disown(P0, "did not ask for a batch within max_poll_interval")
     both.world.run()
     assert isinstance(ended_early(both).cause, CommitFailed)
 
 
 def test_a_partition_that_is_lost_refuses_the_next_record_of_the_block(both: Transacting) -> None:
     both.add(P0, 5)
-    both.commits.disown(P0, "no batch was asked for within max_poll_interval")
+    both.commits.disown(P0, "did not ask for a batch within max_poll_interval")
     both.world.run()
     with pytest.raises(TransactionAborted, match="max_poll_interval"):
         both.transaction.check()

@@ -84,7 +84,7 @@ def test_a_handler_that_is_always_slower_than_the_group_waits_is_an_error_after_
                         await txn.send("out", b"made")
         assert seen == [b"0"] * 3
         told = "\n".join([str(raised.value), *raised.value.__notes__])
-        assert "tried 3 times" in told and "max_poll_interval, 5 s" in told, told
+        assert "failed 3 times" in told and "max_poll_interval, 5 s" in told, told
 
     run.play(scenario())
 

@@ -1,9 +1,10 @@
-"""Assignors: which member of a group reads which partitions. Pure functions of the members' subscriptions.
+"""Assignors divide a group's partitions between its members. They are pure functions of the members' subscriptions.
 
-The leader of a classic group runs the assignor that all its members know, whatever language they are written in, so
-names, user data and results are Kafka's: `range` and `roundrobin` to the partition, the sticky ones in their promises.
+The leader of a classic group runs an assignor that all members support, whatever language they are written in. So
+names and user data are Kafka's. `range` and `roundrobin` give exactly Kafka's results; the sticky assignors give the
+same guarantees.
 
-An assignor of your own is any object with what `Assignor` asks for; no base class is needed:
+To write your own assignor, implement the methods of `Assignor`; no base class is needed:
 
     class FirstTakesAll:
         name = "first-takes-all"
@@ -37,7 +38,7 @@ from ottla.sdk.group.assignors.sticky import CooperativeStickyAssignor, StickyAs
 ASSIGNORS: dict[str, Assignor] = {
     each.name: each for each in (RangeAssignor(), RoundRobinAssignor(), StickyAssignor(), CooperativeStickyAssignor())
 }
-"""Kafka's own, by the names that members announce."""
+"""Kafka's assignors, by the names in JoinGroup."""
 
 __all__ = [
     "ASSIGNORS",

@@ -1,18 +1,19 @@
-"""The even division that moves little: what the sticky assignors stand on.
+"""Divides partitions evenly with few moves; the basis of the sticky assignors.
 
-Theory of operation. What a member has and still wants, it keeps for now. Then:
+Theory of operation. At first, each member keeps the partitions that it has and still subscribes to. Then:
 
-1. What nobody has goes to the member with the fewest, topics that few want first (`_Division.fill`).
-2. While some member can be relieved by one that has at least two fewer, directly or along a chain in which each passes
-   a partition on to the next, the shortest such chain is carried out (`_Division.even_out`): at first with what was
-   given in step 1 only, then with what members had before, too.
+1. Partitions without an owner go to the member with the fewest partitions. Topics with few subscribers come first
+   (`_Division.fill`).
+2. A member gives a partition to one that has at least two fewer, directly or along a chain in which each member passes
+   a partition to the next. The shortest chain is used, until there is no chain any more (`_Division.even_out`). The
+   first pass moves only partitions given in step 1; the second also moves partitions that members had before.
 
-Members with the most are looked at first. If nobody within their reach has two fewer, then nobody there can ever be
-better off, neither as a giver nor as a taker, so all of them are settled and not looked at again. What ends so is the
-most even division there is, by whatever measure; Kafka's own looks at direct moves only, and may stop earlier. A
-division that is even already stays as it is, whichever assignor made it. And where one can be had without touching what
-members have, the first pass of step 2 finds it. Where racks are known, members then exchange partitions, one for one
-(`ottla.sdk.group.assignors.nearness`).
+Members with the most partitions come first. If no member that such a member can reach has at least two fewer, none of
+these members can ever give or take in a later chain, so they are all settled and not visited again. The result is the
+most even division possible, by any measure; Kafka's assignor considers direct moves only, and may stop earlier. A
+division that is even already does not change, whichever assignor made it. If an even division is possible without
+taking partitions from members, the first pass of step 2 finds it. If racks are known, members then exchange partitions,
+one for one (`ottla.sdk.group.assignors.nearness`).
 
 Source: KIP-54; Harvey, Ladner, Lovász, Tamir: Semi-matchings for bipartite graphs and load balancing (2006).
 """
@@ -25,7 +26,7 @@ from ottla.sdk.group.assignors.member import Partitions
 from ottla.sdk.group.assignors.nearness import bring_near
 
 NOBODY = -1
-"""In place of a member: nobody may keep the partition."""
+"""Stands for a member: no member may keep the partition."""
 
 
 def divide(
@@ -34,13 +35,13 @@ def divide(
     owners: Mapping[TopicPartition, int],
     near_to: Sequence[str | None] = (),
 ) -> list[list[TopicPartition]]:
-    """What each member gets, in order.
+    """The partitions of each member, in the order of ``wanted``.
 
     Args:
-        partitions: how many each topic has.
-        wanted: the topics of each member; what follows names members by their place in it.
-        owners: the member that has a partition now, or `NOBODY`.
-        near_to: the rack of each member, where ``partitions`` know theirs.
+        partitions: the number of partitions of each topic.
+        wanted: the topics of each member; the index in this sequence identifies a member.
+        owners: the current owner of each partition, or `NOBODY`.
+        near_to: the rack of each member; used if ``partitions`` has the racks of partitions.
     """
     division = _Division(partitions, wanted, owners)
     division.fill()
@@ -53,22 +54,22 @@ def divide(
 
 
 _Holding = dict[str, list[int]]
-"""Topic -> partitions of one member; no topic without any."""
+"""The partitions of one member by topic; topics without any are left out."""
 
 _Link = tuple[int, str, int]
-"""Which member could give one partition of which topic to which other."""
+"""The giving member, the topic of the partition, and the taking member."""
 
 
 class _Division:
-    """Which member has what while it is being divided.
+    """Holds the partitions of each member during the division.
 
-    Members are named by their index, and sets of members are numbers with these bits set: to look for a chain means to
-    subtract those who were seen from the subscribers of a topic, thousands of times.
+    Members are indices, and sets of members are integers with these bits set: the search for a chain subtracts the
+    visited members from the subscribers of a topic, thousands of times.
 
     Attributes:
-        kept: per member what it claimed and still has.
-        given: per member what it has besides.
-        subscribers: of each topic.
+        kept: for each member, the partitions that it had before and still has.
+        given: for each member, its other partitions.
+        subscribers: the subscribers of each topic.
     """
 
     def __init__(
@@ -88,12 +89,12 @@ class _Division:
                 self._held.add(place)
 
     def of(self, member: int) -> list[TopicPartition]:
-        """All that it has, in order."""
+        """All partitions of the member, sorted."""
         holdings = (self.kept[member], self.given[member])
         return sorted((topic, each) for holding in holdings for topic, mine in holding.items() for each in mine)
 
     def fill(self) -> None:
-        """Give what nobody has to the member with the fewest, topics with the fewest subscribers first."""
+        """Give partitions without an owner to the members with the fewest; topics with few subscribers come first."""
         heaps: dict[int, list[tuple[int, int]]] = {}
         for topic in sorted(self.subscribers, key=lambda topic: (self.subscribers[topic].bit_count(), topic)):
             subscribers = self.subscribers[topic]
@@ -103,21 +104,22 @@ class _Division:
             for partition in range(self._partitions[topic]):
                 if (topic, partition) in self._held:
                     continue
-                while heap[0][0] != self._loads[heap[0][1]]:  # it got partitions of topics with other subscribers
+                # The heap's entry is outdated if the member got partitions of topics with other subscribers.
+                while heap[0][0] != self._loads[heap[0][1]]:
                     heapreplace(heap, (self._loads[heap[0][1]], heap[0][1]))
                 load, member = heap[0]
                 self._put(self.given, member, topic, partition)
                 heapreplace(heap, (load + 1, member))
 
     def even_out(self, *movable: list[_Holding]) -> None:
-        """Move until no member can be relieved by one that has at least two fewer; only what is ``movable``."""
+        """Move ``movable`` partitions along chains until no member reaches another that has at least two fewer."""
         settled = 0
         fullest = [(-load, member) for member, load in enumerate(self._loads)]
         heapify(fullest)
         while fullest:
             load, member = heappop(fullest)
             if settled >> member & 1 or -load != self._loads[member]:
-                continue  # the second: it has another entry by now
+                continue  # settled, or this entry is outdated and the member has a newer one
             chain, settled = self._chain(member, movable, settled)
             for giver, topic, taker in chain:
                 self._move(giver, topic, taker, movable)
@@ -126,9 +128,9 @@ class _Division:
                     heappush(fullest, (-self._loads[each], each))
 
     def _chain(self, start: int, movable: Sequence[list[_Holding]], settled: int) -> tuple[list[_Link], int]:
-        """The shortest chain that relieves ``start``, its last link first, and who is settled.
+        """The shortest chain by which ``start`` gives a partition away, last link first, and the settled members.
 
-        If there is none, all whom it can reach are settled, too.
+        If there is no chain, all members that it can reach are settled as well.
         """
         links: list[tuple[int, str, int]] = []
         level = 1 << start
@@ -153,7 +155,7 @@ class _Division:
         return [], seen
 
     def _emptiest(self, members: int, most: int) -> int | None:
-        """The one of them that has the least, if that is at most ``most``."""
+        """The member in ``members`` with the fewest partitions, if it has at most ``most``."""
         for load in sorted(self._by_load):
             if load > most:
                 break
@@ -163,13 +165,16 @@ class _Division:
 
     @staticmethod
     def _topics(giver: int, movable: Sequence[list[_Holding]], *, in_order: bool) -> Iterator[str]:
-        """Of what it could give: those first of which it has many, so that no topic is taken from it whole."""
+        """The topics of which the member can give a partition; ``in_order``: those with most partitions first.
+
+        The order avoids that a member loses all partitions of one topic.
+        """
         for holdings in movable:
             holding = holdings[giver]
             yield from sorted(holding, key=lambda topic: -len(holding[topic])) if in_order else holding
 
     def _move(self, giver: int, topic: str, taker: int, movable: Sequence[list[_Holding]]) -> None:
-        """One partition of the topic, if possible one that the giver did not have before."""
+        """Move one partition of the topic; partitions that the giver did not have before come first."""
         holding = next(holdings[giver] for holdings in movable if topic in holdings[giver])
         partition = holding[topic].pop()
         if not holding[topic]:
@@ -191,7 +196,7 @@ class _Division:
 
 
 def _subscribers(partitions: Mapping[str, int], wanted: Sequence[frozenset[str]]) -> dict[str, int]:
-    """Of each topic that anybody wants and the cluster has."""
+    """The subscribers of each existing topic that has any."""
     alike: dict[frozenset[str], int] = {}
     for member, topics in enumerate(wanted):
         alike[topics] = alike.get(topics, 0) | 1 << member

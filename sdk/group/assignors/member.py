@@ -1,13 +1,13 @@
-"""What an assignor sees of a member, what it has to offer, and how both travel.
+"""The interface of assignors, the members that they see, and the encoding of subscriptions and assignments.
 
 Rules:
-- An assignor is pure: the same members and partitions give the same assignment, in whatever order they come.
-- Members are distinguished by member id. Kafka's range and round robin order them by instance id first, so that a
-  member that restarts under a new member id finds its partitions again.
-- Strings are ordered as Java orders them, by UTF-16 units, or two leaders would divide the same group differently.
-- A group is cooperative only if all assignors that its members offer are: then a member goes on reading what it owns
-  while it joins and says so in its subscription. In an eager group it gives up everything first and claims nothing,
-  while user data may still remember what it had.
+- An assignor is pure: the same members and partitions give the same assignment, in any order.
+- Members are identified by member id. Kafka's range and round robin sort static members first, by instance id, so that
+  a member that restarts under a new member id gets its partitions back.
+- Strings are sorted as Java sorts them, by UTF-16 units; otherwise two leaders would divide the same group differently.
+- A group is cooperative only if all assignors that its members offer are. Then a member continues to read its
+  partitions while it joins, and lists them in its subscription. In an eager group it gives up all partitions first and
+  lists none, but its user data may still contain them.
 
 Source: ConsumerPartitionAssignor.java, AbstractPartitionAssignor.java (MemberInfo), ConsumerCoordinator.java.
 """
@@ -21,7 +21,7 @@ from ottla.codec.wire import Buffer
 from ottla.sdk.cluster.cluster import TopicPartition
 
 VERSION = 3
-"""Of the subscriptions sent; a leader that knows only older ones reads the part that it knows."""
+"""The version of the subscriptions sent; a leader that knows only older ones reads the part that it knows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,11 +29,11 @@ class Member:
     """One member of the group, as its subscription describes it.
 
     Attributes:
-        topics: that it wants; those the cluster does not have are passed over.
-        owned: what it goes on reading while it joins; empty in an eager group.
-        generation: the rebalance that ``owned`` comes from; -1 where it is not known.
-        rack: where it is, if it says so.
-        user_data: for the assignor.
+        topics: the topics to which it subscribes; topics that the cluster does not have are ignored.
+        owned: the partitions that it continues to read while it joins; empty in an eager group.
+        generation: the generation in which ``owned`` was assigned; -1: unknown.
+        rack: its rack, if it has one.
+        user_data: the assignor's own data.
     """
 
     member_id: str
@@ -46,10 +46,10 @@ class Member:
 
 
 class Partitions(dict[str, int]):
-    """How many partitions each topic has, and where these are: what the leader of a group gives to its assignor.
+    """The number of partitions of each topic, and their racks; the leader of a group passes it to its assignor.
 
     Attributes:
-        racks: of each partition the racks of the nodes that have a replica; empty if no member has a rack.
+        racks: for each partition, the racks of its replicas; empty if no member has a rack.
     """
 
     def __init__(self, counts: Mapping[str, int], racks: Mapping[TopicPartition, frozenset[str]]) -> None:
@@ -58,36 +58,41 @@ class Partitions(dict[str, int]):
 
 
 class Assignor(Protocol):
-    """How partitions are divided. ``name`` is what members agree on; all that use it must mean the same by it."""
+    """Divides the partitions of a group between its members. Assignors with the same ``name`` must be compatible."""
 
     @property
     def name(self) -> str:
-        """What members agree on."""
+        """The name by which the members of a group agree on an assignor."""
         ...
 
     @property
     def cooperative(self) -> bool:
-        """Whether it never gives a partition to a new member before the old one has let it go."""
+        """Whether it never gives a partition to a new owner before the previous one has given it up."""
         ...
 
     def user_data(self, owned: Sequence[TopicPartition], generation: int) -> bytes | None:
-        """What a member adds to its subscription: about what it had last, and from which generation (-1: none)."""
+        """The data that a member adds to its subscription.
+
+        Args:
+            owned: the member's last assignment.
+            generation: the generation of ``owned``; -1: none.
+        """
         ...
 
     def assign(
         self, partitions: Mapping[str, int], members: Sequence[Member]
     ) -> Mapping[str, Sequence[TopicPartition]]:
-        """What each member (by its id, all of them) is to read.
+        """The partitions of each member, by member id; contains all members.
 
         Args:
-            partitions: how many each topic has; topics that the cluster does not have are missing. In a group these are
-                `Partitions`, which know their racks, too.
+            partitions: the number of partitions of each topic; topics that the cluster does not have are missing. The
+                leader of a group passes `Partitions`, which also has the racks.
         """
         ...
 
 
 def utf16(text: str) -> bytes:
-    """Sorts as Java's strings do."""
+    """A key that sorts strings as Java does."""
     return text.encode("utf-16-be", "surrogatepass")
 
 
@@ -110,11 +115,12 @@ def build_subscription(
     cooperative: bool = False,
     rack: str | None = None,
 ) -> bytes:
-    """What a member sends with JoinGroup for one of its assignors.
+    """The subscription that a member sends in JoinGroup for one of its assignors.
 
     Args:
-        owned: what it has, or in an eager group had until it joined; ``generation`` is where that comes from.
-        cooperative: whether it goes on reading ``owned``, which only a cooperative group may.
+        owned: the member's partitions; in an eager group, its partitions before it joined.
+        generation: the generation in which ``owned`` was assigned.
+        cooperative: whether the member continues to read ``owned``; only in a cooperative group.
 
     Raises:
         EncodeError: a topic's name does not fit.
@@ -130,10 +136,10 @@ def build_subscription(
 
 
 def parse_member(member_id: str, instance_id: str | None, subscription: Buffer) -> Member:
-    """A member as JoinGroup's answer describes it to the leader.
+    """A member as the JoinGroup response describes it to the leader.
 
     Raises:
-        DecodeError: the bytes are no subscription.
+        DecodeError: the bytes are not a subscription.
     """
     _, told = wire.parse_subscription(subscription)
     return Member(
@@ -148,26 +154,26 @@ def parse_member(member_id: str, instance_id: str | None, subscription: Buffer) 
 
 
 def build_assigned(assigned: Iterable[TopicPartition]) -> bytes:
-    """What the leader sends for a member with SyncGroup."""
+    """A member's assignment, as the leader sends it in SyncGroup."""
     return wire.build_assignment(wire.ConsumerProtocolAssignment(assigned_partitions=by_topic(assigned)), VERSION)
 
 
 def parse_assigned(assignment: Buffer) -> tuple[TopicPartition, ...]:
-    """What SyncGroup's answer gives a member; empty bytes, which a leader may send for nothing, are nothing.
+    """The assignment in a SyncGroup response; empty bytes, which a leader may send, are an empty assignment.
 
     Raises:
-        DecodeError: the bytes are no assignment.
+        DecodeError: the bytes are not an assignment.
     """
     return places(wire.parse_assignment(assignment)[1].assigned_partitions) if len(assignment) else ()
 
 
 def places(topics: Iterable[wire.TopicPartition]) -> tuple[TopicPartition, ...]:
-    """From the form of the wire, where each topic has its partitions."""
+    """Convert from the wire's form, in which each topic has a list of partitions."""
     return tuple((each.topic, partition) for each in topics for partition in each.partitions)
 
 
 def by_topic(owned: Iterable[TopicPartition]) -> tuple[wire.TopicPartition, ...]:
-    """Into the form of the wire, sorted."""
+    """Convert to the wire's form, sorted."""
     topics: dict[str, list[int]] = {}
     for topic, partition in sorted(owned):
         topics.setdefault(topic, []).append(partition)

@@ -1,12 +1,12 @@
-"""Partitions that members exchange, so that more of them have a replica in their reader's rack (KIP-881).
+"""Exchanges partitions between members, so that more of them have a replica in their reader's rack (KIP-881).
 
 Rules:
-- An exchange is one partition for one, among topics with the same subscribers. So a division stays as even as it was.
-- It brings one partition near to its reader, and takes no other out of a rack.
-- What members had before is exchanged only where nothing else is to be given, and only if both sides are nearer then:
-  what is near stays where it is. So a cooperative group comes to rest as soon as without racks.
+- Members exchange one partition for one, of topics with the same subscribers, so a division stays as even as it was.
+- An exchange brings at least one partition near to its reader, and moves no other away from its reader's rack.
+- Partitions that members had before are exchanged only if there are no others to give, and only if both become nearer:
+  a partition that is near is never moved. So a cooperative group needs no more rebalances than without racks.
 
-Source: AbstractStickyAssignor.java, which gives near partitions first, and takes away what is not near.
+Source: AbstractStickyAssignor.java, which gives near partitions first, and takes away the others.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -14,10 +14,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from ottla.sdk.cluster.cluster import TopicPartition
 
 Holdings = list[dict[str, list[int]]]
-"""Of each member, by its place: topic -> partitions."""
+"""The partitions of each member, by topic."""
 Racks = frozenset[str]
 _Kind = tuple[int, Racks]
-"""A member, and the racks of some of the partitions that it has."""
+"""A member, and the racks of some of its partitions."""
 
 
 def bring_near(
@@ -27,12 +27,13 @@ def bring_near(
     racks: Mapping[TopicPartition, Racks],
     members: Sequence[str | None],
 ) -> None:
-    """Exchange what brings partitions near; everything changes hands into ``given``.
+    """Exchange partitions to bring them near; exchanged partitions end up in ``given``.
 
     Args:
-        kept, given: what members had before and still have, and what they have besides.
-        subscribers: of each topic the same number for the same ones.
-        members: their racks; ``None`` is near to everything.
+        kept: the partitions that members had before and still have.
+        given: their other partitions.
+        subscribers: a number for each topic; equal for topics with the same subscribers.
+        members: the rack of each member; to ``None``, all partitions are near.
     """
     movable, strict = (given, False) if any(given) else (kept, True)
     pools: dict[int, dict[_Kind, list[TopicPartition]]] = {}
@@ -50,16 +51,16 @@ def bring_near(
             _take(movable, other, yours)
             for taker, place, kind in ((other, mine, ours[1]), (one, yours, theirs[1])):
                 given[taker].setdefault(place[0], []).append(place[1])
-                if not strict:  # else what was exchanged is near, and stays
+                if not strict:  # with strict, both exchanged partitions are near now, and are not moved again
                     pool.setdefault((taker, kind), []).append(place)
 
 
 def _exchanges(
     pool: dict[_Kind, list[TopicPartition]], members: Sequence[str | None], *, strict: bool
 ) -> Iterator[tuple[_Kind, _Kind]]:
-    """Who is to exchange a partition of which kind with whom, one after the other, until nothing is gained.
+    """Yield the exchanges one after the other, until no exchange brings a partition nearer.
 
-    Members of one rack are alike: what is compared is racks, of which there are few, and not members.
+    Members in one rack are equivalent, so this compares racks, which are few, instead of members.
     """
 
     def near(rack: str | None, racks: Racks) -> bool:
@@ -80,13 +81,14 @@ def _exchanges(
             if places:
                 alike.setdefault((members[kind[0]], kind[1]), []).append(kind)
         for ours in [each for each in alike if not near(*each)]:
-            for theirs in sorted(alike, key=lambda each: near(*each)):  # both may gain, where theirs is not near either
+            # Partitions that are not near to their reader either come first: then both sides may gain.
+            for theirs in sorted(alike, key=lambda each: near(*each)):
                 if not gains(ours, theirs):
                     continue
                 others = alike[theirs][::-1]
                 for kind in alike[ours]:
                     while pool[kind] and others:
-                        if pool[others[-1]]:  # of other members: both cannot be in one rack
+                        if pool[others[-1]]:  # always of another member: an exchange within one rack gains nothing
                             gained = True
                             yield kind, others[-1]
                         else:

@@ -1,12 +1,12 @@
-"""``range``: of each topic a run of consecutive partitions, the first members one more where it does not divide.
+"""``range``: each member gets a run of consecutive partitions of each topic; the first members may get one more.
 
-Members that want the same topics get the same numbers of each, so that what is partitioned alike is read by one member.
-With many topics the first members get more than their share.
+Members with the same topics get the same partition numbers of each, so that topics partitioned by the same key are
+read together. With many topics, the first members get more than their share.
 
-Where racks are known (KIP-881), and not every partition has a replica in all of them, each member first takes what has
-one in its own rack, and what is left is given as before: the shares are as large as ever, and may have gaps. Topics
-with the same members and as many partitions go together then, too: a number is near only if it is in all of them. A
-member without a rack takes anything.
+If racks are known (KIP-881), and not every partition has a replica in all of them, each member first takes partitions
+with a replica in its own rack. The rest is divided as before: the shares have the same sizes, but may have gaps. Topics
+with the same members and the same number of partitions are still divided alike: a partition number counts as near only
+if it is near in all of them. To a member without a rack, all partitions are near.
 
 Source: RangeAssignor.java, AbstractPartitionAssignor.java; KIP-881.
 """
@@ -19,9 +19,9 @@ from ottla.sdk.group.assignors.member import Member, Partitions, by_instance
 
 
 class RangeAssignor:
-    """Of each topic a run of consecutive partitions, so that equal numbers of several topics stay together.
+    """Gives each member a run of consecutive partitions of each topic, the same numbers of each.
 
-    Members that have a rack (``rack`` of `connect`) get what has a replica there, as far as their share allows.
+    A member with a rack (``rack`` of `connect`) gets partitions with a replica there, up to its share.
     """
 
     name = "range"
@@ -47,10 +47,10 @@ class RangeAssignor:
 
 
 class _Topic:
-    """A topic while it is being divided.
+    """A topic during the division.
 
     Attributes:
-        members: those that want it, in order.
+        members: its subscribers, in order.
         given: the partitions of each member, by member id; members without any are left out.
     """
 
@@ -65,7 +65,7 @@ class _Topic:
 
     @property
     def has_near_and_far(self) -> bool:
-        """Some partitions are nearer to some members than others."""
+        """Whether some partitions are near to some members, and not to others."""
         anywhere = frozenset().union(*self._racks)
         return any(each != anywhere for each in self._racks) and any(member.rack in anywhere for member in self.members)
 
@@ -73,7 +73,7 @@ class _Topic:
         return rack is None or rack in self._racks[partition]
 
     def room(self, member: Member) -> int:
-        """How many more it may have."""
+        """The number of partitions that the member may still get."""
         return max(0, self._each + (self._extra > 0) - len(self.given.get(member.member_id, ())))
 
     def give(self, member: Member, partitions: Sequence[int]) -> None:
@@ -82,11 +82,11 @@ class _Topic:
         for partition in partitions:
             del self._left[partition]
         if partitions and len(mine) > self._each:
-            self._extra -= 1  # and it has no more room
+            self._extra -= 1  # the member got one of the extra partitions, and has no more room
 
     def give_near(self) -> None:
         left: dict[str | None, Iterator[int]] = {}
-        """By rack the partitions near to it, up to the last that was given: members of one rack go on with them."""
+        """For each rack, its near partitions that were not visited yet: members of one rack share the iterator."""
         for member in self.members:
             if not self._each and not self._extra:
                 break
@@ -98,16 +98,16 @@ class _Topic:
 
     def give_rest(self) -> None:
         left = iter(list(self._left))
-        for member in self.members:  # of many members few get anything of a small topic
+        for member in self.members:  # of many members, only a few get partitions of a small topic
             if not self._left:
                 break
             self.give(member, list(islice(left, self.room(member))))
 
 
 def _subscribers(partitions: Mapping[str, int], members: Sequence[Member]) -> dict[str, Sequence[Member]]:
-    """The members that want a topic, in order, of each that anybody wants and the cluster has.
+    """The subscribers, in order, of each existing topic that has any.
 
-    Topics with the same members share one tuple of them, as most groups have only one.
+    Topics with the same subscribers share one tuple; in most groups there is only one.
     """
     alike: dict[frozenset[str], list[int]] = {}
     for index, member in enumerate(members):
@@ -127,7 +127,7 @@ def _subscribers(partitions: Mapping[str, int], members: Sequence[Member]) -> di
 
 
 def _give_near(topics: Sequence[_Topic]) -> None:
-    """Give every member what is near to it, as far as it has room."""
+    """Give members partitions that are near to them, up to their share."""
     groups: dict[tuple[int, int], list[_Topic]] = {}
     for topic in topics:
         groups.setdefault((topic.count, id(topic.members)), []).append(topic)
@@ -139,8 +139,8 @@ def _give_near(topics: Sequence[_Topic]) -> None:
 
 
 def _give_together(topics: Sequence[_Topic]) -> None:
-    """The same for topics that are divided alike: each number to the first member that has it near in all of them."""
-    first, *_ = topics  # what members have of it, they have of all
+    """Like `_Topic.give_near`, for topics divided alike: a member gets numbers that are near to it in all of them."""
+    first, *_ = topics  # members have the same partition numbers of all these topics
     members = list(first.members)
     for partition in range(first.count):
         near: dict[str | None, bool] = {}

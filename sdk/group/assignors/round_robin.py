@@ -1,6 +1,6 @@
-"""``roundrobin``: all partitions of all topics in turn to all members; one that does not want the topic is passed over.
+"""``roundrobin``: deals the partitions of all topics to the members in turn, skipping members without the topic.
 
-Members that want the same topics differ by one partition at most. Where they do not, the counts may differ widely.
+If all members have the same topics, their counts differ by one at most. Otherwise the counts may differ widely.
 
 Source: RoundRobinAssignor.java.
 """
@@ -12,7 +12,7 @@ from ottla.sdk.group.assignors.member import Member, by_instance
 
 
 class RoundRobinAssignor:
-    """All partitions of all topics in turn to all members."""
+    """Deals the partitions of all topics to the members in turn."""
 
     name = "roundrobin"
     cooperative = False

@@ -1,14 +1,14 @@
-"""``sticky`` and ``cooperative-sticky``: as even as can be, and of what members had as little is moved as that allows.
+"""``sticky`` and ``cooperative-sticky``: divide as evenly as possible, and move as few partitions as that allows.
 
-Each member claims what it had, and keeps it as far as an even division allows (`division`). Where two
-claim the same partition, the one of the newer generation has it, and of equals neither.
+Each member claims its last partitions, and keeps as many as an even division allows (`division`). If two members claim
+the same partition, the one with the newer generation keeps it; if the generations are equal, both lose it.
 
-``cooperative-sticky`` then holds back what somebody else still claims. A member that lost something lets it go and
-joins again, and the second round gives it away: there is an even division that leaves to all what they have kept, so it
-is found, and nothing more has to be let go.
+``cooperative-sticky`` then holds back partitions that another member still claims. A member that has to give up
+partitions does so and joins again, and the second rebalance assigns them. An even division in which all members keep
+their remaining partitions exists, so the second rebalance finds it and revokes nothing more.
 
-Where racks are known (KIP-881), what is given goes to members that have a replica in their rack, as far as the
-division stays as even, and what is near is never taken away for that (`ottla.sdk.group.assignors.nearness`).
+If racks are known (KIP-881), partitions go to members with a replica in their rack if the division stays as even. For
+that, no member has to give up a partition that is near to it (`ottla.sdk.group.assignors.nearness`).
 
 Source: AbstractStickyAssignor.java, StickyAssignor.java, CooperativeStickyAssignor.java; KIP-54, KIP-341, KIP-429.
 """
@@ -23,11 +23,11 @@ from ottla.sdk.group.assignors.division import NOBODY, divide
 from ottla.sdk.group.assignors.member import Member, by_id, by_topic, places
 
 Claims = tuple[Sequence[TopicPartition], int]
-"""What a member says it had, and the generation that this comes from."""
+"""The partitions that a member claims, and the generation in which they were assigned."""
 
 
 class StickyAssignor:
-    """Members give up everything before they join; what they had is in their user data."""
+    """Divides evenly with few moves; members give up all partitions before they join (eager)."""
 
     name = "sticky"
     cooperative = False
@@ -49,7 +49,7 @@ class StickyAssignor:
 
 
 class CooperativeStickyAssignor:
-    """Members go on reading what they own, and nothing changes hands within one generation."""
+    """Divides evenly with few moves; members continue to read their partitions while they join (cooperative)."""
 
     name = "cooperative-sticky"
     cooperative = True
@@ -71,7 +71,7 @@ class CooperativeStickyAssignor:
 
 
 def _remembered(member: Member) -> Claims:
-    """What a member of an eager group says it had; nothing if that cannot be read."""
+    """The claims in the user data of a member of an eager group; none if it cannot be parsed."""
     if not member.user_data:
         return (), -1
     try:
@@ -82,7 +82,7 @@ def _remembered(member: Member) -> Claims:
 
 
 def _generation(member: Member) -> int:
-    """Since version 2 the subscription has it; before, the user data did."""
+    """The member's generation; before version 2 of the subscription it is in the user data."""
     if member.generation >= 0 or not member.user_data:
         return member.generation
     try:
@@ -92,7 +92,7 @@ def _generation(member: Member) -> int:
 
 
 def _winners(claims: Sequence[Claims]) -> dict[TopicPartition, int]:
-    """Of each partition that anybody claims the index of the member that has it, or `NOBODY`."""
+    """For each claimed partition, the index of the member that may keep it, or `NOBODY`."""
     owners: dict[TopicPartition, int] = {}
     generations: dict[TopicPartition, int] = {}
     for index, (claimed, generation) in enumerate(claims):
