@@ -7,9 +7,9 @@
 
 No I/O, no clock. Messages are declared in `ottla.codec.apis`, one file per API; `ottla.codec.wire` says how.
 Tagged fields that a message's class does not know are kept and written back; ``unknown_tags(message)`` returns them.
-`read_batches` is `read_record_set` for data without formats older than Kafka 0.11, such as responses to Fetch v4+;
+`read_batches` is `read_record_set` for data without formats older than Kafka 0.11, like responses to Fetch v4+;
 `read_columns` puts the records of many such batches into one `Columns`.
-`ottla.codec.stored` declares what brokers store in files and internal topics, and `ottla.codec.dump` makes it readable.
+`ottla.codec.stored` declares brokers' files and the records of internal topics; `ottla.codec.dump` makes them readable.
 Bytes that do not parse raise `DecodeError`, as do wrong CRCs; values that do not fit raise `EncodeError`.
 `engine` says which implementation runs: ``"c"``, or ``"python"`` if the extensions were not built or
 ``OTTLA_ENGINE=python`` is set.

@@ -5,7 +5,7 @@ declares the format, and the tests compare the loops with it.
 
 Rules:
 - A body is checked as a whole before the caller sees a record of it. If a record is damaged, the loops only report
-  which one (`DamagedRecord`). The declaration then parses that record again, to say what is wrong. So both engines
+  which one (`DamagedRecord`). The declaration then parses that record again and describes the error. So both engines
   report the same error.
 - Records are never appended in part: a record, or a list of records, is in the batch or it is not. After a failure
   `refuse` checks the record again, to say why. So good records cost nothing extra, and both engines report the same
@@ -142,8 +142,8 @@ class BatchHead:
 def read_heads(make: type[Head], data: memoryview, end: int, mask: int) -> tuple[list[Head], int]:
     """Return the consecutive batches of magic 2 at the beginning of ``data``, and where they end.
 
-    Stops at the first one that has an attribute of ``mask``, ends before offset ``end``, or overlaps with the previous
-    one. More batches may follow.
+    Stops at the first batch with an attribute of ``mask``, and at a batch that ends before offset ``end`` or overlaps
+    with the previous one. More batches may follow.
     """
     heads: list[Head] = []
     at = 0
@@ -198,7 +198,7 @@ _set_offset, _set_timestamp, _set_key, _set_value, _set_headers = (
 
 
 def make_record(*fields: Any) -> Any:
-    """Make a `Record` of the running engine. Pickle calls this, so that one engine can read what the other has written.
+    """Make a `Record` of the running engine. Pickle calls this, so that one engine can read the other's pickles.
 
     The class is looked up by name, because the engine is chosen in a module that imports this one.
     """
@@ -1031,7 +1031,7 @@ class AppendFastPath:
 
 
 class Accepted:
-    """A coroutine that ends at once, for a record that is already accepted. Warns if it is never awaited."""
+    """The coroutine of an already accepted record: it ends at once. Warns if it is never awaited."""
 
     __slots__ = ("_awaited",)
 
@@ -1053,7 +1053,7 @@ class Accepted:
         self.__next__()
 
     def throw(self, kind: Any, value: Any = None, traceback: Any = None) -> NoReturn:
-        """Raise what is thrown."""
+        """Raise the given exception."""
         self._awaited = True
         raise kind if value is None else value
 
@@ -1076,7 +1076,7 @@ class SendFastPath:
 
     Args:
         otherwise: gets all arguments of that record, and of records that cannot be appended; its result is awaited.
-        clock: returns the nanoseconds since 1970, for the records' timestamps.
+        clock: returns the nanoseconds since 1970; the records' timestamps come from it.
     """
 
     __slots__ = ("_appends", "_clock", "_otherwise", "_stamp")

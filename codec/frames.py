@@ -124,7 +124,7 @@ def build_request(body: Any, version: int, correlation_id: int, client_id: str |
 def build_request_parts(body: Any, version: int, correlation_id: int, client_id: str | None) -> list[Buffer]:
     """Build a request frame in parts: length and header, then the message, with its large fields as separate parts.
 
-    This avoids copying megabytes, such as the batches of Produce.
+    This avoids copying megabytes, for example the batches of Produce.
     """
     key = wire.api(type(body)).key
     header = RequestHeader(api_key=key, api_version=version, correlation_id=correlation_id, client_id=client_id)
@@ -201,7 +201,7 @@ class FrameReader:
         Frames that the caller does not take are the first of the next call.
 
         Raises:
-            RemoteProtocolError: (while iterating) the length is invalid; the message says what the bytes look like.
+            RemoteProtocolError: (while iterating) the length is invalid; the message guesses the protocol.
         """
         self._buffer += data
         return self._frames()

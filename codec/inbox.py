@@ -84,7 +84,7 @@ class Inbox:
         return self._frames(self._reader.feed(data))
 
     def _put(self, data: memoryview) -> memoryview:
-        """Add ``data`` to the large frame under way; return what follows that frame."""
+        """Add ``data`` to the large frame under way; return the bytes after that frame."""
         while data and (room := self.room) is not None:
             count = min(len(room), len(data))
             room[:count] = data[:count]

@@ -119,7 +119,7 @@ class Message:
         """Compare the CRC with the payload.
 
         Args:
-            at: where the message begins, for the offset in the error.
+            at: where the message begins; the offset in the error includes it.
 
         Raises:
             ChecksumMismatch: the CRC does not match the payload.

@@ -8,7 +8,7 @@ Rules:
 - The generated code relies on Python's own checks: an index past the end (`IndexError`), truncated numbers
   (`struct.error`), bad UTF-8. But a slice past the end is silently short, so each function checks once, at its end,
   whether it went too far. Counts are compared with the bytes that are left before they are used.
-- Whatever error it raises, the reference then parses or builds the same again, and says what is wrong, and where. So
+- Whatever error it raises, the reference then parses or builds the same again, and explains the error. So
   both report the same errors, and the generated code tracks no paths. (So bad bytes cost as much as the reference,
   which is some ten times slower, but still linear.)
 """
@@ -43,8 +43,8 @@ def parse(cls: type[M], version: int, data: Buffer, offset: int = 0) -> tuple[M,
     read = parser(cast(Any, cls), version)
     try:
         return cast(tuple[M, int], read(data if type(data) is bytes else _whole(data), offset, data))
-    except Exception as error:  # the reference says what is wrong, and decides if the two disagree
-        error.__traceback__ = None  # releases what was parsed so far
+    except Exception as error:  # the reference explains the error, and decides if the two disagree
+        error.__traceback__ = None  # releases the objects parsed so far
     return wire.parse(cls, version, data, offset)
 
 
@@ -75,7 +75,7 @@ def _pieces(value: Declared, version: int) -> list[Part]:
         return cast(list[Part], write(value))
     except MemoryError:
         raise
-    except Exception:  # the reference says what is wrong
+    except Exception:  # the reference explains the error
         raise wire.misfit(value, version) from None
 
 

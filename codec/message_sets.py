@@ -5,7 +5,7 @@ that lived through upgrades holds both, and then record batches; `read_record_se
 
 Rules:
 - Compression makes one message of many: the value of this wrapper is a compressed message set. Wrappers are not nested.
-- A wrapper's offset is that of the last message within. In magic 0 the inner offsets are absolute. In magic 1 they
+- A wrapper's offset is its last message's. In magic 0 the inner offsets are absolute. In magic 1 they
   count from the first message, so that a broker can assign offsets to a wrapper without opening it (KIP-31).
 - The timestamp of a magic-1 wrapper with LogAppendTime applies to every message within.
 - The CRC-32 covers everything after it, from the magic on.
@@ -115,7 +115,7 @@ class Message:
         """Compare the CRC with the bytes.
 
         Args:
-            at: where the message begins, for the offset in the error.
+            at: where the message begins; the offset in the error includes it.
 
         Raises:
             ChecksumMismatch: the CRC does not match the bytes.
@@ -229,14 +229,14 @@ class Message:
         return NO_PRODUCER_ID
 
     def records(self, limit: int = DECOMPRESSED_LIMIT) -> Records:
-        """Return the records, checked. Arguments and errors are those of `unwrapped`."""
+        """Return the records, checked. For arguments and errors see `unwrapped`."""
         messages = self.unwrapped(limit)
         first = messages[0].offset
         body = b"".join(_as_record(each, first) for each in messages)
         return parse_records(body, len(messages), first, 0)
 
     def columns(self, limit: int = DECOMPRESSED_LIMIT) -> Columns:
-        """Return the records, field by field. Arguments and errors are those of `unwrapped`."""
+        """Return the records, field by field. For arguments and errors see `unwrapped`."""
         return Columns.of((self.records(limit),))
 
 
@@ -310,7 +310,7 @@ def read_record_set(
         if end > len(view) and magic <= MAGIC:
             return
         if magic >= MAGIC:
-            parse_batch(view, at)  # raises an error that says what is wrong
+            parse_batch(view, at)  # raises an error with the reason
             raise DecodeError("a batch that cannot be read", "RecordBatch", at)
         if verify:
             _check_crc(view[at:end], at=at)
@@ -413,7 +413,7 @@ def build_message_set(
         log_append_time: the broker's timestamp for all records, in milliseconds since 1970 (magic 1 only).
 
     Raises:
-        EncodeError: a record has headers, a field is too long, or the format does not support what was asked for.
+        EncodeError: a record has headers, a field is too long, or the format does not support an argument.
     """
     messages: list[Message] = []
     for each in records:

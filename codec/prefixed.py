@@ -1,8 +1,8 @@
 """Messages with a version in front: two bytes of version, then the message.
 
 Kafka writes messages this way where no header precedes them: in records of internal topics, in embedded protocols, in
-files. Non-flexible messages may grow at their end: a reader parses a newer version as the newest one that it knows, and
-ignores the rest.
+files. Non-flexible messages may grow at their end: a reader parses a newer version as the newest known one, and ignores
+the rest.
 """
 
 from ottla.codec import messages

@@ -5,9 +5,10 @@ tree without conditions: it describes the bytes exactly, and construct can inter
 tree once and records it struct by struct: a `Program` is the list of a struct's fields in the order of their bytes,
 each with an `Op` that says how to read and write one value. At run time, only the bytes remain to be interpreted.
 
-Two machines execute programs, and know nothing else of the protocol. `_machine.pyx` copies each program into an array
-of C structs, and moves values straight between the bytes and the slots of the message's object. `machine.py` writes
-each program as Python source, once, when it is first used. Both are tested against construct's results.
+Two machines execute programs; they do not depend on anything else of the protocol. `_machine.pyx` copies each program
+into an array of C structs, and moves values straight between the bytes and the slots of the message's object.
+`machine.py` writes each program as Python source, once, when it is first used. Both are tested against construct's
+results.
 
 The declarations alone decide how deep a program can nest, so no input can drive a machine into a deep recursion. Before
 an array is allocated, its count is checked against the bytes that are left, divided by the minimal size of an element

@@ -3,7 +3,7 @@
 A batch is a header (`BatchHeader`) and the records (each a `RecordBody` after its length), which may be compressed
 together. Only for records does the declaration not run itself: the loops in `ottla.codec._loops` (Python) and
 `ottla.codec._records` (C) are written by hand, and the tests compare them with the declaration. If the loops find
-damage, the declaration still parses that record, to say what is wrong.
+damage, the declaration parses that record again and describes the error.
 
     data ──read_batches──► RecordBatch ──records()──► Records ──Columns.of──► Columns
                                 └──────────────read_columns──────────────────────┘
@@ -281,7 +281,7 @@ class RecordBatch(BatchHead):
         """Compare the CRC with the bytes.
 
         Args:
-            at: where the batch begins, for the offset in the error.
+            at: where the batch begins; the offset in the error includes it.
 
         Raises:
             ChecksumMismatch: the CRC does not match the bytes.
@@ -300,7 +300,7 @@ class RecordBatch(BatchHead):
         Args:
             limit: bytes that they may take, decompressed and as objects.
             most: bytes to decompress at most, if ``limit`` would allow more.
-            any_names: accept any bytes as names of headers, as brokers do. What is not UTF-8 becomes U+FFFD, as in Java
+            any_names: accept any bytes as names of headers, as brokers do. Invalid UTF-8 becomes U+FFFD, as in Java
                 clients. Otherwise such a record counts as damaged.
 
         Raises:
@@ -393,7 +393,7 @@ class RecordBatch(BatchHead):
         return MemoryLimitExceeded(reason, "RecordBatch.records", HEADER_SIZE, self._name)
 
     def columns(self, limit: int = DECOMPRESSED_LIMIT) -> Columns:
-        """Return the records, decompressed, field by field. Arguments and errors are those of `records`."""
+        """Return the records, decompressed, field by field. For arguments and errors see `records`."""
         return read_columns((self,), limit=limit)
 
     def in_records(self, error: DecodeError) -> DecodeError:
@@ -404,7 +404,7 @@ class RecordBatch(BatchHead):
         return DecodeError(error.reason, path, error.offset, f"{DECOMPRESSED} records of the {self._name}")
 
     def _explained(self, body: bytes, row: int, at: int) -> DecodeError:
-        """Say what is wrong with record ``row``, the first damaged one, which begins at ``body[at]``."""
+        """Describe the error in record ``row``, the first damaged one, which begins at ``body[at]``."""
         if row == self.count:
             return DecodeError(f"{len(body) - at} bytes after the last of {row} records", "records", at)
         path, start = f"records[{row}]", at
@@ -537,7 +537,7 @@ def rebased(batch: Buffer, base_offset: int, partition_leader_epoch: int) -> byt
 
 
 def build_header(body: Buffer, base_offset: int, partition_leader_epoch: int, fields: tuple[int, ...]) -> bytes:
-    """Build the header for ``body``, the records as they are stored; ``fields`` are those of `BatchHeader` after `crc`.
+    """Build the header for ``body``, the records as stored; ``fields`` are the fields of `BatchHeader` after `crc`.
 
     Raises:
         EncodeError: a number does not fit its field.

@@ -9,7 +9,7 @@
 
 Rules:
 - Offsets, sequences, producer, leader epoch and kind of the batch do not change, except in `numbered`.
-  `last_offset_delta` stays that of the original batch's last record. A batch with fewer records has gaps between their
+  `last_offset_delta` stays at the original batch's last record. A batch with fewer records has gaps between their
   offsets.
 - The bytes of a record are copied unchanged. Only a delete horizon changes its timestamp delta, because the horizon
   takes the place of the base timestamp.

@@ -8,7 +8,7 @@
 The Python type stands on the left, the wire type on the right. One class serves all versions of a message:
 `tree(cls, version)` resolves the versions first, so that each (class, version) has one plain construct
 tree without conditions. `parse` and `build` at the end of the file let construct itself interpret the
-trees. That is slow, but it is the reference that the machines of `program.py` are tested against.
+trees. This is slow, but it is the reference that the machines of `program.py` are tested against.
 Everybody else uses `ottla.codec.messages`.
 
 Rules:
@@ -53,7 +53,7 @@ class Unreadable(Exception):
 
 
 class Unread:
-    """Bytes that are not in memory, like those of a file. A message to be built may have such a field.
+    """Bytes that are not in memory, for example in a file. A message to be built may have such a field.
 
     ``build_parts`` does not read them if they are many; all other functions that build the message do. The length is
     the number of bytes that are left. Each method may raise `Unreadable`.
@@ -86,7 +86,7 @@ Part = Buffer | Unread
 
 
 def in_memory(parts: Iterable[Part]) -> list[Buffer]:
-    """Return ``parts`` with those that are `Unread` read into memory."""
+    """Return ``parts``, with each `Unread` read into memory."""
     return [bytes(part) if isinstance(part, Unread) else part for part in parts]
 
 
@@ -286,7 +286,7 @@ class Id(Construct):
 
 
 class Sized(Construct):
-    """A length and what it counts. Compact lengths are stored plus one; null is -1 (compact: 0)."""
+    """A length, then that many bytes or elements. Compact lengths are stored plus one; null is -1 (compact: 0)."""
 
     unit: str
 

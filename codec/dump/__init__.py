@@ -9,7 +9,8 @@ Rules:
 - The readable part comes first. Then an item of kind `BROKEN` says where the first broken byte of a batch, a frame or
   an entry is, and the dump continues with the next one. If it is impossible to tell where that begins, the dump ends,
   and the item says so (``rest``).
-- Nothing is repaired or silently left out. Anything that is only unknown (an API, a type of record) stays bytes.
+- The dump neither repairs bytes nor leaves them out silently. Anything that is only unknown (an API, a type of record)
+  stays bytes.
 
 `items` has what all dumps share, `readable` turns messages into plain values, `segments`, `files` and `captures` turn
 bytes into items, and `text` turns items into text.

@@ -57,7 +57,7 @@ class View:
 
     Attributes:
         at: offset of the first of them.
-        of: what the bytes are, if they are not the file's.
+        of: the name of the bytes, if they are not the file's.
     """
 
     data: Buffer

@@ -77,7 +77,7 @@ def last_offset(batch: Batch) -> int:
 
 
 def is_control(batch: Batch) -> bool:
-    """Whether the batch holds control records, such as markers."""
+    """Whether the batch holds control records, for example markers."""
     return isinstance(batch, RecordBatch) and batch.control
 
 

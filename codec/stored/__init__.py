@@ -8,7 +8,7 @@ Files, one module for each kind:
 - `checkpoints`: the text files ``leader-epoch-checkpoint``, ``…-offset-checkpoint``, ``partition.metadata`` and
   ``meta.properties``.
 
-Records, whose keys and values are messages like those of the APIs:
+Records, whose keys and values are messages like requests and responses:
 
 - `internal_topics` identifies a record by the topic's name and the record's key. It knows ``__consumer_offsets``
   (`classic_groups`, `consumer_groups`, `share_groups`, `streams_groups`), ``__transaction_state``

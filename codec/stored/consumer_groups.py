@@ -7,7 +7,7 @@ value deletes a piece; when a member leaves, three of them are deleted.
 
 Epochs count changes. The group's epoch rises with changes of members, subscriptions and subscribed topics. The target's
 epoch follows when the assignment for it has been computed. A member's epoch follows when the member has given up the
-partitions that it must and has received those that are free; while it is below the target's, the member is still
+partitions that it must and has received the free ones; while it is below the target's, the member is still
 reconciling.
 
 Offsets are committed as in classic groups: `classic_groups`, type 1.

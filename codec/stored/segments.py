@@ -1,4 +1,4 @@
-"""``.log`` files: record batches one after the other, and nothing else.
+"""``.log`` files: a plain sequence of record batches.
 
 The file's name is its first offset. A broker appends the batches of producers after filling in the offsets, so
 consumers get the very bytes that are on disk. Before Kafka 0.11 messages took the place of batches; a file that lived

@@ -31,7 +31,7 @@ class ProducerEntry:
     last_offset: int = wire(Int64)
     """Offset of its last record; -1 for none."""
     offset_delta: int = wire(Int32)
-    """For the last batch: the offset of its last record minus that of its first."""
+    """For the last batch: the offset of its last record minus its first offset."""
     timestamp: int = wire(Int64)
     """The largest timestamp of the last batch or marker, in milliseconds since 1970."""
     coordinator_epoch: int = wire(Int32)

@@ -4,9 +4,9 @@ The topic is compacted: of each transactional id only the last record counts, an
 not been used for `transactional.id.expiration.ms`, 7 days). A transactional id belongs to one partition: Java's hash of
 it, modulo the number of partitions (50). The leader of that partition is its coordinator.
 
-The coordinator writes each change of state before it acts on it, so that its successor knows what is left to do: for a
-transaction in `prepare_commit` it writes the markers again, and it aborts one that is `ongoing` for longer than its
-timeout. The states of a transaction in order: empty, ongoing (one more record whenever a partition is added),
+The coordinator writes each change of state before it acts on it, so that its successor knows the remaining work: for a
+transaction in `prepare_commit` it writes the markers again, and it aborts a transaction that is `ongoing` for longer
+than its timeout. The states of a transaction in order: empty, ongoing (one more record whenever a partition is added),
 prepare_commit or prepare_abort, complete_commit or complete_abort, and ongoing again.
 
 Versions of TransactionLogValue:
