@@ -155,7 +155,7 @@ def _grow(into: Callable[[Buffer, bytearray | mmap.mmap], int], name: str, data:
             made = memoryview(out)[:size]
             return bytes(made) if size <= _LARGE else made.toreadonly()
         if room >= limit:
-            raise MemoryLimitExceeded(f"{name} data would exceed the limit of {limit} bytes")
+            raise MemoryLimitExceeded(f"{name} data would grow over the limit of {limit} bytes")
         room = min(4 * room, limit)
 
 

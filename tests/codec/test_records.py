@@ -808,7 +808,7 @@ def test_columns_are_appended_as_they_are() -> None:
         builder = BatchBuilder()
         assert builder.extend_columns(batch.columns()) == 0
         assert builder.build() == bytes(batch.data)
-    with pytest.raises(TypeError, match="given alone"):
+    with pytest.raises(TypeError, match="pass Columns alone"):
         builder.extend_columns(batch.columns(), batch.columns().keys)  # type: ignore[call-overload] # on purpose
     with pytest.raises(TypeError, match="pass keys and values too"):
         builder.extend_columns(batch.columns().timestamps)  # type: ignore[call-overload] # on purpose

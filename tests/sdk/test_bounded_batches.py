@@ -250,7 +250,7 @@ def test_a_batch_that_needs_more_than_the_limit_says_how_to_read_it_and_hides_no
     advice = "; raise fetch_batch_memory, an option of connect, or go on from offset 3"
     for opened in OPENED.values():
         with pytest.raises(
-            MemoryLimitExceeded, match=rf"zstd data would exceed the limit of {LIMIT} .*{advice}$"
+            MemoryLimitExceeded, match=rf"zstd data would grow over the limit of {LIMIT} .*{advice}$"
         ) as caught:
             opened(second)
         assert caught.value.within == "t-0, batch at offset 1"
