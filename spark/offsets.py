@@ -246,7 +246,7 @@ def plan(
         max_tasks: then distribute them over at most this many tasks, evenly by offsets.
 
     Without the last three, each partition is one task; if there are more partitions than cores, small ones share tasks.
-    This never makes fewer tasks than cores, because only the query knows how much work a record is.
+    Sharing never leaves fewer tasks than cores, because only the query knows how much work a record is.
     """
     if min_tasks is None and max_records is None and max_tasks is None:
         return _packed(ranges, cores)

@@ -76,7 +76,7 @@ class DescribeConfigsResourceResult:
     value: str | None = wire(String, null="0+")
     """``None`` where it is sensitive or unset."""
     read_only: bool = wire(Boolean)
-    """Only the broker's properties file can change it, and a restart."""
+    """It can only be changed in the broker's properties file, with a restart."""
     is_default: bool = wire(Boolean, "0", default=False)
     """Not set for this resource itself."""
     config_source: int = wire(Int8, "1+", default=-1, ignorable=True)

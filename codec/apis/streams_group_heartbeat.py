@@ -18,8 +18,8 @@ Errors:
     UNKNOWN_MEMBER_ID: the member was removed: close all tasks, join with epoch 0 and the same member id.
     FENCED_MEMBER_EPOCH: the member's epoch is not the coordinator's: do the same.
     STREAMS_INVALID_TOPOLOGY: the topology contradicts itself, or the topics: stop.
-    INVALID_REQUEST: a field is missing that the state requires, or brokers do not support it yet; up to Kafka 4.4 also
-        a topology that is neither the group's nor older: stop.
+    INVALID_REQUEST: a required field is missing, or a field is set that brokers do not support yet; up to Kafka 4.4
+        also a topology that is neither the group's nor older: stop.
     UNRELEASED_INSTANCE_ID: another live member has this `instance_id`: stop.
     GROUP_MAX_SIZE_REACHED: the group has `group.streams.max.size` members: stop.
     GROUP_ID_NOT_FOUND: not a group of this kind, or, when not joining, no group at all.
