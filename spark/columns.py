@@ -2,7 +2,7 @@
 
 Rules:
 - Names, order and types are those of Spark's own Kafka connector. That connector declares all columns nullable; here
-  columns that are never null are not nullable: Spark turns Arrow batches into rows, and would check each value for null.
+  columns that are never null are not nullable: Spark turns Arrow batches into rows, and would check every value.
 - With `valueFormat=json`, the column `value` is a struct: its fields cannot clash with another column, and you select
   from it as after `from_json`. The last column holds the bytes of values that do not fit the schema.
 
