@@ -1,17 +1,18 @@
-"""The bytes of Kafka's protocol: messages, frames, record batches, compressions, partitioners.
+"""The bytes of Kafka's protocol: messages, frames, record batches, compression, partitioners.
 
-    request, end = parse(MetadataRequest, 9, data)      # and back: build(request, 9)
-    for batch in read_record_set(records):              # of any age: a `RecordBatch`, or a `Message` of before 0.11
+    request, end = parse(MetadataRequest, 9, data)      # the opposite: build(request, 9)
+    for batch in read_record_set(records):              # of any age: a `RecordBatch`, or a `Message` from before 0.11
         for record in batch.records():                  # or batch.columns(), field by field
             print(record.offset, record.key, record.value)
 
 No I/O, no clock. Messages are declared in `ottla.codec.apis`, one file per API; `ottla.codec.wire` says how.
-Tagged fields that a message's class does not know are kept, and written back: ``unknown_tags(message)`` tells them.
-`read_batches` is `read_record_set` where nothing older than Kafka 0.11 can come, as in answers to Fetch v4+;
-`read_columns` makes one of `Columns` of many of its batches.
-What brokers store is in `ottla.codec.stored`, and `ottla.codec.dump` makes any of it readable.
-Bytes that do not parse are a `DecodeError`, wrong CRCs among them; values that do not fit are an `EncodeError`.
-`engine` is what runs: ``"c"``, or ``"python"`` where the extensions were not built or ``OTTLA_ENGINE=python`` is set.
+Tagged fields that a message's class does not know are kept and written back; ``unknown_tags(message)`` returns them.
+`read_batches` is `read_record_set` for data without formats older than Kafka 0.11, like responses to Fetch v4+;
+`read_columns` puts the records of many such batches into one `Columns`.
+`ottla.codec.stored` declares brokers' files and the records of internal topics; `ottla.codec.dump` makes them readable.
+Bytes that do not parse raise `DecodeError`, as do wrong CRCs; values that do not fit raise `EncodeError`.
+`engine` says which implementation runs: ``"c"``, or ``"python"`` if the extensions were not built or
+``OTTLA_ENGINE=python`` is set.
 """
 
 from ottla.codec._engine import ENGINE as engine

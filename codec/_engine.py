@@ -1,10 +1,10 @@
-"""Which engine runs: the two extensions in C, or the Python that does the same.
+"""Chooses the engine: the two extensions in C, or the Python that does the same.
 
-``OTTLA_ENGINE`` in the environment chooses, once, when the codec is imported: ``c`` demands the extensions, ``python``
-leaves them alone. Without it the extensions run wherever they were built. Where they do not run, one line in the log
-says so, and why: at level INFO if they were never built or nobody wants them, as a warning if they do not load.
+The environment variable ``OTTLA_ENGINE`` is read once, when the codec is imported: ``c`` requires the extensions,
+``python`` ignores them. Without it the extensions run if they are built. If they do not run, one log line says why: at
+level INFO if they were never built or ``python`` was chosen, as a warning if they fail to load.
 
-Rule: the extensions import neither this module nor what imports it.
+Rule: the extensions import neither this module nor any module that imports it.
 """
 
 import importlib
@@ -20,14 +20,14 @@ _log = logging.getLogger("ottla.codec")
 
 
 def chosen(wanted: str) -> Literal["c", "python"]:
-    """The engine for a value of ``OTTLA_ENGINE``; empty where it is not set.
+    """Return the engine for a value of ``OTTLA_ENGINE``, which is empty if the variable is not set.
 
     Raises:
-        ConfigurationError: there is no such engine, or the extensions are demanded and do not load.
+        ConfigurationError: no engine has this name, or the extensions are required and do not load.
     """
     if wanted not in ("", "c", "python"):
         raise ConfigurationError(
-            f"OTTLA_ENGINE is {wanted!r}: choose c or python, or leave it unset for the faster that works"
+            f"OTTLA_ENGINE is {wanted!r}: choose c or python, or leave it unset for the faster one that works"
         )
     if wanted == "python":
         _log.info("the codec runs in Python, which is slower than C: OTTLA_ENGINE asks for it")
@@ -53,4 +53,4 @@ def chosen(wanted: str) -> Literal["c", "python"]:
 
 
 ENGINE = chosen(os.environ.get("OTTLA_ENGINE", ""))
-"""``"c"`` or ``"python"``."""
+"""Which engine runs: ``"c"`` or ``"python"``."""

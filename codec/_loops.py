@@ -1,20 +1,21 @@
-"""The loops over records in Python: what `ottla.codec._records` does in C, name for name.
+"""The loops over records in Python. `ottla.codec._records` does the same in C, with the same names.
 
-They are written by hand because a table is too slow for them; `ottla.codec.records.RecordBody` declares what they read
-and write, and the tests hold them to it.
+They are written by hand because a table-driven machine is too slow for records. `ottla.codec.records.RecordBody`
+declares the format, and the tests compare the loops with it.
 
 Rules:
-- A body is looked through whole before anybody sees a record of it. What is found damaged is only counted up to
-  (`DamagedRecord`): the declaration then reads that record again, and says what is wrong with it. So both engines give
-  the same error.
-- Nothing is appended in part: a record, or a list of them, is in the batch or not. What is refused is looked at again
-  by `refuse`, which says why; so good records pay nothing, and both engines complain in the same words.
+- A body is checked as a whole before the caller sees a record of it. If a record is damaged, the loops only report
+  which one (`DamagedRecord`). The declaration then parses that record again and describes the error. So both engines
+  report the same error.
+- Records are never appended in part: a record, or a list of records, is in the batch or it is not. After a failure
+  `refuse` checks the record again, to say why. So good records cost nothing extra, and both engines report the same
+  error.
 """
 
 import struct
 import warnings
 import zlib
-from _thread import get_ident  # nothing else of threads, which machines know nothing of
+from _thread import get_ident  # no other import from threading: the codec knows nothing of threads
 from array import array
 from bisect import bisect_left
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
@@ -30,23 +31,23 @@ from ottla.errors import EncodeError, LocalProtocolError
 Head = TypeVar("Head", bound="BatchHead")
 
 LEAST_RECORD = 7
-"""Bytes of the shortest record: a length, six fields of a byte."""
+"""Size of the shortest record in bytes: a length and six fields of one byte."""
 RECORD_MEMORY = 96
-"""Bytes that a record takes beside those of its key and value. In C: 48 for where it lies, and 48 for a `Record`. In
-Python 40, and up to 48 for a key and a value each."""
+"""Bytes of memory for a record besides its key and value. In C: 48 for its position, and 48 for the `Record`. In
+Python 40, and up to 48 each for key and value."""
 HEADER_MEMORY = 176
-"""Bytes that a header takes beside those of its name and value, at most: a tuple, its place, and two objects."""
+"""Bytes of memory for a header besides its name and value, at most: a tuple, its place in a tuple, and two objects."""
 WIDE = 4
-"""Bytes in memory for each byte of a name that is not ASCII, at most."""
+"""Most bytes of memory for each byte of a header name that is not ASCII."""
 NO_TIMESTAMP = -1
 BEYOND = 1 << 63
-"""Behind every offset."""
+"""Higher than any offset."""
 _INT64_MIN, _INT64_MAX, _UINT64_MAX = -(1 << 63), (1 << 63) - 1, (1 << 64) - 1
 _INT32_MAX = (1 << 31) - 1
 
 
 class DamagedRecord(Exception):
-    """Record ``row``, which begins at byte ``at``, does not parse; or, where there are no more, something follows."""
+    """Record ``row``, which begins at byte ``at``, does not parse; or extra bytes follow the last record."""
 
     def __init__(self, row: int, at: int) -> None:
         super().__init__(row, at)
@@ -55,7 +56,7 @@ class DamagedRecord(Exception):
 
 
 class TooMuchMemory(Exception):
-    """What is in a batch would take more than it may."""
+    """The records of a batch would take more memory than allowed."""
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -63,18 +64,18 @@ class TooMuchMemory(Exception):
 
 _HEAD = struct.Struct(">qiibIhiqqqhii")
 HEADER_SIZE = _HEAD.size
-"""Bytes of a batch before its records."""
+"""Size of a batch header in bytes."""
 _LENGTH_END = 12
 _MAGIC = 2
 LOG_APPEND_TIME = 0x08
 ODD, ODD_TOO = 0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9
-"""With which fingerprints are mixed: bits that look like chance."""
+"""Multipliers for fingerprints: random-looking odd numbers."""
 FARTHEST = _INT64_MAX - (1 << 32)
-"""Offsets up to which those of a batch can be added to its base."""
+"""The largest base offset to which the offset deltas of a batch can be added without overflow."""
 
 
 class BatchHead:
-    """The fields of `ottla.codec.records.BatchHeader` that are not about its place, and the batch itself in `data`."""
+    """The fields of a `ottla.codec.records.BatchHeader` except length and magic, and the batch's bytes in `data`."""
 
     __slots__ = (
         "attributes",
@@ -104,7 +105,7 @@ class BatchHead:
     data: memoryview
 
     def read(self, data: memoryview, offset: int) -> bool:
-        """Read the header of the batch that begins at ``data[offset]``; whether a whole batch of magic 2 does."""
+        """Read the header of the batch at ``data[offset]``; return whether a complete batch of magic 2 begins there."""
         if len(data) - offset < HEADER_SIZE:
             return False
         (
@@ -129,20 +130,20 @@ class BatchHead:
         return True
 
     def parse(self, body: Buffer, room: int) -> "Records":
-        """The records of this batch, of which ``body`` are the bytes, decompressed.
+        """Parse the records of this batch from ``body``, their decompressed bytes.
 
         Raises:
-            DamagedRecord, TooMuchMemory: as `parse_records` does.
+            DamagedRecord, TooMuchMemory: see `parse_records`.
         """
         stamp = self.max_timestamp if self.attributes & LOG_APPEND_TIME else None
         return parse_records(body, self.count, self.base_offset, self.base_timestamp, stamp, room)
 
 
 def read_heads(make: type[Head], data: memoryview, end: int, mask: int) -> tuple[list[Head], int]:
-    """The batches of magic 2 at the beginning of ``data``, one behind the other, and where they end.
+    """Return the consecutive batches of magic 2 at the beginning of ``data``, and where they end.
 
-    Up to the first that has an attribute of ``mask``, does not reach behind offset ``end``, or begins before the one
-    before it ends. There may be more of them.
+    Stops at the first batch with an attribute of ``mask``, and at a batch that ends before offset ``end`` or overlaps
+    with the previous one. More batches may follow.
     """
     heads: list[Head] = []
     at = 0
@@ -161,12 +162,12 @@ def read_heads(make: type[Head], data: memoryview, end: int, mask: int) -> tuple
 class Record:
     """One record as a consumer sees it.
 
-    It keeps the bytes of its whole batch alive. Key, value and headers are created each time they are read (in C;
-    Python has them ready), so a value that is used twice belongs in a variable.
+    It keeps the bytes of its whole batch alive. Key, value and headers are created each time they are read (in C; in
+    Python they already exist), so keep a value in a variable if you use it twice.
 
     Attributes:
-        offset: its place in the partition.
-        timestamp: milliseconds since 1970; -1 where there is none.
+        offset: its position in the partition.
+        timestamp: milliseconds since 1970; -1 if the record has none.
         key, value: bytes, or ``None`` (a null value is a tombstone in compacted topics).
         headers: pairs in the producer's order; names may repeat.
     """
@@ -180,7 +181,7 @@ class Record:
     def __init__(
         self, offset: int, timestamp: int, key: bytes | None, value: bytes | None, headers: Headers = ()
     ) -> None:
-        # The slots themselves: half the time of what a frozen dataclass does.
+        # Setting the slots directly takes half the time of a frozen dataclass's own __init__.
         _set_offset(self, offset)
         _set_timestamp(self, timestamp)
         _set_key(self, key)
@@ -197,9 +198,9 @@ _set_offset, _set_timestamp, _set_key, _set_value, _set_headers = (
 
 
 def make_record(*fields: Any) -> Any:
-    """A `Record` of the engine that runs: what pickle calls, so that one engine reads what another has written.
+    """Make a `Record` of the running engine. Pickle calls this, so that one engine can read the other's pickles.
 
-    Found by its name when a pickle is read: the engine is chosen above this module.
+    The class is looked up by name, because the engine is chosen in a module that imports this one.
     """
     return import_module("ottla.codec.records").Record(*fields)
 
@@ -210,7 +211,7 @@ def refuse_pickling() -> NoReturn:
 
 @final
 class Records:
-    """Records of one batch, in order; made by `RecordBatch.records`. A slice is `Records` again."""
+    """The records of one batch, in order; made by `RecordBatch.records`. A slice is `Records` too."""
 
     __slots__ = ("_headers", "_keys", "_offsets", "_timestamps", "_values")
 
@@ -248,12 +249,12 @@ class Records:
 
     @property
     def size(self) -> int:
-        """Bytes of all keys and values."""
+        """Total size of all keys and values in bytes."""
         return sum(map(len, filter(None, self._keys))) + sum(map(len, filter(None, self._values)))
 
     @property
     def keyless(self) -> int:
-        """How many have no key."""
+        """Number of records without a key."""
         return self._keys.count(None)
 
     @property
@@ -263,7 +264,7 @@ class Records:
 
     @property
     def memory(self) -> int:
-        """Bytes that they take, about: those of their batch, decompressed, and of what is found in it."""
+        """Approximate memory in bytes: of the decompressed batch, and of the parsed records."""
         size = self.size + RECORD_MEMORY * len(self)
         for headers in filter(None, self._headers):
             size += sum(
@@ -273,18 +274,18 @@ class Records:
         return size
 
     def between(self, start: int, stop: int) -> "Records":
-        """Those with offsets from ``start`` up to, not including, ``stop``: what a fetch wanted of its batches."""
+        """Return the records with offsets from ``start`` up to, not including, ``stop``, as a fetch wants them."""
         offsets = self._offsets
         return self._slice(bisect_left(offsets, start), bisect_left(offsets, stop))
 
     def split(self, partitioner: str, partitions: int, keyless: int) -> "dict[int, Records]":
-        """The records by the partitions of their keys, in the order of the partitions; as far as there are any.
+        """Divide the records by the partitions of their keys; in the order of partitions, without empty ones.
 
         Args:
-            keyless: where records without a key go.
+            keyless: the partition for records without a key.
 
         Raises:
-            ValueError: there is no such partitioner, or not one partition, or none with such a number.
+            ValueError: the partitioner does not exist, or ``partitions`` is less than 1, or ``keyless`` less than 0.
         """
         place = hash_named(partitioner)
         positive(partitions)
@@ -295,9 +296,9 @@ class Records:
         return {partition: self._pick(rows[partition]) for partition in sorted(rows)}
 
     def fingerprints(self) -> list[int]:
-        """Of each record a hash of all that is in it but its offset: 64 bits, the same in every process and engine.
+        """Return for each record a hash of everything but its offset: 64 bits, the same in every process and engine.
 
-        It tells records apart that came about by chance, not those that somebody has made to have the same.
+        Different records hardly ever have the same hash by chance, but an attacker can construct such records.
         """
         return list(map(_fingerprint, self._timestamps, self._keys, self._values, self._headers))
 
@@ -337,7 +338,7 @@ def _mix_bytes(mixed: int, data: bytes | None) -> int:
 
 
 def _mix(mixed: int, number: int) -> int:
-    """Bijective in each of the two, so that what differs in one number only is always told apart."""
+    """Bijective in each of the two arguments, so a difference in one number always changes the result."""
     number = number * ODD & _UINT64_MAX
     mixed = ((mixed ^ number ^ (number >> 29)) * ODD_TOO) & _UINT64_MAX
     return mixed ^ (mixed >> 32)
@@ -351,15 +352,15 @@ def parse_records(
     append_time: int | None = None,
     room: int = _INT64_MAX,
 ) -> Records:
-    """The ``count`` records of a decompressed body.
+    """Parse the ``count`` records of a decompressed body.
 
     Args:
-        append_time: the timestamp of all of them, if the broker stamped them.
-        room: bytes that their headers may take in memory.
+        append_time: the timestamp of all records, if the broker has set it.
+        room: bytes of memory that their headers may take.
 
     Raises:
-        DamagedRecord: they are damaged, not as many, or an offset or timestamp does not fit 64 bits.
-        TooMuchMemory: the headers, up to the first record that is damaged, would take more.
+        DamagedRecord: they are damaged, their number differs, or an offset or timestamp does not fit 64 bits.
+        TooMuchMemory: the headers of the records before the first damaged one would take more.
     """
     data = body if type(body) is bytes else bytes(body)
     if not 0 <= count <= len(data) // LEAST_RECORD:
@@ -373,7 +374,7 @@ def parse_records(
         damaged = len(records._headers)
     except TooMuchMemory:
         too_much = True
-    read = len(records._headers) + too_much  # of that record all but the headers is read
+    read = len(records._headers) + too_much  # the record that exceeds the limit is read except for its headers
     overflow = _rebase(offsets, base_offset, read)
     if append_time is not None:
         timestamps = [append_time] * read
@@ -390,13 +391,12 @@ def parse_records(
 
 
 def scan_records(body: Buffer, count: int, base_timestamp: int) -> tuple[int, int, int, int]:
-    """Where the last of ``count`` records ends, the smallest and the largest of their timestamps, and how many have no
-    key.
+    """Return where the last of ``count`` records ends, their smallest and largest timestamp, and how many have no key.
 
-    Of keys, values and headers it reads the sizes. Records with `NO_TIMESTAMP` are left out of the smallest; where
-    there are no others, both are that.
+    Keys, values and headers are skipped by their sizes. The smallest timestamp ignores records with `NO_TIMESTAMP`; if
+    there are no others, both are `NO_TIMESTAMP`.
 
-    The end is -1 if the bytes end before, or a record is damaged, or has not the offset of its place.
+    The end is -1 if the bytes end too early, a record is damaged, or a record's offset delta differs from its index.
     """
     end, size, keyless = 0, len(body), 0
     smallest, largest = _INT64_MAX, NO_TIMESTAMP
@@ -437,7 +437,7 @@ _NO_SCAN = -1, NO_TIMESTAMP, NO_TIMESTAMP, 0
 
 
 def _end_of(body: bytes, count: int) -> int:
-    """Where the first ``count`` records, which are whole, end."""
+    """Return where the first ``count`` records, which are intact, end."""
     end = 0
     for _ in range(count):
         length, start = _read_varint(body, end)
@@ -450,7 +450,7 @@ class _Damaged(Exception):
 
 
 def _rebase(deltas: list[int], base: int, count: int) -> int:
-    """Make of ``deltas`` to ``base`` what they mean; return which is the first that does not fit 64 bits."""
+    """Replace ``deltas`` by absolute values; return the index of the first that does not fit 64 bits."""
     deltas[:] = [base + delta for delta in deltas]
     if not deltas or _INT64_MIN <= min(deltas) <= max(deltas) <= _INT64_MAX:
         return count
@@ -458,9 +458,9 @@ def _rebase(deltas: list[int], base: int, count: int) -> int:
 
 
 def _fill(records: Records, offsets: list[int], timestamps: list[int], body: bytes, count: int, room: int) -> int:
-    """Parse ``count`` records, offsets and timestamps still deltas to the batch's; return where the last one ends."""
-    # Varints of two bytes are read in place: a call would cost more than the rest of the field. No length is compared
-    # with what is left: a slice stops at the end of the body, and the record does not end where its length says.
+    """Parse ``count`` records, with offsets and timestamps as deltas; return where the last record ends."""
+    # Varints of two bytes are read in place: a call would cost more than the rest of the field. Lengths need not be
+    # compared with what is left: a slice stops at the end of the body, and then the record ends at the wrong place.
     add_offset, add_timestamp = offsets.append, timestamps.append
     add_key, add_value, add_headers = records._keys.append, records._values.append, records._headers.append
     at = 0
@@ -472,7 +472,7 @@ def _fill(records: Records, offsets: list[int], timestamps: list[int], body: byt
             else:
                 n, at = _long_varint(body, at, 32)
         end = at + ((n >> 1) ^ -(n & 1))
-        n, at = body[at + 1], at + 2  # behind the attributes
+        n, at = body[at + 1], at + 2  # after the attributes
         if n > 0x7F:
             if (m := body[at]) < 0x80:
                 n, at = n + ((m - 1) << 7), at + 1
@@ -521,7 +521,7 @@ def _fill(records: Records, offsets: list[int], timestamps: list[int], body: byt
 
 
 def _long_varint(body: Buffer, position: int, bits: int) -> tuple[int, int]:
-    """The varint whose first of several bytes lies before ``position``, before zigzag, and where it ends."""
+    """Return the raw varint of several bytes whose first byte is before ``position``, and where it ends."""
     value, shift = body[position - 1] & 0x7F, 7
     while shift < bits:
         byte = body[position]
@@ -543,7 +543,7 @@ def _read_varint(body: Buffer, position: int) -> tuple[int, int]:
 
 
 def _step_over(body: Buffer, position: int) -> tuple[int, int]:
-    """The size of the bytes there, -1 for null, and where they end."""
+    """Return the size of the bytes field there, -1 for null, and where it ends."""
     size, start = _read_varint(body, position)
     if size < -1:
         raise _Damaged
@@ -589,15 +589,15 @@ def _read_headers(body: bytes, position: int, end: int, room: int) -> tuple[Head
 Parts = tuple[memoryview, memoryview, memoryview | None]
 """The buffers of a `BinaryColumn`: offsets, data, validity."""
 Gathered = tuple[memoryview, memoryview, Parts, Parts, tuple[memoryview, Parts, Parts] | None]
-"""The buffers of `Columns`: offsets, timestamps, keys, values, headers; ``None`` where no record has any header."""
+"""The buffers of `Columns`: offsets, timestamps, keys, values, headers; ``None`` if no record has any header."""
 
 
 def gather(parts: Sequence[Records]) -> Gathered:
-    """The records of ``parts``, one behind the other, as columns.
+    """Return the records of ``parts``, in order, as columns.
 
     Raises:
-        LocalProtocolError: the keys, values, or names or values of headers take more than 2 GiB: offsets have 32 bits.
-        TypeError: a part is something else than `Records`.
+        LocalProtocolError: keys, values, header names or header values take more than 2 GiB: offsets have 32 bits.
+        TypeError: a part is not `Records`.
     """
     for part in parts:
         if not isinstance(part, Records):
@@ -618,15 +618,15 @@ def gather(parts: Sequence[Records]) -> Gathered:
 
 
 def lay_out(heads: Sequence[BatchHead], bodies: Sequence[tuple[Buffer, int]], start: int) -> Gathered:
-    """The records of batches, from offset ``start`` on, as columns: what `gather` gives of what they `parse`.
+    """Return the records of batches, from offset ``start`` on, as columns; the same as to `parse` and `gather` them.
 
     Args:
-        heads: of the batches.
-        bodies: of each the bytes of its records, decompressed, and those that their headers may take in memory.
+        heads: the batches.
+        bodies: for each batch, the decompressed bytes of its records, and the memory that their headers may take.
 
     Raises:
-        DamagedRecord, TooMuchMemory: as `parse_records`, in one of the batches.
-        LocalProtocolError: as `gather`.
+        DamagedRecord, TooMuchMemory: see `parse_records`; in one of the batches.
+        LocalProtocolError: see `gather`.
     """
     return gather([head.parse(*each).between(start, BEYOND) for head, each in zip(heads, bodies, strict=True)])
 
@@ -679,15 +679,15 @@ def _varint(value: int) -> bytes:
 
 
 def _sized(data: object) -> bytes:
-    """``data`` behind its length."""
+    """Return ``data`` with its length in front."""
     if not isinstance(data, bytes | bytearray | memoryview):
         raise TypeError
-    data = memoryview(data).tobytes()  # and not what some class makes of `bytes()`
+    data = memoryview(data).tobytes()  # bytes(data) could call a method of a subclass
     return _varint(len(data)) + data
 
 
 def encode_headers(headers: Headers) -> bytes:
-    """The headers of a record behind their count.
+    """Encode the headers of a record, with their count in front.
 
     Raises:
         EncodeError: they are not pairs of str and bytes.
@@ -711,11 +711,11 @@ def encode_headers(headers: Headers) -> bytes:
 
 
 class Appender:
-    """Encodes records one behind the other.
+    """Encodes records, one after the other.
 
     Attributes:
-        count: of the records so far.
-        base_timestamp, max_timestamp: the first and the largest; -1 where there are none yet.
+        count: number of records so far.
+        base_timestamp, max_timestamp: the first and the largest timestamp; -1 before the first record.
     """
 
     __slots__ = ("_whole", "base_timestamp", "count", "max_timestamp")
@@ -728,18 +728,18 @@ class Appender:
 
     @property
     def body(self) -> memoryview:
-        """The records; nothing can be appended while somebody holds it."""
+        """The encoded records; while the caller holds this view, no record can be appended."""
         return memoryview(self._whole)[HEADER_SIZE:]
 
     def _seal(self, header: bytes) -> Buffer:
-        """The records behind the header of their batch: as they lie, unless somebody holds them, or this from before.
+        """Return the records with a batch header in front: in place, or a copy if a view of the records exists.
 
-        Nothing can be appended while somebody holds it, where it is no copy.
+        While the caller holds a result that is not a copy, no record can be appended.
         """
         if len(header) != HEADER_SIZE:
             raise ValueError(f"a header has {HEADER_SIZE} bytes, not {len(header)}")
         try:
-            self._whole.append(0)  # which is refused while somebody holds it
+            self._whole.append(0)  # raises if a view exists
         except BufferError:
             return b"".join((header, self.body))
         del self._whole[-1]
@@ -747,14 +747,14 @@ class Appender:
         return memoryview(self._whole).toreadonly()
 
     def expect(self, size: int) -> None:
-        """Have memory for ``size`` more bytes of records, which otherwise grows by being copied."""
+        """Reserve memory for ``size`` more bytes of records, which would otherwise be copied as the batch grows."""
 
     def append(self, timestamp: int, key: bytes | None, value: bytes | None, headers: Headers = ()) -> int:
-        """Add a record; return its index in the batch. ``timestamp`` in milliseconds since 1970.
+        """Add a record; return its index in the batch. ``timestamp`` is in milliseconds since 1970.
 
         Raises:
-            EncodeError: a key, value or header is not bytes, or the timestamp is no integer of 64 bits or too far from
-                the first one's; nothing is added.
+            EncodeError: a key, value or header is not bytes, or the timestamp is not a 64-bit integer or too far from
+                the first one; the record is not added.
         """
         index = self.count
         try:
@@ -770,7 +770,7 @@ class Appender:
                     b"\0" if headers == () else encode_headers(headers),
                 )
             )
-        except (TypeError, ValueError):  # found out by failing, so that a good record pays nothing
+        except (TypeError, ValueError):  # checked only after a failure, so that good records cost nothing extra
             refuse(timestamp, key, value, headers, self.base_timestamp if index else None)
         try:
             self._whole += _varint(len(record)) + record
@@ -784,14 +784,14 @@ class Appender:
         return index
 
     def extend(self, records: "Iterable[Record | tuple[Any, ...]]") -> int:
-        """Add many records, or none of them; return the index of the first.
+        """Add many records, or none if one is invalid; return the index of the first.
 
         Args:
-            records: `Record`s, of which the offset is left out, or tuples ``(timestamp, key, value)`` or
-                ``(timestamp, key, value, headers)``. `Records` are copied without a look at each.
+            records: `Record`s, whose offsets are ignored, or tuples ``(timestamp, key, value)`` or
+                ``(timestamp, key, value, headers)``. `Records` are copied without checking each record.
 
         Raises:
-            EncodeError: as `append`.
+            EncodeError: see `append`.
         """
         before = (len(self._whole), self.count, self.base_timestamp, self.max_timestamp)
         try:
@@ -802,8 +802,8 @@ class Appender:
                     self.append(*record)
                 else:
                     refuse_record(record)
-        except BaseException:  # an interrupt included: all of them or none
-            self._whole = self._whole[: before[0]]  # a copy: somebody may read the old one, which then keeps its size
+        except BaseException:  # an interrupt too: add all of the records or none
+            self._whole = self._whole[: before[0]]  # a copy: the old one cannot shrink if a view of it exists
             _, self.count, self.base_timestamp, self.max_timestamp = before
             raise
         return before[1]
@@ -811,13 +811,13 @@ class Appender:
     def extend_columns(
         self, timestamps: Buffer, keys: BinaryColumn, values: BinaryColumn, headers: HeaderColumn | None = None
     ) -> int:
-        """Add a record for each row of some columns, or none of them; return the index of the first.
+        """Add a record for each row of some columns, or none if one is invalid; return the index of the first.
 
         Args:
-            timestamps: integers of 64 bits, in milliseconds since 1970.
+            timestamps: 64-bit integers, in milliseconds since 1970.
 
         Raises:
-            EncodeError: the columns do not fit together, or as `append`.
+            EncodeError: the columns do not fit together, or see `append`.
         """
         check_columns(timestamps, keys, values, headers)
         stamps = memoryview(timestamps).cast("B").cast("q")
@@ -828,18 +828,18 @@ class Appender:
 # Accepting records; see `ottla.codec.append`.
 
 RECORD_OVERHEAD = 32
-"""Bytes that a record takes beside its key, value and headers, at the most."""
+"""Bytes that a record takes at most besides its key, value and headers."""
 
 
 class OpenBatch:
-    """A batch that takes records, up to some bytes.
+    """A batch that accepts records up to a size.
 
     Attributes:
-        builder: makes the batch's bytes of them.
-        room: bytes that it may take.
-        left: those of them that are not taken; negative where it takes no more.
-        callbacks: what is called back of each record, or ``None``; ends with the last that has a callback.
-        timestamps: of those records.
+        builder: encodes the records.
+        room: size of the batch in bytes.
+        left: bytes of `room` that are still free; negative if the batch accepts no more records.
+        callbacks: for each record its callback, or ``None``; ends with the last record that has one.
+        timestamps: the timestamps of those records.
     """
 
     __slots__ = ("builder", "callbacks", "left", "room", "timestamps")
@@ -859,10 +859,10 @@ class OpenBatch:
         headers: Headers = (),
         callback: Any = None,
     ) -> None:
-        """Add a record that takes ``size`` bytes, whether there are so many or not.
+        """Add a record of ``size`` bytes, even if not enough room is left.
 
         Raises:
-            EncodeError: as `Appender.append`.
+            EncodeError: see `Appender.append`.
         """
         index = self.builder.append(timestamp, key, value, headers)
         self.left -= size
@@ -883,16 +883,16 @@ class OpenBatch:
         failed: Callable[[BaseException, Any], object],
         check_result: Callable[[Any], object] | None = None,
     ) -> None:
-        """Call each of `callbacks`, and forget it, with where its record is now.
+        """Call each of `callbacks` with where its record is now, and forget it.
 
-        Where Ctrl-C cuts that short between two of them, another call goes on.
+        If Ctrl-C interrupts this between two callbacks, another call continues.
 
         Args:
-            make: the named tuple that they are called with: of a topic, partition, offset and timestamp.
-            base_offset: of the first record; -1: no offsets are known.
-            append_time: of all records; -1: each has its own.
-            failed: called with what one of them raised, and what it was called with.
-            check_result: called with what one of them returned, unless that is ``None``; raises what is wrong with it.
+            make: the named tuple that the callbacks get: made of topic, partition, offset and timestamp.
+            base_offset: offset of the first record; -1: offsets are unknown.
+            append_time: timestamp of all records; -1: each has its own.
+            failed: called with the exception of a callback, and the tuple that it got.
+            check_result: called with the result of a callback that is not ``None``; raises if the result is wrong.
         """
         known = base_offset >= 0
         for index, (callback, stamp) in enumerate(zip(self.callbacks, self.timestamps, strict=False)):
@@ -904,12 +904,12 @@ class OpenBatch:
                 self.callbacks[index] = None
                 if (result := callback(receipt)) is not None and check_result is not None:
                     check_result(result)
-            except BaseException as error:  # the user's own, which keeps the others from nothing
+            except BaseException as error:  # a callback's error must not stop the other callbacks
                 failed(error, receipt)
 
 
 class PartitionBuffer:
-    """A partition, as far as records are accepted for it: into its ``open`` batch."""
+    """The part of a partition that accepting records needs: its ``open`` batch."""
 
     __slots__ = ("open",)
 
@@ -918,11 +918,11 @@ class PartitionBuffer:
 
 
 class TopicBuffer:
-    """A topic, as far as records are accepted for it.
+    """The part of a topic that accepting records needs.
 
     Attributes:
-        partitions: all of them; ``None`` where nothing was sent to.
-        sticky: the partition of records without a key; ``None`` where it has to be chosen.
+        partitions: all of them; ``None`` for those without records so far.
+        sticky: the partition for records without a key; ``None`` if it has to be chosen first.
     """
 
     __slots__ = ("partitions", "sticky")
@@ -933,18 +933,18 @@ class TopicBuffer:
 
 
 class AppendFastPath:
-    """Appends records to the open batches of their partitions; for the thread alone that it was made in.
+    """Appends records to the open batches of their partitions; only for the thread that created it.
 
     Args:
-        hash: says the partition of a key; ``None``: no record can be appended.
+        hash: returns the partition of a key; ``None``: no record can be appended.
         free: bytes that all batches together may take.
-        check_callback: raises why a function cannot be called back.
-        entered: bytes; nothing is appended while one of the first two is not 0.
-        any_thread: other threads may append as well, in C, where nothing comes in between; in Python they never may.
+        check_callback: raises if a function cannot be used as a callback.
+        entered: bytes; while one of the first two is not 0, no record is appended.
+        any_thread: other threads may append too. Only in C, where an append is atomic; in Python they never may.
 
     Attributes:
-        topics: by name, those that may be used.
-        free: bytes that all batches together may take yet; negative where they take more than they may.
+        topics: the usable topics by name.
+        free: bytes that all batches together may still take; negative if they exceed the limit.
     """
 
     __slots__ = ("_check_callback", "_checked", "_entered", "_hash", "_thread", "free", "topics")
@@ -961,12 +961,12 @@ class AppendFastPath:
         self._entered = bytearray(1) if entered is None else entered
         self._thread = get_ident()
         self._checked: object = None
-        """The code of the function that was checked last."""
+        """Code object of the function that was checked last."""
         self.topics: dict[str, TopicBuffer] = {}
         self.free = free
 
     def check(self, callback: Any) -> None:
-        """Check ``callback``, unless it has the code of the one before: each record may have its own."""
+        """Check ``callback``, unless it has the code of the previous one: each record may have a new closure."""
         code = getattr(callback, "__code__", None)
         if code is None or code is not self._checked:
             if self._check_callback is not None:
@@ -974,11 +974,11 @@ class AppendFastPath:
             self._checked = code
 
     def append(self, topic: str, value: object, key: object, timestamp: int, callback: Any = None) -> bool:
-        """Append a record to its batch. ``False``: nothing was done, and the caller has to look at it.
+        """Append a record to its batch; return ``False`` if the caller has to handle the record instead.
 
         Raises:
-            EncodeError: the timestamp is none, or too far from those of its batch.
-            Exception: what is wrong with ``callback``.
+            EncodeError: the timestamp is invalid, or too far from the others in its batch.
+            Exception: ``callback`` is not acceptable.
         """
         if any(self._entered) or get_ident() != self._thread:
             return False
@@ -995,7 +995,7 @@ class AppendFastPath:
             else:
                 return False
             batch = found.open  # type: ignore[union-attr] # as above
-        except Exception:  # a partition that nothing was sent to, a partitioner's mistake
+        except Exception:  # the first record of a partition, or an error in a custom partitioner
             return False
         size = RECORD_OVERHEAD + len(key or b"") + len(value or b"")
         if batch.left < size or self.free < size:
@@ -1015,11 +1015,11 @@ class AppendFastPath:
         """Append records of ``(value, key)``, as long as `append` can.
 
         Returns:
-            The pair that could not be appended; ``()`` after ``most`` of them, and ``None`` where there are no more.
+            The pair that could not be appended; ``()`` after ``most`` pairs; ``None`` at the end of ``pairs``.
 
         Raises:
-            EncodeError: as `append`.
-            Exception: what ``pairs`` raises.
+            EncodeError: see `append`.
+            Exception: an error of ``pairs``.
         """
         if most <= 0:
             return ()
@@ -1031,7 +1031,7 @@ class AppendFastPath:
 
 
 class Accepted:
-    """What is awaited where there is nothing to wait for: a coroutine that ends at once, and warns as others do."""
+    """The coroutine of an already accepted record: it ends at once. Warns if it is never awaited."""
 
     __slots__ = ("_awaited",)
 
@@ -1053,7 +1053,7 @@ class Accepted:
         self.__next__()
 
     def throw(self, kind: Any, value: Any = None, traceback: Any = None) -> NoReturn:
-        """Raise what is thrown."""
+        """Raise the given exception."""
         self._awaited = True
         raise kind if value is None else value
 
@@ -1072,11 +1072,11 @@ NOT_AWAITED = "send_soon was never awaited: without `await` the producer gets no
 class SendFastPath:
     """`AppendFastPath` for a caller that has one record at a time, and awaits that it is accepted.
 
-    The first record of each millisecond goes another way, by which other tasks get their turn.
+    The first record of each millisecond goes to ``otherwise``, so that other tasks get their turn.
 
     Args:
-        otherwise: is awaited for that one, and for what cannot be appended, with all that was given.
-        clock: tells the nanoseconds since 1970, which records get as their timestamps.
+        otherwise: gets all arguments of that record, and of records that cannot be appended; its result is awaited.
+        clock: returns the nanoseconds since 1970; the records' timestamps come from it.
     """
 
     __slots__ = ("_appends", "_clock", "_otherwise", "_stamp")
@@ -1091,7 +1091,7 @@ class SendFastPath:
         self._stamp = 0
 
     def close(self) -> None:
-        """Leave everything to ``otherwise`` from now on."""
+        """Pass everything to ``otherwise`` from now on."""
         self._appends = AppendFastPath(None, 0)
 
     def accept(
@@ -1105,7 +1105,7 @@ class SendFastPath:
         timestamp: Any = None,
         on_delivery: Any = None,
     ) -> None:
-        """Accept a record for a caller that blocks: other tasks need no turn, and ``otherwise`` is only called."""
+        """Accept a record for a blocking caller: other tasks need no turn, and ``otherwise`` is called, not awaited."""
         plain = partition is None and timestamp is None and type(headers) is tuple and not headers
         if plain and self._appends.append(topic, value, key, self._clock() // 1_000_000, on_delivery):
             return
@@ -1124,7 +1124,7 @@ class SendFastPath:
         timestamp: Any = None,
         on_delivery: Any = None,
     ) -> Any:
-        """Accept a record, now if it can be appended, and else when what is returned is awaited."""
+        """Accept a record: now if it can be appended, else when the caller awaits the result."""
         stamp = self._clock() // 1_000_000
         first, self._stamp = stamp != self._stamp, stamp
         plain = partition is None and timestamp is None and type(headers) is tuple and not headers
@@ -1136,7 +1136,7 @@ class SendFastPath:
 
 
 def check_bytes(key: object, value: object, headers: object) -> None:
-    """Raise `EncodeError`, which says what to do, unless key and value are bytes and headers pairs of str and bytes."""
+    """Raise an `EncodeError` with advice, unless key and value are bytes and headers pairs of str and bytes."""
     for what, given in (("key", key), ("value", value)):
         if given is None:
             continue
@@ -1149,11 +1149,11 @@ def check_bytes(key: object, value: object, headers: object) -> None:
             raise EncodeError(f"the {what} is a str: encode it first, as in {given[:20]!r}.encode()")
         else:
             raise EncodeError(f"the {what} is {type(given).__name__}, and must be bytes or None")
-    encode_headers(headers)  # type: ignore[arg-type] # which it finds out
+    encode_headers(headers)  # type: ignore[arg-type] # it checks the type
 
 
 def refuse(timestamp: object, key: object, value: object, headers: object, first: int | None) -> NoReturn:
-    """Say why a record cannot be appended behind one of timestamp ``first``.
+    """Say why a record cannot be appended to a batch whose first timestamp is ``first``.
 
     Raises:
         EncodeError: always.
@@ -1167,13 +1167,13 @@ def refuse(timestamp: object, key: object, value: object, headers: object, first
 
 
 def refuse_record(record: object) -> NoReturn:
-    """Say what is no record. Raises `EncodeError`, always."""
+    """Say that ``record`` is not a record. Always raises `EncodeError`."""
     shapes = "a Record, (timestamp, key, value) or (timestamp, key, value, headers)"
     raise EncodeError(f"a record is {shapes}, not {record!r:.80}")
 
 
 def check_columns(timestamps: Buffer, keys: BinaryColumn, values: BinaryColumn, headers: HeaderColumn | None) -> None:
-    """Raise `EncodeError` unless the columns are equally long, and their offsets lie within their data."""
+    """Raise `EncodeError` unless the columns have equal lengths, and their offsets are within their data."""
     rows, odd = divmod(memoryview(timestamps).nbytes, 8)
     if odd or not rows == len(keys) == len(values):
         raise EncodeError(f"{rows} timestamps, {len(keys)} keys and {len(values)} values")
@@ -1196,7 +1196,7 @@ def check_columns(timestamps: Buffer, keys: BinaryColumn, values: BinaryColumn, 
 
 
 def check_offsets(what: str, column: BinaryColumn, rows: int) -> None:
-    """Raise `EncodeError` unless the offsets of a column lie within its data, and its validity has all rows."""
+    """Raise `EncodeError` unless the offsets of a column are within its data, and its validity covers all rows."""
     if column.validity is not None and 8 * len(column.validity) < rows:
         raise EncodeError(f"the validity of the {what} has {8 * len(column.validity)} bits for {rows} rows")
     _check_steps(what, column.offsets, len(column.data))
@@ -1209,7 +1209,7 @@ def _check_steps(what: str, offsets: memoryview, end: int) -> None:
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# Hashes; `ottla.codec.partitioners` says whose they are.
+# Hashes; `ottla.codec.partitioners` says which clients use them.
 
 _M = 0x5BD1E995
 _MASK = 0xFFFFFFFF
@@ -1254,18 +1254,18 @@ def fnv1a_reference_partition(key: bytes, partitions: int) -> int:
 
 
 def positive(partitions: int) -> int:
-    """``partitions``. Raises `ValueError` for none, and for more than there can be."""
+    """Return ``partitions``. Raises `ValueError` if it is less than 1, or more than Kafka allows."""
     if not 0 < partitions <= _INT32_MAX:
         raise ValueError(f"{partitions} partitions: there are 1 to {_INT32_MAX}")
     return partitions
 
 
 def partition_column(partitioner: str, keys: BinaryColumn, partitions: int) -> memoryview:
-    """The partition of each key by the partitioner of that name, as integers of 32 bits; -1 for null keys.
+    """Return the partition of each key by the named partitioner, as 32-bit integers; -1 for null keys.
 
     Raises:
-        ValueError: there is no such partitioner, or not one partition.
-        EncodeError: the column's offsets do not lie within its data.
+        ValueError: the partitioner does not exist, or ``partitions`` is less than 1.
+        EncodeError: the column's offsets are not within its data.
     """
     place = hash_named(partitioner)
     positive(partitions)
@@ -1283,7 +1283,7 @@ _BY_NAME: dict[str, Callable[[bytes, int], int]] = {
 
 
 def hash_named(name: str) -> Callable[[bytes, int], int]:
-    """The partitioner. Raises `ValueError`: there is none of that name."""
+    """Return the partitioner. Raises `ValueError` if the name is unknown."""
     if (place := _BY_NAME.get(name)) is None:
         raise no_partitioner(name)
     return place

@@ -2,18 +2,18 @@
 # cython: embedsignature.format=clinic
 """Runs the programs of `program.py` in C, both ways: bytes to objects in `parse`, objects to bytes in `build`.
 
-A program becomes a `Struct`: an array of `Op`s in three parts (fields, tagged fields, absent fields). Values go straight
-between the bytes and the slots of the objects, whose offsets the slots' descriptors tell.
+A program becomes a `Struct`: an array of `Op`s in three parts (fields, tagged fields, absent fields). Values go
+straight from the bytes to the slots of the objects and back; the slots' descriptors give their positions.
 
 Rules:
-- Nothing is read before `need` has found it there, and nothing is allocated for a count before it is held against the
-  bytes that are left.
-- Parsing keeps a chain of `Step`s on the C stack, one for each struct and array it is in; only an error looks at it,
+- No byte is read before `need` has checked that it exists, and no memory is allocated for a count before the count has
+  been compared with the bytes that are left.
+- Parsing keeps a chain of `Step`s on the C stack, one for each struct and array that it is in. Only an error uses it,
   to say where it was.
-- Building finds out that a value does not fit, and leaves it to the reference (`wire.build`) to say why: that is the
-  caller's mistake and may take its time, while bad bytes are a stranger's and must not.
-- Building may run a stranger's code (`__index__`, `__eq__`), which may change what is being built: so each value is
-  held by a reference of its own while it is written, and a list by a copy.
+- Building only notices that a value does not fit, and leaves it to the reference (`wire.build`) to say why. Such a
+  value is the caller's mistake and may be slow; bad bytes come from a peer and must not be.
+- Building may run foreign code (`__index__`, `__eq__`), which may change the objects that are being built. So each
+  value is held by its own reference while it is written, and a list by a copy.
 """
 
 from cpython.buffer cimport PyBUF_SIMPLE, Py_buffer, PyBuffer_Release, PyObject_GetBuffer
@@ -112,20 +112,20 @@ cdef struct Op:
     int length
     bint null
     bint ignorable
-    bint late  # the default is a struct, for which an empty slot stands
+    bint late  # the default is a struct, and the slot stays empty
     uint32_t tag
     Py_ssize_t least
     Py_ssize_t slot
     long long longest
     Op* item
-    # These three are kept alive by the Struct.
+    # The Struct keeps these three alive.
     PyObject* struct
     PyObject* name
     PyObject* default
 
 
 cdef class Struct:
-    """A program as C sees it."""
+    """A program in C's form."""
 
     cdef Op* ops
     cdef int fields
@@ -238,7 +238,7 @@ cdef Struct message(object cls, object version):
 
 cdef struct Step:
     Step* outer
-    PyObject* name  # of the field; NULL in an array
+    PyObject* name  # name of the field; NULL in an array
     Py_ssize_t index
 
 
@@ -248,7 +248,7 @@ cdef struct Cursor:
     const uint8_t* end
     Step* step
     PyObject* data
-    PyObject* view  # of data, made when the first window is
+    PyObject* view  # view of data, created for the first window
 
 
 cdef str path(Step* step):
@@ -314,7 +314,7 @@ cdef inline long long integer(Cursor* c, int code) except? -77:
 
 
 cdef inline Py_ssize_t length(Cursor* c, Op* op, str unit) except -2:
-    """What is in front of a string, bytes or an array; -1 for null."""
+    """Read the length in front of a string, bytes or an array; -1 for null."""
     cdef const uint8_t* start = c.at
     cdef long long size = integer(c, op.length)
     if op.length == UNSIGNED:
@@ -344,7 +344,7 @@ cdef int bad_text(Cursor* c) except -1:
 
 
 cdef inline int reraise() except -1:
-    """The C API has set an exception: let Python see it."""
+    """Propagate an exception that the C API has set."""
     return -1
 
 
@@ -356,7 +356,7 @@ cdef object window(Cursor* c, Py_ssize_t size):
             raise BufferError("this buffer is another one each time it is asked for")
         Py_INCREF(view)
         c.view = <PyObject*>view
-    # What slicing a memoryview does, at half its price: another view of the same, made smaller.
+    # The same as slicing a memoryview, in half the time: another view of the same memory, made smaller.
     made = PyMemoryView_FromObject(<object>c.view)
     cdef Py_buffer* buffer = PyMemoryView_GET_BUFFER(made)
     buffer.buf = <void*>c.at
@@ -370,7 +370,7 @@ cdef object uuid_at(const uint8_t* at):
     cdef uint64_t low = load(at + 8, 8)
     if high == 0 and low == 0:
         return NO_UUID
-    # What UUID.__init__ does, at a tenth of its price.
+    # The same as UUID.__init__, in a tenth of the time.
     cdef object value = (PyLong_FromUnsignedLongLong(high) << 64) | PyLong_FromUnsignedLongLong(low)
     cdef object made = allocate(NEW_UUID)
     set_slot(made, UUID_INT, value)
@@ -379,7 +379,7 @@ cdef object uuid_at(const uint8_t* at):
 
 
 cdef inline void set_slot(object target, Py_ssize_t slot, object value) noexcept:
-    """Fill a slot that is empty."""
+    """Fill an empty slot."""
     Py_INCREF(value)
     slot_at(<PyObject*>target, slot)[0] = <PyObject*>value
 
@@ -439,7 +439,7 @@ cdef object parse_array(Cursor* c, Op* op):
     step.index = 0
     c.step = &step
     while step.index < count:
-        if item.code == INT32:  # all of them were found there, by their count
+        if item.code == INT32:  # the count was checked: all of them are in the data
             value = PyLong_FromLongLong(<int32_t>load(c.at, 4))
             c.at += 4
         elif item.code == STRUCT and not item.null:
@@ -519,7 +519,7 @@ cdef int parse_tags(Cursor* c, Struct struct, object made) except -1:
 
 
 def parse(cls, version, data, offset=0):
-    """Parse a message of ``cls`` from ``data[offset:]``; return it and the offset behind it.
+    """Parse a message of ``cls`` from ``data[offset:]``; return it and the offset of its end.
 
     See `ottla.codec.wire.parse`.
     """
@@ -551,16 +551,16 @@ def parse(cls, version, data, offset=0):
 
 
 cdef struct Writer:
-    PyObject* out  # bytes, longer than what is written so far
+    PyObject* out  # bytes, longer than what has been written so far
     uint8_t* start
     uint8_t* at
     uint8_t* end
-    PyObject* apart  # list of (how much is written before, bytes that are left out); NULL: nothing is left out
-    Py_ssize_t least  # bytes that are left out have at least so many
+    PyObject* apart  # list of (bytes written before it, large field); NULL: fields are not kept apart
+    Py_ssize_t least  # minimal size of fields that are kept apart
 
 
 cdef int refuse() except -1:
-    """The value does not fit; the reference knows why."""
+    """Report that the value does not fit; the reference says why."""
     raise EncodeError("")
 
 
@@ -728,7 +728,7 @@ cdef int build_array(Writer* w, Op* op, object value) except -1:
     for each in values:
         build_value(w, op.item, each)
     if len(value) != len(values):
-        refuse()  # a list that was changed meanwhile
+        refuse()  # the list was changed meanwhile
     return 0
 
 
@@ -759,7 +759,7 @@ cdef int build_struct(Writer* w, Struct struct, object value) except -1:
 
 
 cdef bint differs(Op* op, object value, object default) except -1:
-    """Whether a field has a value to be sent; a list counts as a tuple."""
+    """Whether a field has to be sent because it differs from its default; a list equals the same tuple."""
     if value is default:
         return False
     if op.struct != NULL and type(value) is (<Struct>op.struct).cls and type(default) is type(value):
@@ -787,7 +787,7 @@ cdef int build_tags(Writer* w, Struct struct, object value) except -1:
     cdef Op* op = struct.ops + struct.fields
     cdef Op* end = op + struct.tagged
     cdef object each
-    cdef list sent = None  # pairs of a tag, and an op's index or an unknown tag's bytes; the values are held meanwhile
+    cdef list sent = None  # pairs of a tag, and an op's index or an unknown tag's bytes; keeps the values alive
     cdef list values = None
     if tags is not NO_TAGS:
         sent = [(tag, data) for tag, data in wire.unknown_tags_of(tags, struct.known).items()]
@@ -824,12 +824,12 @@ cdef object unknown_tags(Struct struct, object value):
 
 
 cdef int build_sized(Writer* w, Op* op, object value) except -1:
-    """A value behind its size, which is known only when the value is written: it is then moved to make room."""
+    """Write a value with its size in front. The size is known only afterwards; then the value is moved to make room."""
     cdef Py_ssize_t start = w.at - w.start
     cdef Py_ssize_t size
     cdef Py_ssize_t shift
     cdef PyObject* apart = w.apart
-    w.apart = NULL  # it is moved
+    w.apart = NULL  # the value will be moved
     build_value(w, op, value)
     w.apart = apart
     size = w.at - w.start - start
@@ -843,12 +843,12 @@ cdef int build_sized(Writer* w, Op* op, object value) except -1:
 
 
 def build(value, version):
-    """The bytes of ``value`` at ``version``; see `ottla.codec.wire.build`."""
+    """Build ``value`` at ``version``; see `ottla.codec.wire.build`."""
     return written(value, version, None, 0)
 
 
 def build_parts(value, version, Py_ssize_t least):
-    """The bytes of ``value`` in parts; see `ottla.codec.machine.build_parts`."""
+    """Build ``value`` in parts; see `ottla.codec.machine.build_parts`."""
     cdef list apart = []
     cdef bytes whole = written(value, version, apart, least)
     cdef list parts = []
@@ -877,7 +877,7 @@ cdef bytes written(object value, object version, list apart, Py_ssize_t least):
         return <bytes>w.out
     except MemoryError:
         raise
-    except Exception:  # what does not fit, or a stranger's `__index__` or `__eq__` that failed
+    except Exception:  # a value that does not fit, or an error in a foreign `__index__` or `__eq__`
         raise wire.misfit(value, version) from None
     finally:
         Py_XDECREF(w.out)

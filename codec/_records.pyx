@@ -1,13 +1,13 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False, cdivision=True, binding=False, embedsignature=True, embedsignature.format=clinic
-"""The loops over records in C: what `ottla.codec._loops` does in Python, name for name.
+"""The loops over records in C. `ottla.codec._loops` does the same in Python, with the same names.
 
 Rules:
-- No read lies outside the body: each is compared with the record's end first, and a record's end with the body's. What
-  was found out once is kept in `Row`s and never worked out again from bytes that somebody may have changed meanwhile.
-- No Python code runs between asking for an address and the last use of it.
-- The good case is here. What is damaged or does not fit is told apart by the Python twin, so that both give the same
-  error; this file only notices it.
-- A buffer exports itself through its owner: as long as a record, a column or an array of Arrow is alive, its memory is.
+- No read is outside the body: each is first compared with the record's end, and a record's end with the body's. Results
+  of such checks are kept in `Row`s, and never computed again from bytes that another thread may have changed meanwhile.
+- No Python code runs between getting an address and its last use.
+- This file handles the good case. It only notices damage and values that do not fit; the Python twin then says what is
+  wrong, so that both report the same error.
+- A buffer is exported through its owner: a record, a column or an Arrow array keeps its memory alive.
 """
 
 cimport cython
@@ -43,13 +43,13 @@ from ottla.codec._loops import (
 from ottla.errors import DecodeError, EncodeError
 
 # ---------------------------------------------------------------------------------------------------------------------
-# Memory that is used again. A page that is touched for the first time costs microseconds, and allocators give large
-# blocks back to the system; so a few are kept. The GIL guards them.
+# Memory that is reused. Touching a page for the first time costs microseconds, and allocators return large blocks to
+# the system; so we keep a few. The GIL protects them.
 
 cdef enum:
-    SMALL = 32 << 10            # blocks that are left to the allocator, and work that keeps the GIL
-    IDLE = 128                  # blocks kept, at most,
-    IDLE_BYTES = 32 << 20       # of so many bytes in all
+    SMALL = 32 << 10            # smaller blocks are left to the allocator, and smaller work keeps the GIL
+    IDLE = 128                  # maximum number of blocks kept,
+    IDLE_BYTES = 32 << 20       # and their total size
 
 cdef struct Block:
     void* at
@@ -65,7 +65,7 @@ cdef extern from "Python.h":
 
 
 cdef void* take(size_t size, size_t* room) noexcept:
-    """Memory of at least `size` bytes, and how many there are; NULL where there is none. `tracemalloc` sees it."""
+    """Return memory of at least `size` bytes, and its size; NULL if there is none. `tracemalloc` sees it."""
     cdef void* at = find_block(size, room)
     if at != NULL:
         PyTraceMalloc_Track(0, <size_t>at, room[0])
@@ -80,7 +80,7 @@ cdef void* find_block(size_t size, size_t* room) noexcept:
         room[0] = size
         return malloc(size if size else 1)
     for i in range(IDLE):
-        if size <= idle[i].room < 2 * size:  # no larger than a new one: what is taken depends on nothing before it
+        if size <= idle[i].room < 2 * size:  # like a new block, so memory does not depend on earlier batches
             at = idle[i].at
             room[0] = idle[i].room
             idle_bytes -= idle[i].room
@@ -94,14 +94,14 @@ cdef void* find_block(size_t size, size_t* room) noexcept:
 
 
 cdef void give(void* at, size_t room) noexcept:
-    """Take back what `take` gave."""
+    """Take back memory from `take`."""
     global idle_bytes
     cdef int i, place = 0
     if at == NULL:
         return
     PyTraceMalloc_Untrack(0, <size_t>at)
     if SMALL < room <= IDLE_BYTES:
-        for i in range(IDLE):  # a free place, or that of the smallest
+        for i in range(IDLE):  # use a free entry, or that of the smallest block
             if idle[i].room < idle[place].room:
                 place = i
         if idle[place].room < room and idle_bytes - idle[place].room + room <= IDLE_BYTES:
@@ -112,7 +112,7 @@ cdef void give(void* at, size_t room) noexcept:
 
 
 cdef inline void copy(void* to, const void* source, size_t size) noexcept nogil:
-    """`memcpy`, without a call for what is as short as keys and values often are."""
+    """Copy like `memcpy`, but without a call for short data, which keys and values often are."""
     cdef char* target = <char*>to
     cdef const char* data = <const char*>source
     if size > 128:
@@ -153,7 +153,7 @@ cdef int64_t no_timestamp = NO_TIMESTAMP
 
 
 cdef inline uint64_t number(const uint8_t* at, int size) noexcept nogil:
-    """A big-endian integer."""
+    """Read a big-endian integer."""
     cdef uint64_t value = 0
     cdef int i
     for i in range(size):
@@ -162,10 +162,10 @@ cdef inline uint64_t number(const uint8_t* at, int size) noexcept nogil:
 
 
 cdef struct Base:
-    # What the numbers in records count from.
+    # The base of the deltas in records.
     int64_t offset
     int64_t timestamp
-    bint stamped                # by the broker: all have `timestamp`
+    bint stamped                # by the broker: all records have `timestamp`
 
 
 @cython.no_gc
@@ -200,7 +200,7 @@ cdef class BatchHead:
         base.timestamp = self.max_timestamp if base.stamped else self.base_timestamp
 
     cdef Py_ssize_t fill(self, const uint8_t* at, Py_ssize_t left) noexcept:
-        """Read the header; return the size of the batch, 0 where there is none of magic 2 or not all of it."""
+        """Read the header; return the size of the batch, 0 if no complete batch of magic 2 is there."""
         cdef Py_ssize_t size
         if left < HEADER or at[16] != 2:
             return 0
@@ -249,14 +249,14 @@ def read_heads(make, data, int64_t end, int16_t mask):
 
 
 cdef struct Row:
-    # A record: where its parts lie in the body.
+    # A record: the positions of its parts in the body.
     int64_t offset
     int64_t timestamp
     int32_t key_at
     int32_t key_size        # -1: null
     int32_t value_at
     int32_t value_size
-    int32_t headers_at      # where their count is; 0: none
+    int32_t headers_at      # position of their count; 0: no headers
     int32_t end
 
 cdef struct Header:
@@ -291,7 +291,7 @@ cdef const uint8_t* long_varint(const uint8_t* at, const uint8_t* end, int bits,
 
 
 cdef inline const uint8_t* varint(const uint8_t* at, const uint8_t* end, int bits, uint64_t* n) noexcept nogil:
-    """Read a varint, before zigzag; return where it ends, or NULL if it is cut or has more than `bits` bits."""
+    """Read a varint without undoing zigzag; return its end, or NULL if it is truncated or longer than `bits` bits."""
     cdef uint64_t low, high
     if end - at >= 2:
         low = at[0]
@@ -312,7 +312,7 @@ cdef inline const uint8_t* varint(const uint8_t* at, const uint8_t* end, int bit
 cdef inline const uint8_t* sized(
     const uint8_t* body, const uint8_t* at, const uint8_t* end, int32_t* start, int32_t* size
 ) noexcept nogil:
-    """Read nullable bytes; `body` is what `start` counts from."""
+    """Read nullable bytes; positions count from `body`."""
     cdef uint64_t n = 0
     at = varint(at, end, 32, &n)
     if at == NULL:
@@ -329,7 +329,7 @@ cdef inline const uint8_t* sized(
 
 
 cdef bint is_utf8(const uint8_t* at, const uint8_t* end, bint* ascii) noexcept nogil:
-    """Whether Python would decode it: nothing over-long, no surrogates, nothing above U+10FFFF."""
+    """Whether Python would decode it: no over-long forms, no surrogates, no code points above U+10FFFF."""
     cdef uint8_t lead, low, high
     cdef int more, i
     while at < end:
@@ -369,7 +369,7 @@ cdef bint is_utf8(const uint8_t* at, const uint8_t* end, bint* ascii) noexcept n
 cdef inline const uint8_t* header(
     const uint8_t* body, const uint8_t* at, const uint8_t* end, Header* pair
 ) noexcept nogil:
-    """Read a header; its name is not looked at."""
+    """Read a header, without checking its name."""
     at = sized(body, at, end, &pair.name_at, &pair.name_size)
     if at == NULL or pair.name_size < 0:
         return NULL
@@ -388,9 +388,9 @@ cdef inline const uint8_t* header_count(const uint8_t* at, const uint8_t* end, P
 cdef const uint8_t* read_headers(
     const uint8_t* body, const uint8_t* at, const uint8_t* end, Row* row, int64_t* room
 ) noexcept nogil:
-    """Look through the headers of a record, and take of `room` what they will; return where they end.
+    """Check the headers of a record, and subtract their memory from `room`; return where they end.
 
-    NULL where they are damaged, or need more room: then there is less than none.
+    NULL if they are damaged, or need more room; then `room` is negative.
     """
     cdef Header pair
     cdef Py_ssize_t i, count = 0
@@ -420,7 +420,7 @@ cdef const uint8_t* read_headers(
 
 
 cdef inline bint add(int64_t base, int64_t delta, int64_t* total) noexcept nogil:
-    """Whether the sum fits."""
+    """Add; return whether the sum fits."""
     if base > INT64_MAX - delta if delta > 0 else base < INT64_MIN - delta:
         return False
     total[0] = base + delta
@@ -432,7 +432,7 @@ cdef inline const uint8_t* read_row(
 ) noexcept nogil:
     """Find the parts of the record that begins at `at`; return where it ends, or NULL if it is damaged.
 
-    `room`: as `read_headers`; NULL: a record with headers is taken for damaged.
+    `room`: see `read_headers`; with NULL, a record with headers counts as damaged.
     """
     cdef const uint8_t* end
     cdef uint64_t n = 0
@@ -440,7 +440,7 @@ cdef inline const uint8_t* read_row(
     if at == NULL or n & 1 or n == 0 or n >> 1 > <uint64_t>(stop - at):
         return NULL
     end = at + (n >> 1)
-    at = varint(at + 1, end, 64, &n)  # behind the attributes
+    at = varint(at + 1, end, 64, &n)  # after the attributes
     if at == NULL:
         return NULL
     if base.stamped:
@@ -472,7 +472,7 @@ cdef inline const uint8_t* read_row(
 cdef Py_ssize_t read_rows(
     const uint8_t* body, Py_ssize_t size, Py_ssize_t count, const Base* base, int64_t* room, Row* rows
 ) noexcept nogil:
-    """Find the `count` records of a body; return `count`, or which is damaged; -1 where something follows the last."""
+    """Find the `count` records of a body; return `count`, the index of a damaged one, or -1 if extra bytes follow."""
     cdef const uint8_t* at = body
     cdef Py_ssize_t i
     for i in range(count):
@@ -485,11 +485,11 @@ cdef Py_ssize_t read_rows(
 @cython.final
 @cython.no_gc
 cdef class Body:
-    """The bytes of a batch's records, and where each lies."""
+    """The bytes of a batch's records, and the position of each."""
     cdef Py_buffer view
     cdef Row* rows
     cdef size_t room
-    cdef Body origin    # whose bytes they are, where they are another's
+    cdef Body origin    # the owner of the bytes, if that is another
 
     def __dealloc__(self):
         give(self.rows, self.room)
@@ -499,7 +499,7 @@ cdef class Body:
         return None if size < 0 else PyBytes_FromStringAndSize(<const char*>self.view.buf + at, size)
 
     cdef Py_ssize_t least(self, const Row* row) except -1:
-        """Bytes that the headers need; they have more where a number takes more than it needs."""
+        """Return the fewest bytes for the headers; the original is longer if a number is not in its shortest form."""
         cdef const uint8_t* body = <const uint8_t*>self.view.buf
         cdef const uint8_t* end = body + row.end
         cdef Header pair
@@ -517,7 +517,7 @@ cdef class Body:
         return least
 
     cdef bytes shortest(self, const Row* row, Py_ssize_t least):
-        """The headers with numbers that take no more bytes than they need: ``least`` in all."""
+        """Encode the headers with all numbers in their shortest form: ``least`` bytes in all."""
         cdef const uint8_t* body = <const uint8_t*>self.view.buf
         cdef const uint8_t* end = body + row.end
         cdef Header pair
@@ -580,12 +580,12 @@ cdef class Record:
     """Record(offset, timestamp, key, value, headers=())\n--\n
     One record as a consumer sees it; see `ottla.codec._loops.Record`.
     """
-    cdef Body body          # of one that was read,
+    cdef Body body          # if it was read,
     cdef const Row* row
-    cdef tuple fields       # or what it was made of
+    cdef tuple fields       # or the arguments that it was made from
 
     __match_args__ = PythonRecord.__match_args__
-    __dataclass_fields__ = PythonRecord.__dataclass_fields__  # for `dataclasses.replace` and the like
+    __dataclass_fields__ = PythonRecord.__dataclass_fields__  # used by `dataclasses.replace` and others
 
     def __init__(self, offset, timestamp, key, value, headers=()):
         self.body = None
@@ -597,7 +597,7 @@ cdef class Record:
         return self.fields[index]
 
     def __getattribute__(self, name):
-        # Nearly always it is one of these, and the search through the type costs more than the rest. Names are interned.
+        # Nearly always it is one of these. Searching the type costs more than everything else here. Names are interned.
         if self.body is not None:
             if name is VALUE:
                 return self.body.cut(self.row.value_at, self.row.value_size)
@@ -656,7 +656,7 @@ cdef class Record:
 @cython.final
 @cython.no_gc
 cdef class Records:
-    """Records of one batch, in order; see `ottla.codec._loops.Records`."""
+    """The records of one batch, in order; see `ottla.codec._loops.Records`."""
     cdef Body body
     cdef const Row* rows
     cdef Py_ssize_t count
@@ -714,11 +714,11 @@ cdef class Records:
         return (self.body.view.len if self.count else 0) + self.count * <Py_ssize_t>sizeof(Row)
 
     def between(self, start, stop):
-        """Those with offsets from ``start`` up to, not including, ``stop``."""
+        """Return the records with offsets from ``start`` up to, not including, ``stop``."""
         return self.part(self.first(start), self.first(stop))
 
     cdef Py_ssize_t first(self, object wanted) except -1:
-        """The first record with that offset or a later one, as `bisect_left` finds it."""
+        """Return the first record with that offset or a later one, as `bisect_left` does."""
         cdef Py_ssize_t low = 0, high = self.count, middle
         cdef int overflow = 0
         cdef int64_t offset = PyLong_AsLongLongAndOverflow(wanted, &overflow)
@@ -807,7 +807,7 @@ cdef uint64_t fingerprint(const uint8_t* body, const Row* row) noexcept nogil:
     mixed = mix(mixed, count)
     for i in range(count):
         at = header(body, at, body + row.end, &pair)
-        if at == NULL:  # somebody has changed the bytes meanwhile
+        if at == NULL:  # the bytes were changed meanwhile
             break
         mixed = mix_bytes(mixed, body + pair.name_at, pair.name_size)
         mixed = mix_bytes(mixed, body + pair.value_at, pair.value_size)
@@ -853,9 +853,9 @@ def parse_records(
 
 
 cdef struct Scan:
-    # What is found out of records without opening them.
+    # The results of scanning records without decoding them.
     Py_ssize_t end, keyless
-    int64_t smallest, largest   # of their timestamps
+    int64_t smallest, largest   # timestamps
 
 
 def scan_records(body, Py_ssize_t count, int64_t base_timestamp):
@@ -878,7 +878,7 @@ def scan_records(body, Py_ssize_t count, int64_t base_timestamp):
 cdef bint scan_rows(
     const uint8_t* body, Py_ssize_t size, Py_ssize_t count, int64_t base, Scan* found
 ) noexcept nogil:
-    """Whether there are as many records, and they are whole."""
+    """Scan; return whether the records are intact and their number is right."""
     cdef const uint8_t* at = body
     cdef const uint8_t* stop = body + size
     cdef const uint8_t* end
@@ -891,7 +891,7 @@ cdef bint scan_rows(
         if at == NULL or n & 1 or n == 0 or n >> 1 > <uint64_t>(stop - at):
             return False
         end = at + (n >> 1)
-        at = varint(at + 1, end, 64, &n)  # behind the attributes
+        at = varint(at + 1, end, 64, &n)  # after the attributes
         if at == NULL or not add(base, <int64_t>(n >> 1) ^ -<int64_t>(n & 1), &timestamp):
             return False
         if timestamp > found.largest:
@@ -947,7 +947,7 @@ cdef Records find_records(object body, Py_ssize_t count, const Base* base, int64
 
 
 cdef inline bint may_hold(Py_ssize_t size, Py_ssize_t count) noexcept nogil:
-    """Whether there is room for so many records, and nothing lies where 32 bits do not reach."""
+    """Whether that many records fit, and all positions fit 32 bits."""
     return size <= INT32_MAX and 0 <= count <= size // LEAST_RECORD
 
 
@@ -955,13 +955,13 @@ cdef inline bint may_hold(Py_ssize_t size, Py_ssize_t count) noexcept nogil:
 # Columns.
 
 cdef enum:
-    LINE = 64           # Arrow wants buffers to begin at multiples of it
+    LINE = 64           # Arrow wants buffers aligned to it
 
 
 @cython.final
 @cython.no_gc
 cdef class Memory:
-    """What several columns lie in."""
+    """The memory of several columns."""
     cdef uint8_t* at
     cdef uint8_t* free_at
     cdef size_t room
@@ -979,7 +979,7 @@ cdef class Memory:
         give(self.at, self.room)
 
     cdef uint8_t* part(self, size_t size):
-        """The next part; as `padded` sizes add up to `room`."""
+        """Return the next part; the `padded` sizes of all parts add up to `room`."""
         cdef uint8_t* at = self.free_at
         self.free_at += padded(size)
         return at
@@ -992,7 +992,7 @@ cdef inline size_t padded(size_t size) noexcept:
 cdef int describe(
     Py_buffer* view, int flags, void* at, Py_ssize_t* count, Py_ssize_t* width, char* format
 ) except -1:
-    """Fill in all but `obj` for who asks for `count` items; they cannot be changed."""
+    """Fill in all fields but `obj` for a read-only buffer of `count` items."""
     if flags & PyBUF_WRITABLE:
         raise BufferError("what the codec gives away cannot be changed")
     view.buf = at
@@ -1012,7 +1012,7 @@ cdef int describe(
 @cython.no_gc
 @cython.freelist(64)
 cdef class Exported:
-    """A part of a `Memory`, as the buffer protocol gives it away: numbers, read-only."""
+    """A part of a `Memory`, exported by the buffer protocol as read-only numbers."""
     cdef Memory memory
     cdef void* at
     cdef Py_ssize_t count, width
@@ -1033,7 +1033,7 @@ cdef object exported(Memory memory, void* at, Py_ssize_t count, Py_ssize_t width
 
 
 cdef struct Field:
-    # A column of nullable bytes: what it takes, where it lies, and how far it is filled.
+    # A column of nullable bytes: its size, its place, and how far it is filled.
     int64_t size
     Py_ssize_t count
     Py_ssize_t nulls
@@ -1055,7 +1055,7 @@ cdef struct Gathering:
     Field header_values
     int64_t* offsets
     int64_t* timestamps
-    int32_t* header_offsets     # NULL: no record has any
+    int32_t* header_offsets     # NULL: no record has headers
 
 
 cdef inline void measure(Field* field, int32_t size) noexcept nogil:
@@ -1067,7 +1067,7 @@ cdef inline void measure(Field* field, int32_t size) noexcept nogil:
 
 
 cdef bint measure_part(Gathering* all, const Part* part) noexcept nogil:
-    """Add up what the columns will take; whether the bytes are still as they were."""
+    """Add up the sizes of the columns; return whether the bytes are unchanged."""
     cdef Py_ssize_t i, j, count = 0
     cdef const uint8_t* at
     cdef const Row* row
@@ -1091,7 +1091,7 @@ cdef bint measure_part(Gathering* all, const Part* part) noexcept nogil:
 
 
 cdef inline void put(Field* field, const uint8_t* at, int32_t size) noexcept nogil:
-    """Add the next item."""
+    """Append an item."""
     if size > 0:
         copy(field.data + field.end, at, size)
         field.end += size
@@ -1102,17 +1102,17 @@ cdef inline void put(Field* field, const uint8_t* at, int32_t size) noexcept nog
 
 
 cdef inline bint fits(const Field* field, int32_t size) noexcept nogil:
-    """Whether there is room for an item that was measured before, but may have changed."""
+    """Whether an item still fits: it was measured before, but may have changed."""
     return field.filled < field.count and (size <= field.size - field.end if size >= 0 else field.nulls > 0)
 
 
 cdef bint fill_part(Gathering* all, const Part* part) noexcept nogil:
-    """Fill the columns; whether the bytes are still as they were."""
+    """Fill the columns; return whether the bytes are unchanged."""
     cdef Py_ssize_t i, j, count = 0
     cdef const uint8_t* at
     cdef const Row* row
     cdef Header pair
-    cdef Field keys = all.keys, values = all.values  # copies, which the compiler keeps in registers
+    cdef Field keys = all.keys, values = all.values  # copies, so that the compiler keeps them in registers
     for i in range(part.count):
         row = part.rows + i
         all.offsets[keys.filled] = row.offset
@@ -1144,7 +1144,7 @@ cdef size_t room_of(const Field* field) noexcept:
 
 
 cdef int settle(Field* field, Memory memory) except -1:
-    """Give the column its place."""
+    """Assign the column its place in memory."""
     cdef Py_ssize_t size = (field.count + 7) // 8
     field.offsets = <int32_t*>memory.part((field.count + 1) * sizeof(int32_t))
     field.offsets[0] = 0
@@ -1167,7 +1167,7 @@ cdef object parts_of(Field* field, Memory memory):
 
 
 cdef bint fill_parts(Gathering* all, const Part* parts, Py_ssize_t count) noexcept nogil:
-    """Fill the columns; whether the bytes are still as they were."""
+    """Fill the columns; return whether the bytes are unchanged."""
     cdef Py_ssize_t i
     for i in range(count):
         if not fill_part(all, parts + i):
@@ -1208,7 +1208,7 @@ cdef object gather_parts(const Part* parts, Py_ssize_t count):
             same = fill_parts(&all, parts, count)
     if not same:
         i = 0
-        while parts[i].count == 0:  # one is not empty, or nothing could have changed
+        while parts[i].count == 0:  # ends: only a part with records can have changed
             i += 1
         raise changed(parts[i].rows.offset)
     headers = None
@@ -1229,7 +1229,7 @@ cdef object gather_parts(const Part* parts, Py_ssize_t count):
 
 def gather(parts):
     """See `ottla.codec._loops.gather`."""
-    cdef tuple kept = tuple(parts)  # which keeps the bodies alive
+    cdef tuple kept = tuple(parts)  # keeps the bodies alive
     cdef Py_ssize_t i, count = len(kept)
     cdef Records records
     cdef Part* found = <Part*>malloc((count + 1) * sizeof(Part))
@@ -1248,23 +1248,23 @@ def gather(parts):
         free(found)
 
 
-# Most columns are laid out in one pass over the bytes, without a `Row` for each record in between: those of records
-# without headers. How much keys and values take is not known beforehand, but together it is less than the bytes of the
-# records; so values go where they belong, and keys wait elsewhere until it is known where the values end.
+# Most columns are laid out in one pass over the bytes, without a `Row` for each record, because most records have no
+# headers. The sizes of keys and values are not known beforehand, but together they are less than the bytes of the
+# records. So values are written to their final place, and keys to temporary memory until the values end.
 
 cdef struct Source:
-    # Records of a batch, to be read once.
+    # Records of a batch, which are read once.
     Py_buffer view
     Py_ssize_t count
     Base base
 
 
 cdef bint lay_out_source(Gathering* all, const Source* source, int64_t start) noexcept nogil:
-    """Find the records and lay out those from offset `start` on; whether all are whole, in order, and without headers."""
+    """Lay out the records from offset `start` on; return whether all are intact, in order, and without headers."""
     cdef const uint8_t* body = <const uint8_t*>source.view.buf
     cdef const uint8_t* at = body
     cdef const uint8_t* stop = body + source.view.len
-    cdef Base base = source.base  # copies, which the compiler keeps in registers
+    cdef Base base = source.base  # copies, so that the compiler keeps them in registers
     cdef Field keys = all.keys, values = all.values
     cdef int64_t* offsets = all.offsets
     cdef int64_t* timestamps = all.timestamps
@@ -1297,7 +1297,7 @@ cdef bint lay_out_sources(Gathering* all, const Source* sources, Py_ssize_t coun
 
 
 cdef void make_room(Field* field, Memory memory, Py_ssize_t count) noexcept:
-    """Give the column its place for up to `count` rows, but for their bytes."""
+    """Assign the column its place for up to `count` rows, but not for their bytes."""
     cdef Py_ssize_t size = (count + 7) // 8
     field.offsets = <int32_t*>memory.part((count + 1) * sizeof(int32_t))
     field.offsets[0] = 0
@@ -1306,7 +1306,7 @@ cdef void make_room(Field* field, Memory memory, Py_ssize_t count) noexcept:
 
 
 cdef void close_field(Field* field) noexcept:
-    """The column is filled: it has as many rows and bytes as there are."""
+    """Set the number of rows and bytes of a filled column."""
     field.count, field.size = field.filled, field.end
     if field.count % 8:
         field.validity[field.count // 8] &= <uint8_t>((1 << field.count % 8) - 1)
@@ -1315,7 +1315,7 @@ cdef void close_field(Field* field) noexcept:
 cdef object lay_out_rows(
     const Source* sources, Py_ssize_t count, Py_ssize_t rows, size_t size, int64_t start
 ):
-    """The columns of up to `rows` records, which are `size` bytes; `None` where they are for `gather`."""
+    """Return the columns of up to `rows` records, which are `size` bytes; `None` if `gather` has to do it."""
     cdef Memory memory = Memory.of(
         2 * padded(rows * sizeof(int64_t)) + 2 * padded((rows + 1) * sizeof(int32_t)) + 2 * padded((rows + 7) // 8)
         + padded(size) + LINE
@@ -1390,9 +1390,9 @@ def lay_out(heads, bodies, int64_t start):
 
 cdef enum:
     FIRST_ROOM = 1024
-    FORESEEN = 1 << 20      # room, at most, that a list may ask for in advance
-    LEAST_ABOUT = 5         # bytes that a record takes besides its length, key, value and headers
-    MOST_ABOUT = 64         # with its length
+    FORESEEN = 1 << 20      # most room that a list may reserve in advance
+    LEAST_ABOUT = 5         # bytes of a record besides its length, key, value and headers, at least
+    MOST_ABOUT = 64         # at most, with its length
 
 cdef struct Bytes:
     const char* at
@@ -1451,8 +1451,8 @@ cdef inline uint8_t* put_record(
     uint8_t* at, size_t payload, int64_t timestamp_delta, Py_ssize_t index,
     const Bytes* key, const Bytes* value, const Bytes* headers
 ) noexcept nogil:
-    """Write a record of `payload` bytes of key, value and headers, which come encoded; return where it ends."""
-    # The length comes first, but is known last: its own size is guessed, and seldom wrong.
+    """Write a record with `payload` bytes of key, value and encoded headers; return where it ends."""
+    # The length comes first but is known last. So its size is guessed, and the guess is rarely wrong.
     cdef int guess = varint_size(zigzag(payload + LEAST_ABOUT))
     cdef uint8_t* start = at + guess
     start[0] = 0
@@ -1468,12 +1468,12 @@ cdef inline uint8_t* put_record(
 
 
 cdef inline bint apart(int64_t timestamp, int64_t first) noexcept nogil:
-    """Whether the difference fits."""
+    """Whether the difference fits 64 bits."""
     return timestamp <= INT64_MAX + first if first < 0 else timestamp >= INT64_MIN + first
 
 
 cdef inline int point(Bytes* data, object value) except -1:
-    """Where `value` lies; it is bytes or None."""
+    """Find the address of `value`, which is bytes or None."""
     if value is None:
         data.at, data.size = NULL, -1
     else:
@@ -1486,12 +1486,12 @@ cdef inline bint may_append(object value) noexcept:
 
 
 cdef inline object plain(object value):
-    """`value` as bytes or None; as it is, if it is neither bytes nor like them."""
+    """Return `value` as bytes or None; unchanged if it is not bytes-like."""
     return memoryview(value).tobytes() if isinstance(value, (bytearray, memoryview)) else value
 
 
 cdef bytes header_block(object headers):
-    """The headers of a record behind their count."""
+    """Encode the headers of a record, with their count in front."""
     cdef Py_ssize_t total
     cdef Bytes part
     cdef tuple pair
@@ -1513,7 +1513,7 @@ cdef bytes header_block(object headers):
         total += sized_size(&part)
         point(&part, pair[1])
         total += sized_size(&part)
-    # Nothing of the user's ran since the first look, so the second sees the same.
+    # No foreign code ran since the first pass, so the second pass sees the same values.
     block = PyBytes_FromStringAndSize(NULL, total)
     at = put_varint(<uint8_t*>PyBytes_AS_STRING(block), zigzag(len(headers)))
     for each in headers:
@@ -1528,7 +1528,7 @@ cdef bytes header_block(object headers):
 @cython.final
 @cython.no_gc
 cdef class Column:
-    """The buffers of a `BinaryColumn`, held."""
+    """Holds the buffers of a `BinaryColumn`."""
     cdef Py_buffer offsets, data, validity
     cdef bint nullable
     cdef Py_ssize_t count
@@ -1548,7 +1548,7 @@ cdef class Column:
         PyBuffer_Release(&self.validity)
 
     cdef bint find(self, Py_ssize_t row, Bytes* item) noexcept nogil:
-        """Find the row; whether the buffers have it."""
+        """Find a row; return whether it is within the buffers."""
         cdef int32_t span[2]
         memcpy(span, <const char*>self.offsets.buf + 4 * row, 8)
         if not 0 <= span[0] <= span[1] <= self.data.len:
@@ -1570,10 +1570,10 @@ cdef Py_ssize_t byte_width = 1
 
 
 cdef class Appender:
-    """See `ottla.codec._loops.Appender`. The records stand behind room for the header of a batch."""
+    """See `ottla.codec._loops.Appender`. In memory, the records follow room for a batch header."""
     cdef uint8_t* at
     cdef size_t room
-    cdef Py_ssize_t size  # with that room
+    cdef Py_ssize_t size  # including that room
     cdef int exports
     cdef readonly Py_ssize_t count
     cdef readonly int64_t base_timestamp, max_timestamp
@@ -1585,12 +1585,12 @@ cdef class Appender:
     def __dealloc__(self):
         give(self.at, self.room)
 
-    def __getbuffer__(self, Py_buffer* view, int flags):  # of all, with the room; `body` and `_seal` are for users
+    def __getbuffer__(self, Py_buffer* view, int flags):  # everything, with the room; use `body` and `_seal` instead
         if self.at == NULL:
             self.grow(0)
         describe(view, flags, self.at, &self.size, &byte_width, b"B")
         view.obj = self
-        self.exports += 1  # while there is one, neither the address nor the size changes
+        self.exports += 1  # while it is not 0, address and size do not change
 
     def __releasebuffer__(self, Py_buffer* view):
         self.exports -= 1
@@ -1627,7 +1627,7 @@ cdef class Appender:
         return self.count - 1
 
     def extend(self, records):
-        """Add many records, or none of them; return the index of the first.
+        """Add many records, or none if one is invalid; return the index of the first.
 
         See `ottla.codec._loops.Appender.extend`.
         """
@@ -1637,7 +1637,7 @@ cdef class Appender:
             if isinstance(records, Records):
                 self.add_records(records)
             elif PyList_CheckExact(records):
-                while i < len(<list>records):  # which the appending might change
+                while i < len(<list>records):  # appending might change it
                     self.add_item((<list>records)[i])
                     i += 1
                     if i == 1:
@@ -1646,7 +1646,7 @@ cdef class Appender:
             else:
                 for record in records:
                     self.add_item(record)
-        except BaseException:  # an interrupt included: all of them or none
+        except BaseException:  # an interrupt too: add all of the records or none
             self.size, self.count, self.base_timestamp, self.max_timestamp = size, count, base, largest
             raise
         return count
@@ -1668,14 +1668,14 @@ cdef class Appender:
                     raise changed_columns()
             finally:
                 PyBuffer_Release(&stamps)
-        except BaseException:  # an interrupt included: all of them or none
+        except BaseException:  # an interrupt too: add all of the records or none
             self.size, self.count, self.base_timestamp, self.max_timestamp = size, count, base, largest
             raise
         return count
 
     @cython.final
     cdef bint add_columns(self, const Py_buffer* stamps, Column keys, Column values, object headers) except -1:
-        """Whether the columns fit together."""
+        """Add the rows; return whether the columns fit together."""
         cdef Py_ssize_t i
         cdef int64_t timestamp
         cdef Bytes key, value, at_headers
@@ -1694,9 +1694,10 @@ cdef class Appender:
 
     @cython.final
     cdef Py_ssize_t add_plain(self, list records, Py_ssize_t first) except -1:
-        """Add what is plain of `records` from the `first` on, up to one that is not; return how many.
+        """Add `records` from the `first` on, up to the first one that is not plain; return how many were added.
 
-        That is tuples of an int, bytes and bytes, which nearly all are. Nothing of a user's runs here, so nothing changes.
+        Plain records are tuples of an int, bytes and bytes, which nearly all are. No foreign code runs here, so the
+        list does not change.
         """
         cdef Py_ssize_t i, count = len(records)
         cdef size_t payload
@@ -1802,7 +1803,7 @@ cdef class Appender:
 
     @cython.final
     cdef int add_uncommon(self, object timestamp, object key, object value, object headers) except -1:
-        """Add a record with headers, or of other kinds of bytes, or refuse it."""
+        """Add a record with headers or with other bytes-like values, or raise."""
         cdef Bytes at_key, at_value, at_headers
         cdef int overflow = 1
         cdef int64_t stamp = 0
@@ -1811,7 +1812,7 @@ cdef class Appender:
             stamp = PyLong_AsLongLongAndOverflow(timestamp, &overflow)
         try:
             plain_key, plain_value = plain(key), plain(value)
-        except ValueError:  # a memoryview that was released
+        except ValueError:  # a released memoryview
             overflow = 1
         if not overflow and may_append(plain_key) and may_append(plain_value):
             block = header_block(headers)
@@ -1824,7 +1825,7 @@ cdef class Appender:
 
     @cython.final
     cdef int write(self, int64_t timestamp, const Bytes* key, const Bytes* value, const Bytes* headers) except -1:
-        """Write a record; the headers come encoded."""
+        """Write a record; the headers are already encoded."""
         cdef int64_t base = self.base_timestamp if self.count else timestamp
         if not apart(timestamp, base):
             refuse(timestamp, None, None, (), base)
@@ -2000,8 +2001,8 @@ cdef void sort_rows(
     Hash place, const uint8_t* body, const Row* rows, Py_ssize_t count, uint32_t partitions, int32_t own,
     int32_t* places, int32_t* ends, Row* sorted
 ) noexcept nogil:
-    """Sort rows by the partitions of their keys, those without a key as of `own`, behind all others if there is no such
-    partition; `ends`: where those of each end, two more than there are partitions."""
+    """Sort rows by the partitions of their keys. Rows without a key have partition `own`, and come last if that does
+    not exist. `ends`: where each partition's rows end; has two entries more than there are partitions."""
     cdef uint32_t keyless = min(<uint32_t>own, partitions)
     cdef Py_ssize_t i
     cdef int32_t before = 0, here
@@ -2011,7 +2012,7 @@ cdef void sort_rows(
         if rows[i].key_size >= 0:
             places[i] = <int32_t>(place(body + rows[i].key_at, rows[i].key_size) % partitions)
         ends[places[i]] += 1
-    for i in range(partitions + 1):  # for now: where they begin
+    for i in range(partitions + 1):  # at first: where they begin
         here = ends[i]
         ends[i] = before
         before += here
@@ -2021,7 +2022,7 @@ cdef void sort_rows(
 
 
 cdef bint place_all(Hash place, Column keys, uint32_t partitions, int32_t* places) noexcept nogil:
-    """Whether every key lies within the column's data."""
+    """Hash the keys; return whether all are within the column's data."""
     cdef Bytes key
     cdef Py_ssize_t i
     for i in range(keys.count):
@@ -2054,7 +2055,7 @@ cdef Py_ssize_t overhead = RECORD_OVERHEAD
 
 
 cdef Hash in_c(object partitioner):
-    """The same in C; NULL where there is none."""
+    """Return the C function of a partitioner; NULL if there is none."""
     if partitioner is murmur2_partition:
         return place_murmur2
     if partitioner is crc32_partition:
@@ -2068,7 +2069,7 @@ cdef Hash in_c(object partitioner):
 
 cdef extern from *:
     """
-    #if PY_VERSION_HEX >= 0x030E0000  /* tuples keep their hash there, which only they can reset */
+    #if PY_VERSION_HEX >= 0x030E0000  /* tuples cache their hash there, and only they can reset it */
     #define OTTLA_FILLS_TUPLES 0
     #else
     #define OTTLA_FILLS_TUPLES 1
@@ -2081,18 +2082,18 @@ cdef extern from "Python.h":
     unsigned long PyThread_get_thread_ident() noexcept nogil
     bint PyFunction_Check(object function)
     PyObject* PyFunction_GET_CODE(object function)
-    object PyType_GenericAlloc(type kind, Py_ssize_t count)  # cpython.type takes any object, and compilers complain
+    object PyType_GenericAlloc(type kind, Py_ssize_t count)  # cpython.type accepts any object, and compilers warn
 
 
 cdef int check_named_tuple(object make) except -1:
-    """Refuse what `named_tuple` cannot fill."""
+    """Refuse a class that `named_tuple` cannot fill."""
     if not isinstance(make, type) or not issubclass(make, tuple) or len(getattr(make, "_fields", ())) != 4:
         raise TypeError("no named tuple of four")
     return 0
 
 
 cdef inline object named_tuple(object make, object first, object second, object third, object fourth):
-    """``make(first, second, third, fourth)``, without a plain tuple on the way."""
+    """Return ``make(first, second, third, fourth)``, without an intermediate plain tuple."""
     if not FILLS_TUPLES:
         return tuple.__new__(make, (first, second, third, fourth))
     made = PyType_GenericAlloc(<type>make, 4)
@@ -2119,7 +2120,7 @@ cdef class OpenBatch:
         self.callbacks, self.timestamps = [], []
 
     def add(self, Py_ssize_t size, timestamp, key, value, headers=(), callback=None):
-        """Add a record that takes ``size`` bytes, whether there are so many or not.
+        """Add a record of ``size`` bytes, even if not enough room is left.
 
         See `ottla.codec._loops.OpenBatch.add`.
         """
@@ -2133,7 +2134,7 @@ cdef class OpenBatch:
     def call_back(
         self, make, topic, partition, int64_t base_offset, int64_t append_time, failed, check_result=None
     ):
-        """Call each of `callbacks`, and forget it, with where its record is now.
+        """Call each of `callbacks` with where its record is now, and forget it.
 
         See `ottla.codec._loops.OpenBatch.call_back`.
         """
@@ -2152,13 +2153,13 @@ cdef class OpenBatch:
                     result = callback(receipt)
                     if result is not None and check_result is not None:
                         check_result(result)
-                except BaseException as error:  # the user's own, which keeps the others from nothing
+                except BaseException as error:  # a callback's error must not stop the other callbacks
                     failed(error, receipt)
             i += 1
 
     cdef int ask(self, object timestamp, object callback) except -1:
         cdef Py_ssize_t gap = self.builder.count - 1 - len(self.callbacks)
-        while gap > 0:  # one by one: to make a list may have garbage collected, by code that lets other threads run
+        while gap > 0:  # one by one: making a list may collect garbage, and a finalizer may let other threads run
             self.callbacks.append(None)
             self.timestamps.append(0)
             gap -= 1
@@ -2205,7 +2206,7 @@ cdef class AppendFastPath:
         self.free = free
 
     cpdef object check(self, object callback):
-        """Check ``callback``, unless it has the code of the one before.
+        """Check ``callback``, unless it has the code of the previous one.
 
         See `ottla.codec._loops.AppendFastPath.check`.
         """
@@ -2217,7 +2218,7 @@ cdef class AppendFastPath:
             self.checked = code
 
     def append(self, topic, value, key, timestamp, callback=None):
-        """Append a record to its batch. ``False``: nothing was done, and the caller has to look at it.
+        """Append a record to its batch; return ``False`` if the caller has to handle the record instead.
 
         See `ottla.codec._loops.AppendFastPath.append`.
         """
@@ -2249,7 +2250,7 @@ cdef class AppendFastPath:
         if callback is not None:
             self.check(callback)
         partition_buffer = self.find(topic, key)
-        if partition_buffer is None or self.is_entered():  # by a thread that ran while a partitioner in Python did
+        if partition_buffer is None or self.is_entered():  # another thread ran during a Python partitioner
             return False
         batch = partition_buffer.open
         if batch is None or batch.builder is None:
@@ -2278,7 +2279,7 @@ cdef class AppendFastPath:
         return entered[0] or (size > 1 and entered[1])
 
     cdef PartitionBuffer find(self, object topic, object key):
-        """Where the record goes; ``None`` where that has to be found out."""
+        """Return the partition for a record; ``None`` if the caller has to find out."""
         cdef PyObject* found = NULL
         cdef TopicBuffer buffer
         cdef Py_ssize_t count, partition
@@ -2286,7 +2287,7 @@ cdef class AppendFastPath:
             return None
         try:
             found = PyDict_GetItemWithError(self.topics, topic)
-        except Exception:  # a topic that cannot be hashed; who looks at the record finds out
+        except Exception:  # an unhashable topic; the caller raises the error
             return None
         if found == NULL or not isinstance(<object>found, TopicBuffer):
             return None
@@ -2303,7 +2304,7 @@ cdef class AppendFastPath:
         else:
             try:
                 partition = self.hash(key, count)
-            except Exception:  # the user's own; who looks at the record finds out
+            except Exception:  # an error in a custom partitioner; the caller raises it
                 return None
             if not 0 <= partition < len(buffer.partitions):
                 return None

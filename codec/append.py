@@ -1,19 +1,19 @@
-"""How a producer accepts records: the hot loop of everything that sends, in one place.
+"""How a producer accepts records: the hot path of sending, in one place.
 
     SendFastPath ──► AppendFastPath ── topics ──► TopicBuffer ── partitions ──► PartitionBuffer ── open ──► OpenBatch
 
-`AppendFastPath.append` does nearly every record, in C where that is built: hash the key, look whether there is room,
-append. It knows nothing of time, of sequences or of what becomes of a batch, and leaves to its caller whatever is out
-of the ordinary: a full batch, a partition that nothing was sent to yet, headers, values that are not bytes, another
-thread, a client that is in the midst of a step.
+`AppendFastPath.append` handles nearly every record, in C if the extension is built: it hashes the key, checks that
+there is room, and appends. It knows nothing of time, sequences or the fate of a batch. Anything unusual it leaves to
+its caller: a full batch, the first record of a partition, headers, values that are not bytes, a call from another
+thread, or a call while the client is in the middle of a step.
 
 A `SendFastPath` is for a caller that has one record at a time: `await fast.send_soon(topic, value)` is one call in C,
-which makes no coroutine where there is nothing to wait for.
+and makes no coroutine if it need not wait.
 
-The classes are made to be derived from: a producer's own batches and partitions are those that records go into, so
-nothing has to be kept twice.
+Derive from these classes: a producer's own batches and partitions are the objects that records go into, so no data has
+to be kept twice.
 
-The classes themselves are among the loops: `ottla.codec._loops` in Python, `ottla.codec._records` in C.
+The classes themselves are in `ottla.codec._loops` in Python, and in `ottla.codec._records` in C.
 """
 
 from typing import TYPE_CHECKING

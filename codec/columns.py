@@ -1,4 +1,4 @@
-"""Records as columns: one buffer per field, laid out as Arrow wants it, so that nothing is copied to get there.
+"""Records as columns: one buffer per field, in Arrow's layout, so that Arrow can use them without a copy.
 
     columns = read_columns(batch for batch in read_batches(data) if not batch.control)
     offsets = pa.Array.from_buffers(pa.int64(), len(columns), [None, pa.py_buffer(columns.offsets)])
@@ -6,10 +6,10 @@
     values = pa.Array.from_buffers(pa.binary(), len(columns), buffers)
 
 Rules:
-- Buffers are read-only views. One that is held, or an array made of it, keeps its memory, which is reused after
-  that.
-- Offsets have 32 bits, as those of Arrow's binary and string arrays: a column holds 2 GiB at most.
-- `tolist()` gives Python objects, to whom wants them.
+- Buffers are read-only views. A buffer, or an array made of it, keeps its memory alive; after that, the memory may be
+  reused.
+- Offsets have 32 bits, as in Arrow's binary and string arrays, so a column holds 2 GiB at most.
+- `tolist()` returns Python objects.
 
 Source: the Arrow columnar format, "Variable-size Binary Layout" and "Validity bitmaps".
 """
@@ -30,11 +30,11 @@ __all__ = ["BinaryColumn", "Columns", "HeaderColumn"]
 
 
 class Columns:
-    """Records, field by field. Every column has a row for each.
+    """Records, field by field. Every column has one row per record.
 
     Attributes:
-        offsets: integers of 64 bits.
-        timestamps: integers of 64 bits: milliseconds since 1970; -1 where there is none.
+        offsets: 64-bit integers.
+        timestamps: 64-bit integers: milliseconds since 1970; -1 if a record has none.
         keys, values: bytes or null.
     """
 
@@ -56,13 +56,13 @@ class Columns:
 
     @staticmethod
     def of(parts: Iterable[Records]) -> "Columns":
-        """The records of ``parts``, one behind the other: of one batch, or of all that a fetch brought.
+        """Collect the records of ``parts``, in order: of one batch, or of everything that a fetch returned.
 
-        What is not wanted stays out of ``parts``: control batches and those of aborted transactions by not being
-        there, offsets by `Records.between`.
+        Leave out of ``parts`` what you do not want: control batches and batches of aborted transactions; leave out
+        offsets with `Records.between`.
 
         Raises:
-            LocalProtocolError: a column would take more than 2 GiB: take fewer batches at a time.
+            LocalProtocolError: a column would take more than 2 GiB: pass fewer batches at a time.
         """
         return laid_out(gather(list(parts)))
 
@@ -71,20 +71,20 @@ class Columns:
 
     @property
     def headers_if_any(self) -> HeaderColumn | None:
-        """The headers; ``None`` where it is known that no record has any, as of most."""
+        """The headers; ``None`` if it is known that no record has any, which is the usual case."""
         return self._headers
 
     @property
     def headers(self) -> HeaderColumn:
-        """The headers, a row for each record; empty rows where there are none."""
-        if self._headers is None:  # as of most records: made for whom asks
+        """The headers, one row per record; a record without headers has an empty row."""
+        if self._headers is None:  # most records have no headers, so this is built on demand
             nothing = BinaryColumn(bytes(4), b"")
             self._headers = HeaderColumn(bytes(4 * len(self) + 4), nothing, nothing)
         return self._headers
 
 
 def laid_out(gathered: Gathered) -> Columns:
-    """Columns of buffers, as the loops over records give them."""
+    """Make `Columns` of the buffers that the loops over records return."""
     offsets, timestamps, keys, values, headers = gathered
     column = None
     if headers is not None:

@@ -1,13 +1,13 @@
 """The four compressions of record batches and message sets, behind two functions.
 
 Rules:
-- `decompress` never makes more than ``limit`` bytes, whatever the input claims of itself.
-- `decompressed_bound` believes what the input claims only where `decompress` refuses an input that makes more.
-- Every call that does the work releases the GIL.
-- LZ4 frames have independent blocks, because Java's reader refuses linked ones. `lz4_end` refuses them, too.
-- Snappy is written in xerial's framing, as Java writes it, and read in both that and the raw form (librdkafka).
-- The first LZ4 format of Kafka, which belongs to messages of magic 0, has a header checksum that covers the magic
-  number, too. `lz4_rechecked` turns such a frame into one that everybody reads, and back (KAFKA-3160).
+- `decompress` never makes more than ``limit`` bytes, whatever size the input claims.
+- `decompressed_bound` trusts such a claim only if `decompress` refuses input that makes more.
+- Every call into a compression library releases the GIL.
+- LZ4 frames have independent blocks, because Java's reader refuses linked ones. `lz4_end` refuses them too.
+- Snappy is written in xerial's framing, as Java writes it, and read in both that framing and the raw form (librdkafka).
+- Kafka's first LZ4 format, used by messages of magic 0, has a header checksum that also covers the magic number.
+  `lz4_rechecked` turns such a frame into a standard one, and back (KAFKA-3160).
 
 Source: KIP-110 (zstd), KIP-57 (LZ4), CompressionType.java, snappy-java's SnappyOutputStream, the LZ4 frame format, RFC
 8878 (zstd), RFC 1951 and 1952 (gzip), format_description.txt of snappy.
@@ -27,7 +27,7 @@ Buffer = bytes | bytearray | memoryview
 
 
 class Compression(IntEnum):
-    """The low three bits of a batch's attributes."""
+    """The compression of a batch, as in the low three bits of its attributes."""
 
     NONE = 0
     GZIP = 1
@@ -37,7 +37,11 @@ class Compression(IntEnum):
 
     @classmethod
     def named(cls, name: str) -> "Compression":
-        """The member for ``"none"``, ``"gzip"``, ``"snappy"``, ``"lz4"`` or ``"zstd"``; `ValueError` for others."""
+        """Return the member for ``"none"``, ``"gzip"``, ``"snappy"``, ``"lz4"`` or ``"zstd"``.
+
+        Raises:
+            ValueError: the name is another.
+        """
         try:
             return cls[name.upper()]
         except KeyError:
@@ -47,27 +51,27 @@ class Compression(IntEnum):
 
 
 LEVELS = {Compression.GZIP: (0, 9), Compression.LZ4: (0, 12), Compression.ZSTD: (-131072, 22)}
-"""The lowest and the highest level of those that have any, as their libraries count: higher is smaller and slower."""
+"""Default limit for the bytes that one batch may take: decompressed, and as objects."""
 DEFAULT_LEVELS = {Compression.GZIP: 6, Compression.LZ4: 0, Compression.ZSTD: 3}
 
 DECOMPRESSED_LIMIT = 128 * 2**20
-"""Bytes that one batch may take, unless the caller says otherwise: decompressed, and what is made of that."""
+"""Default limit of the bytes that one batch may take: decompressed, and as objects."""
 UNLIMITED = (1 << 63) - 1
-"""For what nobody else has built."""
+"""The limit for data that this process has compressed itself."""
 _FIRST_GUESS = 16 * 2**10
 _LARGE = 4 * 2**20
-"""Bytes beyond which a buffer is a mapping."""
+"""Larger buffers are memory mappings."""
 DECOMPRESSED = "decompressed"
-"""How `DecodeError.within` begins if the offset counts from what was decompressed, and not from what was parsed."""
+"""`DecodeError.within` begins with this if the offset counts in the decompressed bytes."""
 
 _XERIAL = b"\x82SNAPPY\0"
 _XERIAL_HEADER = _XERIAL + (1).to_bytes(4, "big") * 2
 _XERIAL_BLOCK = 2**20
-"""Java writes blocks of 32 kB and reads any; larger ones compress better, in fewer calls."""
+"""Java writes blocks of 32 kB, and reads blocks of any size. Larger blocks compress better, in fewer calls."""
 
 
 def checked_level(compression: Compression, level: int | None) -> int:
-    """``level``, or the default for ``None``; 0 where there are no levels.
+    """Return ``level``, or the default for ``None``; 0 if the compression has no levels.
 
     Raises:
         EncodeError: the compression has no such level.
@@ -79,18 +83,18 @@ def checked_level(compression: Compression, level: int | None) -> int:
         raise EncodeError(f"compression {name} has no levels: leave out {level!r}")
     lowest, highest = LEVELS[compression]
     if not isinstance(level, int) or not lowest <= level <= highest:
-        raise EncodeError(f"{name} has the levels {lowest} to {highest}, and not {level!r}")
+        raise EncodeError(f"{name} has levels {lowest} to {highest}, not {level!r}")
     return level
 
 
 def compress(compression: Compression, data: Buffer, level: int | None = None) -> bytes:
-    """``data`` compressed.
+    """Compress ``data``.
 
     Args:
-        level: as `LEVELS` says; ``None`` for the default.
+        level: see `LEVELS`; ``None`` for the default.
 
     Raises:
-        EncodeError: there is no such compression, or it has no such level.
+        EncodeError: the compression does not exist, or it has no such level.
     """
     try:
         compression = Compression(compression)
@@ -113,11 +117,11 @@ def compress(compression: Compression, data: Buffer, level: int | None = None) -
 
 
 def decompress(compression: int, data: Buffer, limit: int = DECOMPRESSED_LIMIT) -> Buffer:
-    """``data`` decompressed; it cannot be changed.
+    """Decompress ``data``; the result is read-only.
 
     Raises:
         DecodeError: the bytes are damaged, or the compression is unknown.
-        MemoryLimitExceeded: they would grow over ``limit`` bytes.
+        MemoryLimitExceeded: the result would be larger than ``limit`` bytes.
     """
     match compression:
         case Compression.NONE:
@@ -130,14 +134,14 @@ def decompress(compression: int, data: Buffer, limit: int = DECOMPRESSED_LIMIT) 
             return _grow(cramjam.lz4.decompress_into, "lz4", data, limit)
         case Compression.ZSTD:
             return _grow(cramjam.zstd.decompress_into, "zstd", data, limit)
-    raise DecodeError(f"compression {compression} is not known")
+    raise DecodeError(f"compression {compression} is unknown")
 
 
 def _grow(into: Callable[[Buffer, bytearray | mmap.mmap], int], name: str, data: Buffer, limit: int) -> Buffer:
-    """Decompress into a buffer that is made four times larger while it proves too small.
+    """Decompress into a buffer that grows fourfold for as long as it is too small.
 
-    To clear and to copy tens of megabytes takes a tenth of a second, in which other threads would wait for the GIL. The
-    pages of a mapping are cleared as they are used, and that is while it is released.
+    Clearing and copying tens of megabytes takes a tenth of a second, while other threads wait for the GIL. The pages of
+    a mapping are cleared on first use, and then the GIL is released.
     """
     room = min(max(_FIRST_GUESS, 8 * len(data)), limit)
     while True:
@@ -156,9 +160,9 @@ def _grow(into: Callable[[Buffer, bytearray | mmap.mmap], int], name: str, data:
 
 
 def gzip_end(data: Buffer, limit: int) -> int:
-    """Bytes of the gzip members that ``data`` begins with: Java's client ignores other bytes behind them.
+    """Return the size of the gzip members at the start of ``data``: Java's client ignores other bytes after them.
 
-    0 if there is none, or they make more than ``limit`` bytes, or one of them is cut off.
+    0 if there is no member, or the members make more than ``limit`` bytes, or one of them is truncated.
     """
     rest = memoryview(data)
     while rest:
@@ -174,29 +178,29 @@ def gzip_end(data: Buffer, limit: int) -> int:
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# How large compressed data become, from what is in their headers.
+# Upper bounds of decompressed sizes, from the headers of compressed data.
 
 _MOST_BLOCKS = 1024
-"""Blocks and frames whose headers are read. Of data that have more only the size is looked at: what that may become."""
+"""How many headers of blocks and frames are read. With more of them, the bound is computed from the size alone."""
 _PER_BLOCK = 2**10
-"""Bytes that are counted for each of them beside its content. Else a stranger could send so many empty ones that
-nothing but their headers would keep a reader busy, which stops at a limit of bytes."""
+"""Bytes that the bound adds for each block or frame. Otherwise an attacker could send many empty ones: their headers
+would keep a reader busy that only stops at a limit of bytes."""
 _GZIP_RATIO, _SNAPPY_RATIO, _LZ4_RATIO = 1032, 22, 255
-"""Bytes that one compressed byte makes, at most: deflate's 258 for 2 bits, snappy's 64 for 3 bytes, LZ4's lengths."""
+"""Most bytes that one compressed byte makes: deflate's 258 for 2 bits, snappy's 64 for 3 bytes, LZ4's lengths."""
 _GZIP_MEMBER = b"\x1f\x8b\x08"
-"""How each member begins."""
+"""Each gzip member begins with these bytes."""
 _LZ4_FRAME, _ZSTD_FRAME, _SKIPPABLE_FRAME = 0x184D2204, 0xFD2FB528, 0x184D2A50
-"""Magic numbers. The low four bits of a skippable frame's are free."""
+"""Magic numbers. In a skippable frame's, the low four bits are free."""
 _ZSTD_BLOCK = 128 * 2**10
-"""Bytes that a zstd block makes, at most."""
+"""Most bytes that one zstd block makes."""
 _REPEATED, _COMPRESSED = 1, 2
-"""Types of zstd blocks: one byte that is repeated, and a compressed block. A raw one has 0."""
+"""Types of zstd blocks: one repeated byte, and a compressed block. A raw block has type 0."""
 
 
 def decompressed_bound(compression: int, data: Buffer) -> int:
-    """Bytes that `decompress` makes of ``data``, at most, computed from the headers of its frames and blocks.
+    """Return an upper bound of the bytes that `decompress` makes of ``data``, from the headers of frames and blocks.
 
-    It takes microseconds, and never raises. For data that `decompress` refuses it may be any number from 0 on.
+    Takes microseconds, and never raises. If `decompress` refuses the data, the bound may be any number from 0 on.
     """
     view = memoryview(data)
     match compression:
@@ -214,8 +218,8 @@ def decompressed_bound(compression: int, data: Buffer) -> int:
 
 
 def _gzip_bound(data: memoryview) -> int:
-    """Each member ends in its size, of 32 bits; but only where the last one ends is known. So with several the ratio
-    is counted, and where their first bytes occur by chance, too.
+    """Return the size at the end of the last member, if it is the only one. The ends of the others are unknown, so with
+    several members, or if a member's first bytes occur by chance, use the largest possible ratio.
     """
     most = _GZIP_RATIO * len(data)
     if most >> 32 or bytes(data).find(_GZIP_MEMBER, 1) > 0:
@@ -232,7 +236,7 @@ def _snappy_bound(data: memoryview) -> int:
                 return _SNAPPY_RATIO * len(data)
             size += _PER_BLOCK + cramjam.snappy.decompress_raw_len(block)
     except (DecodeError, cramjam.DecompressionError):
-        pass  # `decompress` refuses it
+        pass  # `decompress` will refuse it
     return size
 
 
@@ -261,7 +265,7 @@ def _lz4_bound(data: memoryview) -> int:
             made += stored if head & _LZ4_PLAIN else min(largest, _LZ4_RATIO * stored)
             at += 4 + stored + extra
         at += 8 if flags & _HAS_CONTENT_CHECKSUM else 4
-        size += min(made, content or made)  # a content of 0 bytes is not looked at
+        size += min(made, content or made)  # readers ignore a content size of 0
     return size + _PER_BLOCK * blocks
 
 
@@ -297,12 +301,12 @@ def _zstd_bound(data: memoryview) -> int:
 
 
 def _number(data: memoryview, at: int, size: int) -> int:
-    """The number of so many bytes, the lowest first; 0 behind the end."""
+    """Return the little-endian number in ``size`` bytes; bytes after the end count as 0."""
     return int.from_bytes(data[at : at + size], "little")
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# Snappy in xerial's framing: a header, and blocks behind their 4-byte sizes.
+# Snappy in xerial's framing: a header, then blocks, each with a 4-byte size in front.
 
 
 def _compress_xerial(data: memoryview) -> bytes:
@@ -327,7 +331,7 @@ def _decompress_snappy(data: memoryview, limit: int) -> bytes:
 
 
 def snappy_end(data: Buffer) -> int:
-    """Bytes of what Java's client reads of snappy data: behind xerial's blocks it ignores up to three."""
+    """Return how many bytes of snappy data Java's client reads: it ignores up to three bytes after xerial's blocks."""
     view = memoryview(data)
     end = len(_XERIAL_HEADER)
     if view[: len(_XERIAL)] != _XERIAL:
@@ -343,40 +347,40 @@ def _xerial_blocks(data: memoryview) -> Iterator[memoryview]:
         start = position + 4
         position = start + int.from_bytes(data[position:start], "big")
         if position > len(data):
-            raise DecodeError("snappy data is damaged: a block runs over the end")
+            raise DecodeError("snappy data is damaged: a block extends beyond the end")
         yield data[start:position]
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# The header of an LZ4 frame: magic number, flags, block size, perhaps the size of the content and the id of a
+# The header of an LZ4 frame: magic number, flags, block size, optionally the size of the content and the id of a
 # dictionary, and one byte of checksum.
 
 _FLAGS_AT, _CHECKSUM_AT = 4, 6
 _VERSION_AND_RESERVED, _VERSION_1, _INDEPENDENT = 0xC3, 0x40, 0x20
 _HAS_BLOCK_CHECKSUMS, _HAS_CONTENT_SIZE, _HAS_CONTENT_CHECKSUM, _HAS_DICTIONARY = 0x10, 0x08, 0x04, 0x01
 _LZ4_PLAIN = 1 << 31
-"""In the size of a block: it is not compressed."""
+"""This bit in a block's size means that the block is not compressed."""
 _P1, _P2, _P3, _P4, _P5 = 0x9E3779B1, 0x85EBCA77, 0xC2B2AE3D, 0x27D4EB2F, 0x165667B1
 """The primes of xxHash."""
 
 
 def lz4_end(data: Buffer) -> int:
-    """Bytes of the LZ4 frame that Java's client reads of ``data``, which is the first; it ignores the rest.
+    """Return the size of the first LZ4 frame in ``data``: Java's client reads that frame and ignores the rest.
 
     Raises:
-        DecodeError: it refuses the frame, which is of another version, names a dictionary, has blocks that depend on
-            each other, or an empty one; or the frame is cut off.
+        DecodeError: Java's client refuses the frame: it has another version, a dictionary, linked blocks or an empty
+            block; or the frame is truncated.
 
     Source: Lz4BlockInputStream.java.
     """
     view = memoryview(data)
     if len(view) <= _CHECKSUM_AT or _number(view, 0, 4) != _LZ4_FRAME:
-        raise DecodeError("lz4 data do not begin with a frame")
+        raise DecodeError("lz4 data does not begin with a frame")
     flags = view[_FLAGS_AT]
     if flags & _VERSION_AND_RESERVED != _VERSION_1:
-        raise DecodeError(f"lz4 flags {flags:#04x} are of another version, or name a dictionary")
+        raise DecodeError(f"lz4 flags {flags:#04x} are of another version, or have a dictionary")
     if not flags & _INDEPENDENT:
-        raise DecodeError("lz4 blocks depend on each other, which Java's client cannot read")
+        raise DecodeError("lz4 blocks are linked, which Java's client cannot read")
     at = _CHECKSUM_AT + 1 + (8 if flags & _HAS_CONTENT_SIZE else 0)
     extra = 4 if flags & _HAS_BLOCK_CHECKSUMS else 0
     while head := _number(view, at, 4):
@@ -385,15 +389,15 @@ def lz4_end(data: Buffer) -> int:
         at += 4 + (head & ~_LZ4_PLAIN) + extra
     at += 8 if flags & _HAS_CONTENT_CHECKSUM else 4
     if at > len(view):
-        raise DecodeError("the lz4 frame is cut off")
+        raise DecodeError("the lz4 frame is truncated")
     return at
 
 
 def lz4_rechecked(frame: Buffer, *, old: bool) -> bytes:
-    """An LZ4 frame with the header checksum that is right, or with that of Kafka's ``old`` format.
+    """Return an LZ4 frame with the standard header checksum, or with that of Kafka's ``old`` format.
 
-    What is too short for a header, or names a dictionary, which Kafka has not, stays as it is: whoever decompresses it
-    will refuse it.
+    A frame that is too short for a header, or that has a dictionary, which Kafka never uses, is returned unchanged:
+    decompressing it will fail.
     """
     head = bytes(frame[: _CHECKSUM_AT + 8 + 1])
     flags = head[_FLAGS_AT] if len(head) > _FLAGS_AT else 0
@@ -405,7 +409,7 @@ def lz4_rechecked(frame: Buffer, *, old: bool) -> bytes:
 
 
 def _xxh32(data: bytes) -> int:
-    """XXH32, with seed 0, of fewer than 16 bytes (more are added up in another way)."""
+    """Compute XXH32 with seed 0 of fewer than 16 bytes. (The algorithm differs for more.)"""
     value = _P5 + len(data)
     words = len(data) & ~3
     for at in range(0, words, 4):
@@ -419,6 +423,6 @@ def _xxh32(data: bytes) -> int:
 
 
 def _rotated(value: int, bits: int) -> int:
-    """The low 32 bits of ``value``, turned left."""
+    """Rotate the low 32 bits of ``value`` to the left."""
     value &= 0xFFFFFFFF
     return (value << bits | value >> 32 - bits) & 0xFFFFFFFF

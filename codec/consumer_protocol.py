@@ -1,14 +1,14 @@
-"""The consumer protocol: what members of a classic group tell each other through the coordinator.
+"""The consumer protocol: the data that members of a classic group exchange through the coordinator.
 
-A member that joins sends a subscription for each assignor that it would accept (JoinGroup, `metadata`). The leader gets
-them all, runs the assignor that the coordinator chose, and gives each member an assignment (SyncGroup, `assignment`).
-The coordinator does not look inside, but stores both (`ottla.codec.stored.classic_groups`), and DescribeGroups shows
-them.
+A joining member sends a subscription for each assignor that it supports (JoinGroup, `metadata`). The leader receives
+all of them, runs the assignor that the coordinator chose, and gives each member an assignment (SyncGroup,
+`assignment`). The coordinator does not parse them, but stores both (`ottla.codec.stored.classic_groups`), and
+DescribeGroups shows them.
 
-Both stand behind their version and grow only at their end, so that members of different ages understand each other: a
-newer version is read as the newest known, and what it adds is left unread.
+Both have their version in front, and only grow at the end, so that members of different releases understand each other:
+a newer version is parsed as the newest known one, and its additions are ignored.
 
-Within `user_data` each assignor may say what it likes. Kafka's sticky assignor sends what the member had
+The assignor defines `user_data`. Kafka's sticky assignor sends the member's previous assignment
 (`StickyAssignorUserData`), its cooperative one only the generation (`CooperativeStickyAssignorUserData`); ``range`` and
 ``roundrobin`` send nothing.
 
@@ -36,20 +36,20 @@ class TopicPartition:
 @message(versions="0-3")
 class ConsumerProtocolSubscription:
     topics: tuple[str, ...] = wire(Array(String))
-    """Those that the member wants."""
+    """The topics that the member subscribes to."""
     user_data: bytes | None = wire(Bytes, null="0+", default=None)
-    """For the assignor, ``None`` from most."""
+    """Data for the assignor; most send ``None``."""
     owned_partitions: tuple[TopicPartition, ...] = wire(Array(TopicPartition), "1+", default=(), ignorable=True)
-    """Those that the member has and goes on reading; nobody else may have one before it was given back."""
+    """The partitions that the member owns and keeps reading. No other member may get one before it is revoked."""
     generation_id: int = wire(Int32, "2+", default=-1, ignorable=True)
-    """The rebalance that `owned_partitions` come from, so that stale claims are told; -1 for none."""
+    """Generation in which `owned_partitions` were assigned, to detect stale claims; -1 for none."""
     rack_id: str | None = wire(String, "3+", null="3+", default=None, ignorable=True)
-    """Where the member is, to be given partitions that have a replica there."""
+    """The member's rack, to prefer partitions with a replica there."""
 
 
 @message(versions="0-3")
 class ConsumerProtocolAssignment:
-    """The same bytes in every version."""
+    """The assignment of one member. Its bytes are the same in every version."""
 
     assigned_partitions: tuple[TopicPartition, ...] = wire(Array(TopicPartition))
     user_data: bytes | None = wire(Bytes, null="0+", default=None)
@@ -57,27 +57,27 @@ class ConsumerProtocolAssignment:
 
 @message(versions="0-1")
 class StickyAssignorUserData:
-    """`user_data` of the assignor ``sticky``. No version stands before it: whoever reads it tries them."""
+    """`user_data` of the assignor ``sticky``. It has no version in front, so readers try both versions."""
 
     previous_assignment: tuple[TopicPartition, ...] = wire(Array(TopicPartition))
     generation: int = wire(Int32, "1+", default=-1, ignorable=True)
-    """The rebalance that it comes from; -1 for none."""
+    """Generation of `previous_assignment`; -1 for none."""
 
 
 @message(versions="0")
 class CooperativeStickyAssignorUserData:
-    """`user_data` of the assignor ``cooperative-sticky``; the rest is in `owned_partitions`."""
+    """`user_data` of the assignor ``cooperative-sticky``; the partitions are in `owned_partitions`."""
 
     generation: int = wire(Int32)
 
 
 def parse_subscription(data: Buffer) -> tuple[int, ConsumerProtocolSubscription]:
-    """The version, and the subscription as the newest version known that is not newer.
+    """Return the version, and the subscription, parsed with the newest known version up to that.
 
-    kafka-go says version 1 and stops where version 0 ends; that is taken for what it is, version 0.
+    kafka-go writes version 1 but ends where version 0 ends; that is parsed as version 0.
 
     Raises:
-        DecodeError: the bytes are no subscription.
+        DecodeError: the bytes are not a subscription.
     """
     try:
         version, subscription, _ = parse_prefixed(ConsumerProtocolSubscription, data, newer=True)
@@ -91,7 +91,7 @@ def parse_subscription(data: Buffer) -> tuple[int, ConsumerProtocolSubscription]
 
 
 def build_subscription(subscription: ConsumerProtocolSubscription, version: int) -> bytes:
-    """The opposite.
+    """Build the version and the subscription.
 
     Raises:
         EncodeError: a field does not fit.
@@ -100,17 +100,17 @@ def build_subscription(subscription: ConsumerProtocolSubscription, version: int)
 
 
 def parse_assignment(data: Buffer) -> tuple[int, ConsumerProtocolAssignment]:
-    """The version, and the assignment as the newest version known that is not newer.
+    """Return the version, and the assignment, parsed with the newest known version up to that.
 
     Raises:
-        DecodeError: the bytes are no assignment.
+        DecodeError: the bytes are not an assignment.
     """
     version, assignment, _ = parse_prefixed(ConsumerProtocolAssignment, data, newer=True)
     return version, assignment
 
 
 def build_assignment(assignment: ConsumerProtocolAssignment, version: int) -> bytes:
-    """The opposite.
+    """Build the version and the assignment.
 
     Raises:
         EncodeError: a field does not fit.
@@ -119,17 +119,17 @@ def build_assignment(assignment: ConsumerProtocolAssignment, version: int) -> by
 
 
 def parse_sticky(data: Buffer) -> tuple[int, StickyAssignorUserData]:
-    """The version and the sticky assignor's data: version 1 if all bytes are that, else version 0.
+    """Return the version and the sticky assignor's data: version 1 if it uses up all bytes, else version 0.
 
     Raises:
-        DecodeError: they are neither.
+        DecodeError: the bytes are neither.
     """
     try:
         user_data, end = messages.parse(StickyAssignorUserData, 1, data)
         if end == len(data):
             return 1, user_data
     except DecodeError:
-        pass  # then it is version 0, or nothing of the kind
+        pass  # try version 0
     user_data, end = messages.parse(StickyAssignorUserData, 0, data)
     if end != len(data):
         raise DecodeError(f"{len(data) - end} bytes left over", "StickyAssignorUserData", end)

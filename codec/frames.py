@@ -1,10 +1,10 @@
-"""Frames and headers, for both roles: a 4-byte length, a header, a message.
+"""Frames and headers, for clients and brokers: a 4-byte length, a header, a message.
 
 Rules:
-- A request header is v2 in flexible versions and v1 before; a response header v1 and v0. ApiVersions always answers
-  with header v0, so that a client can read the answer of a broker that it knows nothing of yet (KIP-511).
-- The client id keeps its 2-byte length in every version, so a header can be read before its API is known.
-- Bytes left over behind a request are counted, not refused: librdkafka has sent some.
+- A request header has v2 in flexible versions, else v1; a response header v1 or v0. The ApiVersions response always has
+  header v0, so that a client can read it before it knows anything about the broker (KIP-511).
+- The client id has a 2-byte length in every version, so a header can be read before its API is known.
+- Extra bytes after a request are counted, not refused: librdkafka has sent some.
 
 Source: RequestHeader.json, ResponseHeader.json, ApiKeys.java.
 """
@@ -20,14 +20,14 @@ from ottla.codec.wire import INT16, Buffer, Int16, Int32, M, Part, Text, WireTyp
 from ottla.errors import DecodeError, EncodeError, RemoteProtocolError
 
 MAX_FRAME = 100 * 2**20
-"""Bytes; Kafka's `socket.request.max.bytes`, and what librdkafka and Java take as a response."""
+"""In bytes. Kafka's default for `socket.request.max.bytes`, and the largest response of librdkafka and Java."""
 API_VERSIONS = 18
 LARGE_FIELD = 64 * 2**10
-"""Bytes of a field from which on it is cheaper to write it by itself than to copy it."""
+"""Size in bytes at which a field is written separately, which is then cheaper than to copy it."""
 
 _LENGTH = struct.Struct(">i")
 _ASKED = struct.Struct(">hh")
-"""The API key and the version, at the start of a request's header in every version of that."""
+"""API key and version. Every version of the request header begins with them."""
 
 LegacyString = WireType(lambda version, flexible, null: Text(INT16, null), "")
 """A string whose length stays two bytes in flexible versions too."""
@@ -47,11 +47,11 @@ class ResponseHeader:
 
 
 _RESPONSE_HEADERS = struct.Struct(">i"), struct.Struct(">ix")
-"""What a `ResponseHeader` is built to in v0 and in v1, which has tagged fields: none."""
+"""How a `ResponseHeader` is built: v0, and v1, which has an empty set of tagged fields."""
 
 
 class FrameTooLong(EncodeError):
-    """A frame would be 2 GiB or longer, which its length field cannot say."""
+    """A frame is 2 GiB or longer, too long for its length field."""
 
 
 class Request(NamedTuple):
@@ -60,11 +60,11 @@ class Request(NamedTuple):
     header: RequestHeader
     message: Any
     leftover: int
-    """Bytes behind the message."""
+    """Number of extra bytes after the message."""
 
 
 class UnknownApi(RemoteProtocolError):
-    """A request of an API key or version that is not served; ``header`` is what could be read of it."""
+    """The request's API key or version is not served; ``header`` holds the header as far as it could be read."""
 
     def __init__(self, header: RequestHeader) -> None:
         super().__init__(f"API key {header.api_key} version {header.api_version} is not served")
@@ -79,30 +79,30 @@ def is_known(api_key: int, api_version: int) -> bool:
 
 @cache
 def header_version(api_key: int, api_version: int) -> int:
-    """Of the request's header."""
+    """Return the version of the request's header."""
     return 2 if api_version in wire.api(APIS[api_key].request).flexible else 1
 
 
 def parse_header(frame: Buffer) -> tuple[RequestHeader, int]:
-    """The header of a request frame (without its length) and the offset of the message.
+    """Return the header of a request frame (without its length) and the offset of the message.
 
-    Of an API or a version that is not known, the offset is that behind the client id: what follows there cannot be
-    told, and a broker must be able to refuse an ApiVersions request of any version.
+    If the API or the version is unknown, the offset is the one after the client id, because the rest of the header
+    cannot be interpreted. A broker must be able to refuse an ApiVersions request of any version.
     """
     asked = _asked(frame)
     return messages.parse(RequestHeader, header_version(*asked) if is_known(*asked) else 1, frame)
 
 
 def _asked(frame: Buffer) -> tuple[int, int]:
-    """The API key and version of a request; what nobody serves, where the frame is too short for them."""
+    """Return the API key and version of a request; (-1, -1), which is never served, if the frame is too short."""
     return _ASKED.unpack_from(frame) if len(frame) >= _ASKED.size else (-1, -1)
 
 
 def parse_request(frame: Buffer, serves: Callable[[int, int], bool] = is_known) -> Request:
-    """A request frame without its length.
+    """Parse a request frame without its length.
 
     Args:
-        serves: whether an API key is served in a version: nothing behind the client id is read of one that is not.
+        serves: whether an API key is served in a version. If not, only the header up to the client id is parsed.
 
     Raises:
         UnknownApi: the key or the version is not served.
@@ -117,14 +117,14 @@ def parse_request(frame: Buffer, serves: Callable[[int, int], bool] = is_known) 
 
 
 def build_request(body: Any, version: int, correlation_id: int, client_id: str | None) -> bytes:
-    """A request frame, with its length."""
+    """Build a request frame, with its length."""
     return b"".join(build_request_parts(body, version, correlation_id, client_id))
 
 
 def build_request_parts(body: Any, version: int, correlation_id: int, client_id: str | None) -> list[Buffer]:
-    """A request frame in parts: length and header, and the message, whose large fields are parts of their own.
+    """Build a request frame in parts: length and header, then the message, with its large fields as separate parts.
 
-    To send megabytes, such as the batches of Produce, they need not be copied.
+    This avoids copying megabytes, for example the batches of Produce.
     """
     key = wire.api(type(body)).key
     header = RequestHeader(api_key=key, api_version=version, correlation_id=correlation_id, client_id=client_id)
@@ -137,10 +137,10 @@ def response_header_version(api_key: int, api_version: int) -> int:
 
 
 def parse_response(cls: type[M], version: int, frame: Buffer) -> tuple[int, M]:
-    """The correlation id and the message of a response frame without its length.
+    """Parse a response frame without its length; return the correlation id and the message.
 
     Raises:
-        DecodeError: the bytes are not such a response, or some are left over.
+        DecodeError: the bytes are not such a response, or bytes are left over.
     """
     header, offset = messages.parse(ResponseHeader, response_header_version(wire.api(cls).key, version), frame)
     body, end = messages.parse(cls, version, frame, offset)
@@ -150,12 +150,12 @@ def parse_response(cls: type[M], version: int, frame: Buffer) -> tuple[int, M]:
 
 
 def build_response(body: Any, version: int, correlation_id: int) -> bytes:
-    """A response frame, with its length."""
+    """Build a response frame, with its length."""
     return b"".join(wire.in_memory(build_response_parts(body, version, correlation_id)))
 
 
 def build_response_parts(body: Any, version: int, correlation_id: int) -> list[Part]:
-    """A response frame in parts, as `build_request_parts`: the records of a Fetch need not be copied, nor even read."""
+    """Build a response frame in parts, as `build_request_parts`, so that Fetch records are neither copied nor read."""
     header_version = response_header_version(wire.api(type(body)).key, version)
     try:
         head = _RESPONSE_HEADERS[header_version].pack(correlation_id)
@@ -170,17 +170,17 @@ def _parts(head: bytes, body: Any, version: int) -> list[Part]:
 
 
 def framed(payload: Buffer) -> bytes:
-    """``payload`` behind its 4-byte length.
+    """Put a 4-byte length in front of ``payload``.
 
     Raises:
-        FrameTooLong: it is 2 GiB or longer.
+        FrameTooLong: the payload is 2 GiB or longer.
     """
     return _length(len(payload)) + payload
 
 
 def _length(size: int) -> bytes:
     if size >= 1 << 31:
-        raise FrameTooLong(f"a frame of {size} bytes is longer than its length field can say")
+        raise FrameTooLong(f"a frame of {size} bytes is too long for its length field")
     return size.to_bytes(4, "big")
 
 
@@ -188,7 +188,7 @@ class FrameReader:
     """Cuts a stream of bytes into frames.
 
     Args:
-        limit: the largest frame in bytes; a longer one is a `RemoteProtocolError`.
+        limit: the largest frame in bytes; a longer one raises `RemoteProtocolError`.
     """
 
     def __init__(self, limit: int = MAX_FRAME) -> None:
@@ -196,12 +196,12 @@ class FrameReader:
         self._buffer = bytearray()
 
     def feed(self, data: Buffer) -> Iterator[bytes]:
-        """Add ``data``; iterate over the frames that are whole now, without their lengths.
+        """Add ``data``; iterate over the frames that are complete now, without their lengths.
 
-        Frames that are not taken come first the next time.
+        Frames that the caller does not take are the first of the next call.
 
         Raises:
-            RemoteProtocolError: (while iterating) the length cannot be one; the message says what the bytes look like.
+            RemoteProtocolError: (while iterating) the length is invalid; the message guesses the protocol.
         """
         self._buffer += data
         return self._frames()
@@ -219,15 +219,15 @@ class FrameReader:
 
     @property
     def pending(self) -> int:
-        """Bytes of a frame that is not whole yet."""
+        """Number of bytes of an incomplete frame."""
         return len(self._buffer)
 
     def take_begun(self, least: int) -> tuple[int, bytes] | None:
-        """Take out a frame that is not whole, if it will have at least ``least`` bytes: its size, and what there is."""
+        """Take out an incomplete frame if it will have at least ``least`` bytes: its size, and its bytes so far."""
         if len(self._buffer) < 4 or (size := int.from_bytes(self._buffer[:4], "big", signed=True)) < least:
             return None
         if size > self._limit or len(self._buffer) >= 4 + size:
-            return None  # the next `feed` says what is wrong with it, or has it
+            return None  # the next `feed` raises the error, or returns the frame
         start, self._buffer = bytes(memoryview(self._buffer)[4:]), bytearray()
         return size, start
 
@@ -240,11 +240,11 @@ class FrameReader:
 
 
 def looks_like(start: bytes) -> str | None:
-    """What speaks there, judged by the first bytes of a connection, where it is something well known."""
+    """Guess the protocol from the first bytes of a connection; ``None`` if it is not a well-known one."""
     if start[:2] == b"\x16\x03":
-        return "a TLS hello (the client has TLS on, this port has not)"
+        return "a TLS hello (TLS is on at the client, but not on this port)"
     if start[:2] == b"\x15\x03":
-        return "a TLS alert (the other side has TLS on, this one has not)"
+        return "a TLS alert (TLS is on at the other side, but not at this one)"
     if start[:4] in (b"GET ", b"POST", b"PUT ", b"HEAD", b"OPTI", b"DELE", b"PATC", b"CONN"):
         return "an HTTP request"
     if start[:4] == b"SSH-":

@@ -1,15 +1,15 @@
-"""What a connection receives, cut into frames; large ones are read straight into their place.
+"""Cuts the bytes that a connection receives into frames. Large frames are read straight into their final place.
 
 Rules:
-- Whatever arrives may be fed, in any pieces; it is copied at once, so its memory may be used again.
-- Once a frame of 64 kB or more has begun, `room` is where more of it belongs: a driver that can, reads into it and says
-  how much it `filled`. Nothing of it is copied then.
-- A length is only an announcement: the memory of a frame grows with what has come of it, to about four times that. A
-  client takes a block that it has kept as soon as the frame begins.
-- The memory of a large frame is used again once there is no view of the frame any more: to touch a page for the first
-  time costs as much as to decode what is in it. Blocks of 16 MiB together are kept so, for the next frames come while
-  those before them are looked at. The connections of a server share theirs. A client's own are freed by a small frame,
-  which says that there is no hurry, and by the end of the connection.
+- `feed` accepts bytes in any pieces, and copies them at once, so the caller can reuse its memory.
+- Once a frame of 64 kB or more has begun, the rest of it belongs into `room`. A driver that can, reads into that view
+  and reports how much it has `filled`; those bytes are not copied.
+- A frame's length is only a claim of the peer: the memory of a frame grows with the bytes that have arrived, to about
+  four times as many. A client uses a kept block as soon as the frame begins.
+- The memory of a large frame is reused once no view of the frame exists any more, because touching a page for the first
+  time costs as much as decoding its contents. Up to 16 MiB of blocks are kept, because the next frames arrive while the
+  previous ones are still in use. The connections of a server share their blocks. A client's connection frees its blocks
+  when a small frame arrives, which means that there is no bulk traffic, and when it ends.
 """
 
 from collections.abc import Iterator
@@ -18,13 +18,13 @@ from ottla.codec.frames import MAX_FRAME, FrameReader
 from ottla.codec.wire import Buffer
 
 LARGE = 64 * 2**10
-"""Bytes of a frame from which on it is large; and of the memory that it begins with, however long it will be."""
+"""Bytes from which a frame counts as large; also the size of its first piece of memory, however long it will be."""
 _GROWTH = 4
 _KEPT = 16 * 2**20
 
 
 class Blocks:
-    """What large frames lay in, or lie in still."""
+    """Keeps the memory of large frames for reuse; some of it may still be in use."""
 
     def __init__(self) -> None:
         self._kept: list[bytearray] = []
@@ -33,14 +33,14 @@ class Blocks:
         return iter(self._kept)
 
     def take(self, size: int) -> bytearray | None:
-        """One that nobody looks at any more, and that is large enough for ``size`` bytes, but not much larger."""
+        """Return a block without views, with room for ``size`` bytes but not for many more; else ``None``."""
         for at, block in enumerate(self._kept):
             if size <= len(block) <= 2 * size and _is_free(block):
                 return self._kept.pop(at)
         return None
 
     def keep(self, block: bytearray) -> None:
-        """Use it again when nobody looks at it; for its sake those are forgotten that are free already."""
+        """Keep a block for reuse. If there are too many, drop free ones to make room for it."""
         excess = sum(map(len, self._kept)) + len(block) - _KEPT
         for each in list(self._kept):
             if excess > 0 and _is_free(each):
@@ -54,11 +54,11 @@ class Blocks:
 
 
 class Inbox:
-    """The frames of one connection.
+    """Collects the frames of one connection.
 
     Args:
         limit: the largest frame in bytes.
-        blocks: the memory that it shares with others; by default it has its own.
+        blocks: memory shared with other connections; by default each has its own.
     """
 
     def __init__(self, limit: int = MAX_FRAME, blocks: Blocks | None = None) -> None:
@@ -66,15 +66,15 @@ class Inbox:
         self._blocks = Blocks() if blocks is None else blocks
         self._shares = blocks is not None
         self._memory: bytearray | None = None
-        """What the large frame under way lies in; ``None`` until there is to be `room`."""
+        """The memory of the large frame under way; ``None`` until `room` is asked for."""
         self._start = b""
-        """What of it came before that."""
+        """The part of that frame that arrived before then."""
         self._have = 0
         self.under_way = 0
-        """Bytes that the large frame under way will have; 0: there is none."""
+        """Size of the large frame under way; 0 if there is none."""
 
     def feed(self, data: Buffer) -> Iterator[Buffer]:
-        """Add ``data``; iterate over the frames that are whole now, without their lengths.
+        """Add ``data``; iterate over the frames that are complete now, without their lengths.
 
         Raises:
             RemoteProtocolError: (while iterating) as `FrameReader.feed`.
@@ -84,7 +84,7 @@ class Inbox:
         return self._frames(self._reader.feed(data))
 
     def _put(self, data: memoryview) -> memoryview:
-        """Add ``data`` to the large frame under way; what lies behind that."""
+        """Add ``data`` to the large frame under way; return the bytes after that frame."""
         while data and (room := self.room) is not None:
             count = min(len(room), len(data))
             room[:count] = data[:count]
@@ -95,7 +95,7 @@ class Inbox:
 
     @property
     def needs(self) -> int:
-        """Bytes of memory for the large frame under way, if it is to have `room`; 0: there is no such frame.
+        """Bytes of memory that `room` needs for the large frame under way; 0 if there is no such frame.
 
         A block that a client has kept is not counted.
         """
@@ -105,7 +105,7 @@ class Inbox:
 
     @property
     def room(self) -> memoryview | None:
-        """Where more of a large frame belongs."""
+        """Where the next bytes of the large frame belong; ``None`` if no large frame is under way."""
         if self._have == self.under_way:
             return None
         if self._memory is None:
@@ -115,7 +115,7 @@ class Inbox:
         return memoryview(self._memory)[self._have : self.under_way]
 
     def _grown(self, begun: Buffer) -> bytearray:
-        # A server is granted what it needs now, and what it keeps is for any of its connections.
+        # A server's memory is granted in steps as a frame grows, and the blocks that it keeps are for all connections.
         memory = None if self._shares else self._blocks.take(self.under_way)
         if memory is None:
             size = self.needs
@@ -124,7 +124,7 @@ class Inbox:
         return memory
 
     def filled(self, count: int) -> Iterator[Buffer]:
-        """``count`` bytes were put into `room`; the frame, if it is whole now."""
+        """Record that ``count`` bytes were put into `room`; iterate over the frame if it is complete now."""
         self._have += count
         return self._frames(iter(()))
 
@@ -149,13 +149,13 @@ class Inbox:
 
 
 def _fitting(size: int) -> int:
-    """Bytes of memory for a frame of ``size``: so that it fits those that are a little larger, too."""
+    """Return the bytes of memory to allocate for ``size``: slightly more, so that the block fits larger frames too."""
     step = 1 << max(size.bit_length() - 4, 0)
     return (size // step + 1) * step
 
 
 def _is_free(memory: bytearray) -> bool:
-    """There is no view of it: only then does Python let its size be changed."""
+    """Whether no view of the memory exists: only then does Python allow its size to change."""
     try:
         memory.append(memory.pop())
     except BufferError:

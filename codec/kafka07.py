@@ -1,7 +1,7 @@
-"""The protocol of Kafka 0.7, which Jafka still speaks: messages, and the requests that carry them.
+"""The protocol of Kafka 0.7, which Jafka still uses: messages, and the requests that carry them.
 
-A request is a frame: a 4-byte length, a 2-byte type, the body. The answers come in the order of the requests, without
-correlation ids: a 4-byte length, a 2-byte error code, the body. Produce and MultiProduce have no answer at all.
+A request is a frame: a 4-byte length, a 2-byte type, the body. Responses come in the order of the requests, without
+correlation ids: a 4-byte length, a 2-byte error code, the body. Produce and MultiProduce have no response at all.
 
     fetch = FetchRequest(topic="flights", partition=0, offset=0, max_size=2**20)
     send(build_request(fetch))
@@ -9,13 +9,13 @@ correlation ids: a 4-byte length, a 2-byte error code, the body. Produce and Mul
     for message in read_messages(response.message_set, fetch.offset): ...
 
 Rules:
-- An offset is a position in bytes: that of a message is where it begins, the next one's is where it ends.
-- A message is behind its 4-byte size: magic, attributes (magic 1 only), the CRC-32 of the payload, the payload to the
-  end. There are no keys and no timestamps.
-- Attributes are the compression: a wrapper's payload is messages again, compressed. They have no offsets of their own;
-  a reader starts over with the wrapper's, or goes on behind it.
-- An answer to Fetch may end in a torn message, which is left out.
-- What is wrong in a message is told with its offset and the byte: of the message, or of what is in a wrapper.
+- An offset is a position in bytes: a message's offset is where it begins, and the next one's is where it ends.
+- A message has a 4-byte size in front. Then come magic, attributes (magic 1 only), the CRC-32 of the payload, and the
+  payload. There are no keys and no timestamps.
+- Attributes are the compression. A wrapper's payload is compressed messages without offsets of their own: a reader can
+  only restart at the wrapper's offset, or continue after it.
+- A Fetch response may end in a truncated message, which is left out.
+- An error names the message's offset and a byte: of the message, or of the contents of a wrapper.
 
 Source: Kafka 0.7's Message.scala, ByteBufferMessageSet.scala, RequestKeys.scala, and Jafka 1.4.
 """
@@ -52,24 +52,24 @@ from ottla.codec.wire import (
 from ottla.errors import ChecksumMismatch, DecodeError, EncodeError, MemoryLimitExceeded
 
 LATEST, EARLIEST = -1, -2
-"""Times of an `OffsetsRequest` that stand for an end of the log."""
+"""Values of `OffsetsRequest.time` for the two ends of the log."""
 ANY_PARTITION = -1
-"""Of a `ProduceRequest`: the broker chooses."""
+"""In a `ProduceRequest`: the broker chooses the partition."""
 COMPRESSIONS = (Compression.GZIP, Compression.SNAPPY)
-"""Those that there were."""
+"""The compressions of Kafka 0.7."""
 
 
 class ErrorCode(IntEnum):
-    """What an answer begins with."""
+    """The error code at the start of a response."""
 
     UNKNOWN = -1
     NONE = 0
     OFFSET_OUT_OF_RANGE = 1
-    """The log has been deleted up to behind the offset, or does not reach it yet."""
+    """Retention has deleted the log past this offset, or the log does not reach it yet."""
     INVALID_MESSAGE = 2
     """A message has a wrong CRC."""
     WRONG_PARTITION = 3
-    """The broker has no such partition."""
+    """The broker does not have the partition."""
     INVALID_FETCH_SIZE = 4
     """`max_size` is too small for the next message."""
 
@@ -80,26 +80,26 @@ class ErrorCode(IntEnum):
 
 @message(versions="0-1")
 class MessageHead:
-    """What stands before the payload; the version is the magic."""
+    """The fields before the payload; the version of this message is the magic."""
 
     size: int = wire(Int32)
-    """Bytes of the message behind this field."""
+    """Bytes of the message after this field."""
     magic: int = wire(Int8)
     attributes: int = wire(Int8, "1+", default=0)
     """Bits 0 and 1: the compression."""
     crc: int = wire(UInt32)
-    """Of the payload."""
+    """CRC-32 of the payload."""
 
 
 MESSAGE_MEMORY = 160
-"""Bytes that a message within a wrapper takes beside those of its payload: as a `Record`."""
+"""Bytes of memory for a message in a wrapper besides its payload: for the `Record`."""
 _MAGIC_AT, _ATTRIBUTES_AT = 4, 5
 _COMPRESSION_MASK = 0x03
 
 
 @dataclass(slots=True)
 class Message:
-    """A message, plain or a wrapper, and where it lies."""
+    """A message, plain or a wrapper, and its place in the log."""
 
     offset: int
     next_offset: int
@@ -108,7 +108,7 @@ class Message:
 
     @property
     def compression(self) -> int:
-        """As `Compression` numbers them; any but 0 makes this a wrapper."""
+        """Number of a `Compression`; any but 0 makes this message a wrapper."""
         return self.head.attributes & _COMPRESSION_MASK
 
     @property
@@ -119,31 +119,31 @@ class Message:
         """Compare the CRC with the payload.
 
         Args:
-            at: where the message begins, for the offset in the error.
+            at: where the message begins; the offset in the error includes it.
 
         Raises:
-            ChecksumMismatch: it is not the payload's.
+            ChecksumMismatch: the CRC does not match the payload.
         """
         if (computed := zlib.crc32(self.payload)) != self.head.crc:
             raise ChecksumMismatch(self.head.crc, computed, "Message.crc", at + self.crc_at, self._name)
 
     @property
     def crc_at(self) -> int:
-        """Where in the message the CRC stands."""
+        """Position of the CRC in the message."""
         return self.payload_at - 4
 
     @property
     def payload_at(self) -> int:
-        """Where in the message the payload begins."""
+        """Position of the payload in the message."""
         return self.next_offset - self.offset - len(self.payload)
 
     @property
     def _name(self) -> str:
-        """For errors."""
+        """The message's name in errors."""
         return f"message at offset {self.offset}"
 
     def records(self, limit: int = DECOMPRESSED_LIMIT) -> list[Record]:
-        """The payload, or those of the messages within, as values of records, all at this message's offset.
+        """Return the payload, or the payloads of the messages within, as records, all with this message's offset.
 
         Args:
             limit: bytes that they may take, decompressed and as objects.
@@ -151,7 +151,7 @@ class Message:
         Raises:
             DecodeError: they are damaged.
             MemoryLimitExceeded: they would take more than ``limit``.
-            ChecksumMismatch: the CRC of one does not match.
+            ChecksumMismatch: the CRC of a message does not match.
         """
         return [Record(self.offset, NO_TIMESTAMP, None, payload) for payload in self._payloads(limit)]
 
@@ -160,7 +160,7 @@ class Message:
             yield bytes(self.payload)
             return
         if self.compression not in COMPRESSIONS:
-            reason = f"compression {self.compression} is not known in Kafka 0.7"
+            reason = f"compression {self.compression} is unknown in Kafka 0.7"
             raise DecodeError(reason, "Message.attributes", _ATTRIBUTES_AT, self._name)
         try:
             body = bytes(decompress(self.compression, self.payload, limit))
@@ -174,7 +174,7 @@ class Message:
 
 
 def _payloads_within(body: bytes, limit: int) -> Iterator[bytes]:
-    """Those of a wrapper's messages; offsets in errors are those in ``body``."""
+    """Yield the payloads of a wrapper's messages; offsets in errors count in ``body``."""
     count = end = 0
     try:
         for inner in read_messages(body):
@@ -193,15 +193,15 @@ def _payloads_within(body: bytes, limit: int) -> Iterator[bytes]:
 
 
 def read_messages(data: Buffer, offset: int = 0, *, verify: bool = True) -> Iterator[Message]:
-    """The messages of an answer or of a file; a torn one at the end is left out.
+    """Yield the messages of a response or of a file, without a truncated one at the end.
 
     Args:
         offset: where ``data`` begins in the log.
-        verify: compare each CRC.
+        verify: check each CRC.
 
     Raises:
-        ChecksumMismatch: a CRC does not match; the offset is that in ``data``.
-        DecodeError: something that is no message stands where one should.
+        ChecksumMismatch: a CRC does not match; the error's offset counts in ``data``.
+        DecodeError: the bytes where a message should begin are not a message.
     """
     view, at = memoryview(data), 0
     while len(view) - at > _MAGIC_AT:
@@ -228,10 +228,10 @@ def read_messages(data: Buffer, offset: int = 0, *, verify: bool = True) -> Iter
 
 
 def build_message(payload: Buffer, *, magic: int = 1, attributes: int = 0) -> bytes:
-    """One message; ``payload`` is compressed already if ``attributes`` say so.
+    """Build one message; ``payload`` must already be compressed as ``attributes`` say.
 
     Raises:
-        EncodeError: the payload is not bytes, or too long, or there is no such magic, or it has no attributes.
+        EncodeError: the payload is not bytes or is too long, the magic does not exist, or it has no attributes.
     """
     if magic not in (0, 1):
         raise EncodeError(f"magic {magic!r}: a message of Kafka 0.7 has 0 or 1")
@@ -250,10 +250,10 @@ def _bytes(data: Buffer, path: str) -> bytes:
 def build_messages(
     payloads: Iterable[Buffer], *, compression: Compression = Compression.NONE, level: int | None = None
 ) -> bytes:
-    """A message set of ``payloads``; any ``compression`` but NONE makes one wrapper of them.
+    """Build a message set of ``payloads``; any ``compression`` but NONE puts them in one wrapper.
 
     Raises:
-        EncodeError: 0.7 has no such compression, or it has no such level, or a message is too long.
+        EncodeError: 0.7 does not have the compression, or it has no such level, or a message is too long.
     """
     body = b"".join(map(build_message, payloads))
     if compression == Compression.NONE:
@@ -262,7 +262,7 @@ def build_messages(
         return body
     if compression not in COMPRESSIONS:
         names = " and ".join(each.name.lower() for each in COMPRESSIONS)
-        raise EncodeError(f"Kafka 0.7 does not know {compression.name.lower()}, but {names}")
+        raise EncodeError(f"Kafka 0.7 does not support {compression.name.lower()}, only {names}")
     return build_message(compress(compression, body, level), attributes=compression)
 
 
@@ -271,7 +271,7 @@ def build_messages(
 
 
 def ShortArray(item: Any) -> WireType:  # reads as a type in declarations
-    """An array of a declared struct behind a count of two bytes."""
+    """An array of a declared struct with a 2-byte count."""
     return WireType(lambda version, flexible, null: Sequence(INT16, null, tree(item, version, flexible)), ())
 
 
@@ -283,7 +283,7 @@ class RequestHeader:
 
 @message(key=0, versions="0")
 class ProduceRequest:
-    """Append messages to a partition. There is no answer."""
+    """Append messages to a partition. There is no response."""
 
     topic: str = wire(String)
     partition: int = wire(Int32)
@@ -293,14 +293,14 @@ class ProduceRequest:
 
 @message(key=1, versions="0")
 class FetchRequest:
-    """Read messages from a position on; a `FetchResponse` comes at once, empty at the end of the log."""
+    """Read messages from a position on. The `FetchResponse` comes at once, and is empty at the end of the log."""
 
     topic: str = wire(String)
     partition: int = wire(Int32)
     offset: int = wire(Int64)
-    """Where a message begins, or where the last one ends."""
+    """The beginning of a message, or the end of the log."""
     max_size: int = wire(Int32)
-    """Bytes of messages, the last one possibly torn."""
+    """Maximum bytes of messages; the last message may be truncated."""
 
 
 @message(key=2, versions="0")
@@ -312,35 +312,35 @@ class MultiFetchRequest:
 
 @message(key=3, versions="0")
 class MultiProduceRequest:
-    """Several produces. There is no answer."""
+    """Several produces. There is no response."""
 
     produces: tuple[ProduceRequest, ...] = wire(ShortArray(ProduceRequest))
 
 
 @message(key=4, versions="0")
 class OffsetsRequest:
-    """Ask for positions where segments begin; `OffsetsResponse`."""
+    """Ask for the positions where segments begin; the response is an `OffsetsResponse`."""
 
     topic: str = wire(String)
     partition: int = wire(Int32)
     time: int = wire(Int64)
-    """Milliseconds since 1970: of segments last changed before it; or `LATEST`, or `EARLIEST`."""
+    """Milliseconds since 1970, for segments last changed before then; or `LATEST`, or `EARLIEST`."""
     max_offsets: int = wire(Int32)
-    """How many positions to answer at most."""
+    """Maximum number of positions to return."""
 
 
 REQUESTS: dict[int, type[Any]] = {
     api(each).key: each
     for each in (ProduceRequest, FetchRequest, MultiFetchRequest, MultiProduceRequest, OffsetsRequest)
 }
-"""By their types."""
+"""Request classes by their types."""
 
 
 def parse_request(frame: Buffer) -> Any:
-    """A request, an instance of one of `REQUESTS`, from its frame without the length.
+    """Parse a request, an instance of one of `REQUESTS`, from its frame without the length.
 
     Raises:
-        DecodeError: the bytes are not such a request, or some are left over.
+        DecodeError: the bytes are not such a request, or bytes are left over.
     """
     header, at = messages.parse(RequestHeader, 0, frame)
     if header.request_type not in REQUESTS:
@@ -349,7 +349,7 @@ def parse_request(frame: Buffer) -> Any:
 
 
 def build_request(request: Any) -> bytes:
-    """The frame of a request, with its length.
+    """Build the frame of a request, with its length.
 
     Raises:
         EncodeError: a field does not fit.
@@ -370,7 +370,7 @@ class ResponseHeader:
 
 @dataclass(slots=True)
 class FetchResponse:
-    """Messages from the offset asked for on, the last one possibly torn: `read_messages` reads them."""
+    """Messages from the requested offset on, the last one possibly truncated; `read_messages` reads them."""
 
     error_code: int
     message_set: Buffer = b""
@@ -378,7 +378,7 @@ class FetchResponse:
 
 @dataclass(slots=True)
 class MultiFetchResponse:
-    """One response for each of the fetches, in their order."""
+    """The responses to the fetches, in their order."""
 
     error_code: int
     responses: tuple[FetchResponse, ...] = ()
@@ -393,20 +393,20 @@ class OffsetsResponse:
 
 
 def parse_fetch_response(frame: Buffer) -> FetchResponse:
-    """The answer to a `FetchRequest` from its frame without the length.
+    """Parse the response to a `FetchRequest` from its frame without the length.
 
     Raises:
-        DecodeError: the bytes are no such response.
+        DecodeError: the bytes are not such a response.
     """
     header, at = messages.parse(ResponseHeader, 0, frame)
     return FetchResponse(header.error_code, memoryview(frame)[at:])
 
 
 def parse_multi_fetch_response(frame: Buffer) -> MultiFetchResponse:
-    """The answer to a `MultiFetchRequest`: an error code, and then the frame of a response for each fetch.
+    """Parse the response to a `MultiFetchRequest`: an error code, then the frame of a response for each fetch.
 
     Raises:
-        DecodeError: the bytes are no such response.
+        DecodeError: the bytes are not such a response.
     """
     header, at = messages.parse(ResponseHeader, 0, frame)
     view = memoryview(frame)
@@ -422,16 +422,16 @@ def parse_multi_fetch_response(frame: Buffer) -> MultiFetchResponse:
 
 
 def parse_offsets_response(frame: Buffer) -> OffsetsResponse:
-    """The answer to an `OffsetsRequest`.
+    """Parse the response to an `OffsetsRequest`.
 
     Raises:
-        DecodeError: the bytes are no such response.
+        DecodeError: the bytes are not such a response.
     """
     return _whole(OffsetsResponse, frame)
 
 
 def build_response(response: FetchResponse | MultiFetchResponse | OffsetsResponse) -> bytes:
-    """The frame of a response, with its length.
+    """Build the frame of a response, with its length.
 
     Raises:
         EncodeError: a field does not fit.
@@ -447,7 +447,7 @@ def build_response(response: FetchResponse | MultiFetchResponse | OffsetsRespons
 
 
 def _whole(cls: type[M], frame: Buffer, offset: int = 0) -> M:
-    """A message that fills its frame."""
+    """Parse a message that must fill its frame."""
     parsed, end = messages.parse(cls, 0, frame, offset)
     if end != len(frame):
         raise DecodeError(f"{len(frame) - end} bytes left over", cls.__name__, end)

@@ -1,4 +1,4 @@
-"""Columns of bytes, and of headers, as Arrow lays them out; what the loops over records give and take.
+"""Columns of bytes and of headers in Arrow's layout, as the loops over records use them.
 
 Source: the Arrow columnar format, "Variable-size Binary Layout" and "Validity bitmaps".
 """
@@ -12,12 +12,12 @@ Headers = Sequence[tuple[str, bytes | None]]
 
 
 class BinaryColumn:
-    """Nullable bytes.
+    """A column of nullable bytes.
 
     Attributes:
-        offsets: integers of 32 bits, one more than there are rows: row ``i`` is ``data[offsets[i]:offsets[i + 1]]``.
+        offsets: 32-bit integers, one more than there are rows: row ``i`` is ``data[offsets[i]:offsets[i + 1]]``.
         data: the bytes of all rows.
-        validity: bit ``i``, counted from the lowest of each byte, says that row ``i`` is not null; ``None`` where no
+        validity: bit ``i``, counted from the lowest bit of each byte, is set if row ``i`` is not null; ``None`` if no
             row is null.
     """
 
@@ -30,7 +30,7 @@ class BinaryColumn:
 
     @property
     def buffers(self) -> tuple[memoryview | None, memoryview, memoryview]:
-        """Validity, offsets, data: Arrow's order."""
+        """Validity, offsets and data, in Arrow's order."""
         return self.validity, self.offsets, self.data
 
     def __len__(self) -> int:
@@ -38,14 +38,14 @@ class BinaryColumn:
 
     def __getitem__(self, row: int) -> bytes | None:
         if not 0 <= row < len(self):
-            raise IndexError(f"there is no row {row} among {len(self)}")
+            raise IndexError(f"row {row} does not exist, there are {len(self)}")
         return bytes(self.data[self.offsets[row] : self.offsets[row + 1]]) if self._valid(row) else None
 
     def __iter__(self) -> Iterator[bytes | None]:
         return iter(self.tolist())
 
     def tolist(self) -> list[bytes | None]:
-        """All rows."""
+        """Return all rows."""
         data = bytes(self.data)
         rows: list[bytes | None] = [data[start:end] for start, end in pairwise(self.offsets)]
         if self.validity is not None:
@@ -53,11 +53,11 @@ class BinaryColumn:
         return rows
 
     def slice(self, start: int, stop: int) -> "BinaryColumn":
-        """The rows from ``start`` to, not including, ``stop``; they share the data."""
+        """Return the rows from ``start`` up to, not including, ``stop``; they share the data."""
         bits = self.validity
         if bits is not None:
             first, last = start >> 3, (stop + 7) >> 3
-            if start & 7:  # or the bits would be those of other rows
+            if start & 7:  # rows start in the middle of a byte, so the bits have to be shifted
                 shifted = int.from_bytes(bits[first:last], "little") >> (start & 7)
                 bits = memoryview(shifted.to_bytes(last - first, "little"))
             else:
@@ -69,13 +69,13 @@ class BinaryColumn:
 
 
 class HeaderColumn:
-    """The headers of each row: Arrow's list of (name, value).
+    """The headers of each row, as Arrow's list of (name, value).
 
     Attributes:
-        offsets: integers of 32 bits, one more than there are rows: row ``i`` has the headers from ``offsets[i]`` up to
-            ``offsets[i + 1]``.
-        names: of all headers, UTF-8.
-        values: of all headers.
+        offsets: 32-bit integers, one more than there are rows: row ``i`` has the headers from ``offsets[i]`` up to, not
+            including, ``offsets[i + 1]``.
+        names: the names of all headers, in UTF-8.
+        values: the values of all headers.
     """
 
     __slots__ = ("names", "offsets", "values")
@@ -90,7 +90,7 @@ class HeaderColumn:
 
     def __getitem__(self, row: int) -> Headers:
         if not 0 <= row < len(self):
-            raise IndexError(f"there is no row {row} among {len(self)}")
+            raise IndexError(f"row {row} does not exist, there are {len(self)}")
         headers = range(self.offsets[row], self.offsets[row + 1])
         return tuple(((self.names[each] or b"").decode(), self.values[each]) for each in headers)
 
@@ -98,20 +98,20 @@ class HeaderColumn:
         return iter(self.tolist())
 
     def slice(self, start: int, stop: int) -> "HeaderColumn":
-        """The rows from ``start`` to, not including, ``stop``, with their own headers alone."""
+        """Return the rows from ``start`` up to, not including, ``stop``, and only their headers."""
         first, last = self.offsets[start], self.offsets[stop]
         offsets = array("i", [each - first for each in self.offsets[start : stop + 1]])
         return HeaderColumn(memoryview(offsets), self.names.slice(first, last), self.values.slice(first, last))
 
     def tolist(self) -> list[Headers]:
-        """All rows."""
+        """Return all rows."""
         names = [(name or b"").decode() for name in self.names]
         pairs = list(zip(names, self.values, strict=True))
         return [tuple(pairs[start:end]) for start, end in pairwise(self.offsets)]
 
 
 def view(buffer: Buffer, letter: str) -> memoryview:
-    """``buffer`` as numbers of the kind that `struct` knows by ``letter``."""
+    """View ``buffer`` as numbers of the `struct` format ``letter``."""
     if type(buffer) is memoryview and buffer.format == letter:
         return buffer
     return memoryview(buffer).cast("B").cast(letter)  # type: ignore[call-overload, no-any-return] # wants a literal

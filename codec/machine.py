@@ -1,16 +1,16 @@
-"""Runs the programs of `program.py` in Python, where the extension is not built: by writing them out as source.
+"""Runs the programs of `program.py` in Python, if the extension is not built, by generating source code from them.
 
-Theory of operation. `_Reader` and `_Writer` walk a program once and write a function that does what its ops say, with
-all that is known beforehand settled: neighbouring numbers are one `struct.unpack_from`, arrays of structs are loops
-written in place, defaults are constants. The functions are compiled when a message is first used.
+Theory of operation. `_Reader` and `_Writer` walk a program once, and write a function that does what its ops say.
+Everything known beforehand is resolved: neighbouring numbers are one `struct.unpack_from`, arrays of structs are loops
+in place, defaults are constants. The functions are compiled when a message is first used.
 
 Rules:
-- The written code trusts the bytes as far as Python itself notices that something is wrong: an index past the end
-  (`IndexError`), numbers cut short (`struct.error`), bad UTF-8. A slice past the end is short without a word, so each
-  function looks once, at its end, whether it went too far. Counts are held against what is left before they are used.
-- Whatever is raised, the reference parses or builds the same again and says what is wrong, and where. So the two agree
-  in every word, and the written code keeps no paths. (Bad bytes therefore cost what the reference costs, which is
-  some ten times more, and still linear.)
+- The generated code relies on Python's own checks: an index past the end (`IndexError`), truncated numbers
+  (`struct.error`), bad UTF-8. But a slice past the end is silently short, so each function checks once, at its end,
+  whether it went too far. Counts are compared with the bytes that are left before they are used.
+- Whatever error it raises, the reference then parses or builds the same again, and explains the error. So
+  both report the same errors, and the generated code tracks no paths. (So bad bytes cost as much as the reference,
+  which is some ten times slower, but still linear.)
 """
 
 import contextlib
@@ -35,29 +35,29 @@ LETTERS = {
     Code.FLOAT64: "d",
     Code.BOOL: "?",
 }
-"""The ops of fixed size, as `struct` knows them."""
+"""The `struct` letters of the ops of fixed size."""
 
 
 def parse(cls: type[M], version: int, data: Buffer, offset: int = 0) -> tuple[M, int]:
-    """As `wire.parse`."""
+    """Parse as `wire.parse` does."""
     read = parser(cast(Any, cls), version)
     try:
         return cast(tuple[M, int], read(data if type(data) is bytes else _whole(data), offset, data))
-    except Exception as error:  # the reference says what is wrong, and is right where the two should not agree
-        error.__traceback__ = None  # lets go of what was read so far
+    except Exception as error:  # the reference explains the error, and decides if the two disagree
+        error.__traceback__ = None  # releases the objects parsed so far
     return wire.parse(cls, version, data, offset)
 
 
 def build(value: Declared, version: int) -> bytes:
-    """As `wire.build`."""
+    """Build as `wire.build` does."""
     return _joined(_pieces(value, version))
 
 
 def build_parts(value: Declared, version: int, least: int) -> list[Part]:
-    """The bytes of ``value`` in parts, so that large fields need not be copied.
+    """Build ``value`` in parts, so that large fields need not be copied.
 
-    A field of bytes that has at least ``least`` of them is a part of its own, the very object; or, of a memoryview, one
-    that shows the same memory.
+    A bytes field of at least ``least`` bytes is a part of its own: the same object, or for a memoryview another view of
+    the same memory.
     """
     alone = False
     parts: list[list[Part]] = []
@@ -75,28 +75,28 @@ def _pieces(value: Declared, version: int) -> list[Part]:
         return cast(list[Part], write(value))
     except MemoryError:
         raise
-    except Exception:  # the reference says what is wrong
+    except Exception:  # the reference explains the error
         raise wire.misfit(value, version) from None
 
 
 @functools.cache
 def parser(cls: Any, version: int) -> Callable[..., Any]:
-    """``(data, offset, data as it was given) -> (message, end)``."""
+    """Return a function ``(bytes, offset, data as the caller gave it) -> (message, end)``."""
     return _Reader(program(cls, version)).compiled()
 
 
 @functools.cache
 def builder(cls: Any, version: int) -> Callable[..., Any]:
-    """``(message) -> list of bytes``, which follow each other."""
+    """Return a function ``(message) -> list of bytes``; the message is their concatenation."""
     return _Writer(program(cls, version)).compiled()
 
 
 class Bad(Exception):
-    """The written code found something that Python would not have noticed."""
+    """The generated code found an error that Python does not notice itself."""
 
 
 class _Source:
-    """Lines of Python, and the constants that they name."""
+    """Collects lines of Python source, and the constants that they use."""
 
     def __init__(self, program: Program, head: str) -> None:
         self._title = f"<{type(self).__name__} of {program.cls.__name__}>"
@@ -125,12 +125,12 @@ class _Source:
         return f"{prefix}{self._names}"
 
     def named(self, value: Any, prefix: str) -> str:
-        """A name for ``value``."""
+        """Return a name for ``value``."""
         self.constants[name := self.fresh(prefix)] = value
         return name
 
     def constant(self, value: Any, prefix: str) -> str:
-        """A literal for ``value``, or else a name."""
+        """Return a literal for ``value``, or a name if it has none."""
         literal = value is None or type(value) in (bool, int, str, bytes) or value == ()
         return repr(value) if literal else self.named(value, prefix)
 
@@ -141,7 +141,7 @@ class _Source:
 
 
 def _runs(fields: tuple[tuple[str, Op], ...]) -> Iterator[list[tuple[str, Op]]]:
-    """The fields, with neighbours of fixed size taken together."""
+    """Group the fields so that neighbours of fixed size are together."""
     run: list[tuple[str, Op]] = []
     for name, op in fields:
         if run and not (op.code in LETTERS and run[-1][1].code in LETTERS):
@@ -153,7 +153,7 @@ def _runs(fields: tuple[tuple[str, Op], ...]) -> Iterator[list[tuple[str, Op]]]:
 
 
 class _Reader(_Source):
-    """In the written code ``data`` are the bytes, ``size`` is how many, and ``at`` is where the next value begins."""
+    """Generates a reader. In its code ``data`` are the bytes, ``size`` their number, ``at`` where the next value is."""
 
     def __init__(self, program: Program) -> None:
         super().__init__(program, "def run(data, at, source):")
@@ -167,7 +167,7 @@ class _Reader(_Source):
         self(f"return {made}, at")
 
     def struct(self, program: Program) -> str:
-        """Write what reads a struct; return the variable that holds it."""
+        """Write code that reads a struct; return the variable that holds it."""
         made = self.fresh("made")
         self(f"{made} = new({self.constant(program.cls, 'cls')})")
         for absent in program.absent:
@@ -188,12 +188,12 @@ class _Reader(_Source):
         return made
 
     def default(self, target: str, default: Any) -> None:
-        """Write what sets a default; one that is a struct is made when somebody looks at it."""
+        """Write code that sets a default. A default that is a struct is only made on access, see `wire.struct`."""
         if not hasattr(default, "__wire__"):
             self(f"{target} = {self.constant(default, 'default')}")
 
     def value(self, target: str, op: Op) -> None:
-        """Write what reads a value to ``target``."""
+        """Write code that reads a value into ``target``."""
         match op.code:
             case Code.STRING | Code.BYTES | Code.WINDOW:
                 self.length(op)
@@ -224,7 +224,7 @@ class _Reader(_Source):
                 self.integer(target, op.code)
 
     def array(self, target: str, item: Op) -> None:
-        """Write what reads ``n`` elements."""
+        """Write code that reads ``n`` elements."""
         if item.code in LETTERS:
             self(f"{target} = unpack_from('>%d{LETTERS[item.code]}' % n, data, at)")
             self(f"at += n * {item.least}")
@@ -307,7 +307,7 @@ def _has_window(program: Program) -> bool:
 
 
 class _Writer(_Source):
-    """In the written code ``put`` takes the next part of the bytes; a tagged field has a ``put`` of its own."""
+    """Generates a writer. In its code ``put`` appends a part of the bytes; each tagged field has its own ``put``."""
 
     def __init__(self, program: Program) -> None:
         self._put = "put"
@@ -320,11 +320,11 @@ class _Writer(_Source):
         self("return parts")
 
     def struct(self, made: str, program: Program) -> None:
-        """Write what builds the struct in the variable ``made``."""
+        """Write code that builds the struct in the variable ``made``."""
         self(f"if {made}.__class__ is not {self.constant(program.cls, 'cls')}: raise Bad")
         for absent in program.absent:
             if absent.ignorable:
-                self(f"{made}.{absent.name}")  # it must be there all the same
+                self(f"{made}.{absent.name}")  # raises if the attribute is missing
                 continue
             with self.if_sent(f"{made}.{absent.name}", absent.default):
                 self("raise Bad")
@@ -341,7 +341,7 @@ class _Writer(_Source):
         self.tags(made, program.tagged)
 
     def check(self, value: str, op: Op) -> None:
-        """Write what refuses values that `struct` would take."""
+        """Write code that refuses values that `struct` would accept."""
         if op.code == Code.BOOL:
             self(f"if {value}.__class__ is not bool: raise Bad")
         elif op.code == Code.FLOAT64:
@@ -354,7 +354,7 @@ class _Writer(_Source):
             yield
 
     def value(self, value: str, op: Op) -> None:
-        """Write what builds the value of the expression ``value``."""
+        """Write code that builds the value of the expression ``value``."""
         local = self.fresh("value")
         self(f"{local} = {value}")
         if op.null:
@@ -368,7 +368,7 @@ class _Writer(_Source):
             self.present(local, op)
 
     def present(self, local: str, op: Op) -> None:
-        """Write what builds the value of the variable ``local``, which is not null."""
+        """Write code that builds the value of the variable ``local``, which is not null."""
         match op.code:
             case Code.STRING:
                 self(f"{local} = encode({local})")
@@ -385,7 +385,7 @@ class _Writer(_Source):
                 self(f"if {local}.__class__ is not tuple: {local} = as_tuple({local})")
                 self.length(local, op)
                 self.array(local, op.item)
-                self(f"if len({given}) != len({local}): raise Bad")  # a list that was changed meanwhile
+                self(f"if len({given}) != len({local}): raise Bad")  # the list was changed meanwhile
             case Code.STRUCT:
                 assert op.program is not None  # every struct has
                 self.struct(local, op.program)
@@ -404,7 +404,7 @@ class _Writer(_Source):
             self.value(element, item)
 
     def length(self, local: str, op: Op) -> None:
-        """Write what builds the length of ``local``; `struct` refuses what is too long."""
+        """Write code that builds the length of ``local``; `struct` refuses a length that is too large."""
         if op.length == Code.UNSIGNED:
             self(f"n = len({local}) + 1")
             self(f"{self._put}(ONE_BYTE[n] if n < 128 else long(n, {op.longest}))")
@@ -441,11 +441,11 @@ class _Writer(_Source):
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# What the written code calls.
+# Functions that the generated code calls.
 
 
 def _varint(data: bytes, at: int, first: int, bits: int = 32) -> tuple[int, int]:
-    """The unsigned varint that begins with ``first``, which has its high bit set, and where it ends."""
+    """Return the unsigned varint that begins with the byte ``first``, which has its high bit set, and where it ends."""
     value = first & 0x7F
     for shift in range(7, bits, 7):
         byte = data[at]
@@ -459,7 +459,7 @@ def _varint(data: bytes, at: int, first: int, bits: int = 32) -> tuple[int, int]
 
 
 def _length(data: bytes, at: int, first: int, longest: int) -> tuple[int, int]:
-    """What the length that begins with ``first`` says, and where it ends."""
+    """Return the length that begins with the byte ``first``, and where it ends."""
     value, at = _varint(data, at, first)
     if value - 1 > longest:
         raise Bad
@@ -489,7 +489,7 @@ def _uuid_of(data: bytes) -> uuid.UUID:
         raise Bad
     if data == wire.NO_UUID.bytes:
         return wire.NO_UUID
-    # What UUID.__init__ does, at a third of its price.
+    # The same as UUID.__init__, in a third of the time.
     made = object.__new__(uuid.UUID)
     _set_int(made, int.from_bytes(data, "big"))
     _set_safety(made, uuid.SafeUUID.unknown)
@@ -509,7 +509,7 @@ def _unsigned(value: int) -> bytes:
 
 
 def _long(length: int, longest: int) -> bytes:
-    """The compact form of a length, which is one higher than what it counts."""
+    """Return the compact form of a length, which is the length plus one."""
     if length - 1 > longest:
         raise Bad
     return _leb128(length)

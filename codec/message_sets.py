@@ -1,19 +1,17 @@
-"""Message sets, the record format of Kafka before 0.11, and record sets of mixed formats.
+"""Message sets, the record format before Kafka 0.11, and record sets of mixed formats.
 
-A message set is messages one after the other. Those of Kafka 0.8 and 0.9 have magic 0, those of 0.10, which brought
-timestamps, have magic 1. A log that outlived upgrades holds both, and then record batches: `read_record_set` reads all.
+A message set is a sequence of messages: magic 0 in Kafka 0.8 and 0.9, magic 1 in 0.10, which added timestamps. A log
+that lived through upgrades holds both, and then record batches; `read_record_set` reads all of them.
 
 Rules:
-- Compression makes one message of many: the value of this wrapper is a message set, compressed. Wrappers hold no
-  wrappers.
-- A wrapper's offset is that of the last message within. There, offsets are the real ones in magic 0, and count from the
-  first message's in magic 1, so that a broker can number a wrapper without opening it (KIP-31).
-- A wrapper of magic 1 that the broker stamped (LogAppendTime) gives its timestamp to every message within.
-- The CRC-32 covers what follows it, from the magic on.
-- The LZ4 frames of magic 0 have the wrong header checksum (`lz4_rechecked`), and must have it, because the brokers of
-  that time check it.
-- A torn message at the end is left out, because the answer to a Fetch may end in one; within a wrapper it is damage.
-- What is wrong in a message is told with its offset and the byte: of the message, or of what is in a wrapper.
+- Compression makes one message of many: the value of this wrapper is a compressed message set. Wrappers are not nested.
+- A wrapper's offset is its last message's. In magic 0 the inner offsets are absolute. In magic 1 they
+  count from the first message, so that a broker can assign offsets to a wrapper without opening it (KIP-31).
+- The timestamp of a magic-1 wrapper with LogAppendTime applies to every message within.
+- The CRC-32 covers everything after it, from the magic on.
+- The LZ4 frames of magic 0 have a wrong header checksum (`lz4_rechecked`), which brokers of that time verify.
+- A truncated message at the end is left out, because a Fetch response may end in one; within a wrapper it is an error.
+- An error names the message's offset and a byte: of the message, or of the contents of a wrapper.
 
 Source: LegacyRecord.java, AbstractLegacyRecordBatch.java, KIP-31 (relative offsets), KIP-32 (timestamps).
 """
@@ -59,13 +57,13 @@ else:
     from ottla.codec._records import parse_records
 
 COMPRESSIONS = (Compression.GZIP, Compression.SNAPPY, Compression.LZ4)
-"""Those that there were."""
+"""The compressions that message sets can have."""
 CRC_AT = LENGTH_END
 _MAGIC_AT, _ATTRIBUTES_AT = 16, 17
 LEAST = {0: 26, 1: 34}
-"""Bytes of the shortest message of each magic: all but the key and the value."""
+"""Size in bytes of the shortest message of each magic: everything but the key and the value."""
 MESSAGE_MEMORY = 480
-"""Bytes that a message within a wrapper takes beside those of its key and value: as a `Message`, and as a `Record`."""
+"""Bytes of memory for a message in a wrapper besides its key and value: for the `Message` and the `Record`."""
 _COMPRESSION_MASK = 0x07
 _LOG_APPEND_TIME = 0x08
 _INT32_MAX, _INT64_MIN, _INT64_MAX = (1 << 31) - 1, -(1 << 63), (1 << 63) - 1
@@ -73,59 +71,59 @@ _INT32_MAX, _INT64_MIN, _INT64_MAX = (1 << 31) - 1, -(1 << 63), (1 << 63) - 1
 
 @message(versions="0-1")
 class Message:
-    """A message of magic 0 or 1 (which is also the version of this declaration), plain or a wrapper.
+    """A message of magic 0 or 1 (the magic is also the version of this declaration), plain or a wrapper.
 
-    It stands where a `RecordBatch` would stand today, and a consumer can use it as one.
+    It takes the place of a `RecordBatch`, and a consumer can use it as one.
     """
 
     offset: int = wire(Int64)
-    """Of a wrapper: that of the last message within."""
+    """For a wrapper, the offset of the last message within."""
     message_size: int = wire(Int32, default=0)
-    """Bytes from the CRC on. This and the CRC are right in what was parsed, and made right by `build_message`."""
+    """Bytes from the CRC on. This and the CRC are correct in parsed messages; `build_message` computes them."""
     crc: int = wire(UInt32, default=0)
     magic: int = wire(Int8)
     attributes: int = wire(Int8, default=0)
     """Bits 0 to 2: the compression. Bit 3 (magic 1): LogAppendTime."""
     timestamp: int = wire(Int64, "1+", default=NO_TIMESTAMP, ignorable=True)
-    """Milliseconds since 1970; -1 for none. Of a wrapper: the latest within, or 0, or what its writer thought of."""
+    """Milliseconds since 1970; -1 for none. For a wrapper: the latest within, or 0, or anything its writer chose."""
     key: bytes | None = wire(Bytes, null="0+")
     """``None`` in wrappers."""
     value: bytes | None = wire(Bytes, null="0+")
-    """``None`` is a tombstone. Of a wrapper: the compressed message set."""
+    """``None`` is a tombstone. For a wrapper: the compressed message set."""
 
     @property
     def compression(self) -> int:
-        """As `Compression` numbers them; any but 0 makes this a wrapper."""
+        """Number of a `Compression`; any but 0 makes this message a wrapper."""
         return self.attributes & _COMPRESSION_MASK
 
     @property
     def log_append_time(self) -> bool:
-        """The broker stamped it (otherwise the producer did: CreateTime)."""
+        """Whether the broker set the timestamp (otherwise the producer did: CreateTime)."""
         return self.magic > 0 and bool(self.attributes & _LOG_APPEND_TIME)
 
     @property
     def data(self) -> memoryview:
-        """Its bytes, made again."""
+        """The bytes of the message, built again."""
         return memoryview(build(self, self.magic))
 
     @property
     def crc_matches(self) -> bool:
-        """Whether the bytes are those that were written."""
+        """Whether the CRC matches the bytes."""
         return zlib.crc32(self.data[_MAGIC_AT:]) == self.crc
 
     def check_crc(self, at: int = 0) -> None:
         """Compare the CRC with the bytes.
 
         Args:
-            at: where the message begins, for the offset in the error.
+            at: where the message begins; the offset in the error includes it.
 
         Raises:
-            ChecksumMismatch: it is not theirs.
+            ChecksumMismatch: the CRC does not match the bytes.
         """
         _check_crc(self.data, at=at)
 
     def unwrapped(self, limit: int = DECOMPRESSED_LIMIT) -> list["Message"]:
-        """The messages within, numbered and stamped as a consumer sees them; of a plain message, itself.
+        """Return the messages within, with offsets and timestamps as a consumer sees them; a plain message itself.
 
         Args:
             limit: bytes that they may take, decompressed and as objects.
@@ -133,7 +131,7 @@ class Message:
         Raises:
             DecodeError: they are damaged.
             MemoryLimitExceeded: they would take more than ``limit``.
-            ChecksumMismatch: the CRC of one does not match.
+            ChecksumMismatch: the CRC of a message does not match.
         """
         if self.compression == Compression.NONE:
             return [self]
@@ -147,7 +145,7 @@ class Message:
             raise self._damaged("a wrapper without messages", "value")
         if self.magic > 0:
             base = self._base_offset(messages[-1].offset)
-            for each in messages:  # also those of magic 0, which are no damage: all that they lack is a timestamp
+            for each in messages:  # in a magic-1 wrapper, magic 0 is no error: only the timestamps are missing
                 each.offset += base
                 if self.log_append_time and each.magic > 0:
                     each.timestamp = self.timestamp
@@ -171,7 +169,7 @@ class Message:
 
     @property
     def memory_bound(self) -> int:
-        """As `RecordBatch.memory_bound`."""
+        """See `RecordBatch.memory_bound`."""
         value = self.value or b""
         if self.compression == Compression.NONE:
             return memory_of(len(self.key or b"") + len(value), 1)
@@ -179,8 +177,8 @@ class Message:
         return memory_of(size, size // LEAST[0])
 
     def _base_offset(self, last: int) -> int:
-        """What the offsets within count from, ``last`` being the last of them."""
-        if self.offset == 0:  # as some producers (librdkafka) leave it, for the broker to number
+        """Return the base of the inner offsets; ``last`` is the last of them."""
+        if self.offset == 0:  # some producers (librdkafka) leave it at 0 for the broker to assign
             return 0
         if self.offset < last:
             raise self._damaged(f"offset {self.offset} is less than the last one within, {last}", "offset")
@@ -188,7 +186,7 @@ class Message:
 
     @property
     def _name(self) -> str:
-        """For errors."""
+        """The message's name in errors."""
         return f"message at offset {self.offset}"
 
     def _damaged(self, reason: str, field: str, kind: type[DecodeError] = DecodeError) -> DecodeError:
@@ -198,52 +196,52 @@ class Message:
 
     @property
     def base_offset(self) -> int:
-        """Of the first record. Only the wrapped messages know it, so `last_offset` is better for telling batches apart.
+        """Offset of the first record. Use `last_offset` to identify a batch: this one needs the wrapper to be opened.
 
         Raises:
-            DecodeError: this is a wrapper that cannot be read.
+            DecodeError: the message is a wrapper that cannot be read.
         """
         return self.unwrapped()[0].offset
 
     @property
     def last_offset(self) -> int:
-        """Of the last record in it."""
+        """Offset of the last record."""
         return self.offset
 
     @property
     def next_offset(self) -> int:
-        """Where what follows begins."""
+        """Offset at which the next message or batch begins."""
         return self.offset + 1
 
     @property
     def transactional(self) -> bool:
-        """Transactions came with magic 2."""
+        """Always ``False``: transactions came with magic 2."""
         return False
 
     @property
     def control(self) -> bool:
-        """Transactions, and with them markers, came with magic 2."""
+        """Always ``False``: transactions and their markers came with magic 2."""
         return False
 
     @property
     def producer_id(self) -> int:
-        """Idempotent producers came with magic 2."""
+        """Always -1: idempotent producers came with magic 2."""
         return NO_PRODUCER_ID
 
     def records(self, limit: int = DECOMPRESSED_LIMIT) -> Records:
-        """The records, found whole. Arguments and errors are those of `unwrapped`."""
+        """Return the records, checked. For arguments and errors see `unwrapped`."""
         messages = self.unwrapped(limit)
         first = messages[0].offset
         body = b"".join(_as_record(each, first) for each in messages)
         return parse_records(body, len(messages), first, 0)
 
     def columns(self, limit: int = DECOMPRESSED_LIMIT) -> Columns:
-        """The records, field by field. Arguments and errors are those of `unwrapped`."""
+        """Return the records, field by field. For arguments and errors see `unwrapped`."""
         return Columns.of((self.records(limit),))
 
 
 def _as_record(message: Message, base_offset: int) -> bytes:
-    """``message`` as a record of today, so that its key and value are read like everybody's."""
+    """Convert ``message`` to a record of magic 2, so that it can be read like any other."""
     record = RecordBody(
         attributes=0,
         timestamp_delta=message.timestamp,
@@ -257,15 +255,15 @@ def _as_record(message: Message, base_offset: int) -> bytes:
 
 
 def parse_message(data: Buffer, offset: int = 0) -> Message:
-    """The message that begins at ``data[offset]``; its CRC is not looked at.
+    """Parse the message that begins at ``data[offset]``, without checking its CRC.
 
     Raises:
-        DecodeError: it is torn, or not a message of magic 0 or 1.
+        DecodeError: the message is truncated, or not of magic 0 or 1.
     """
     view = memoryview(data)
     left = len(view) - offset
     if left <= _MAGIC_AT:
-        raise DecodeError(f"{left} bytes are no message", "Message", offset)
+        raise DecodeError(f"{left} bytes are too few for a message", "Message", offset)
     if (magic := view[offset + _MAGIC_AT]) >= MAGIC:
         raise DecodeError(f"format (magic) {magic}, a message has 0 or 1", "Message.magic", offset + _MAGIC_AT)
     end = _end(view, offset)
@@ -277,32 +275,32 @@ def parse_message(data: Buffer, offset: int = 0) -> Message:
         error.offset += offset
         raise
     if used != end - offset:
-        raise DecodeError(f"{end - offset - used} bytes behind the value of a message", "Message", offset + used)
+        raise DecodeError(f"{end - offset - used} bytes after the value of a message", "Message", offset + used)
     return parsed
 
 
 def _end(view: memoryview, start: int) -> int:
-    """Where the message or batch that begins at ``start`` says it ends: offset and size are first in every format."""
+    """Return where the message or batch at ``start`` claims to end; every format begins with offset and size."""
     return start + LENGTH_END + int.from_bytes(view[start + 8 : start + LENGTH_END], "big", signed=True)
 
 
 def read_record_set(
     data: Buffer, at: int = 0, *, verify: bool | Callable[[RecordBatch], bool] = True
 ) -> Iterator[RecordBatch | Message]:
-    """The batches of a record set, of any format, in order; a torn one at the end is left out.
+    """Yield the batches of a record set, of any format, in order, without a truncated one at the end.
 
     Args:
         at: where to begin, in bytes.
-        verify: compare each CRC; or those of messages, and of the batches for which this function says so.
+        verify: check each CRC; or a function that says for which batches to check it, and messages are always checked.
 
     Raises:
-        ChecksumMismatch: a CRC does not match; the offset is that in ``data``.
-        DecodeError: something that is no batch and no message stands where one should.
+        ChecksumMismatch: a CRC does not match; the error's offset counts in ``data``.
+        DecodeError: the bytes where a batch should begin are neither a batch nor a message.
     """
     view = memoryview(data)
     while len(view) - at > _MAGIC_AT:
         batch = RecordBatch()
-        if batch.read(view, at):  # as nearly all are
+        if batch.read(view, at):  # nearly always
             if verify is True or (verify and verify(batch)):
                 batch.check_crc(at)
             yield batch
@@ -312,7 +310,7 @@ def read_record_set(
         if end > len(view) and magic <= MAGIC:
             return
         if magic >= MAGIC:
-            parse_batch(view, at)  # which says what is wrong with it
+            parse_batch(view, at)  # raises an error with the reason
             raise DecodeError("a batch that cannot be read", "RecordBatch", at)
         if verify:
             _check_crc(view[at:end], at=at)
@@ -321,7 +319,7 @@ def read_record_set(
 
 
 def _check_crc(message: memoryview, path: str = "Message", *, at: int = 0) -> None:
-    """Before a message is parsed, so that damage is not taken for a mistake of whoever wrote it."""
+    """Check the CRC before the message is parsed, so that damage is not reported as a mistake of the writer."""
     stored, computed = int.from_bytes(message[CRC_AT:_MAGIC_AT], "big"), zlib.crc32(message[_MAGIC_AT:])
     if stored != computed:
         within = f"message at offset {int.from_bytes(message[:8], 'big', signed=True)}"
@@ -329,7 +327,7 @@ def _check_crc(message: memoryview, path: str = "Message", *, at: int = 0) -> No
 
 
 def _messages_within(body: bytes, limit: int) -> list[Message]:
-    """The messages of a wrapper, as they are written there; offsets in errors are those in ``body``."""
+    """Parse the messages of a wrapper as they are stored; offsets in errors count in ``body``."""
     view, at, messages = memoryview(body), 0, list[Message]()
     while at < len(view):
         path = f"Message.value[{len(messages)}]"
@@ -355,13 +353,13 @@ def _messages_within(body: bytes, limit: int) -> list[Message]:
 
 
 def build_message(message: Message) -> bytes:
-    """The bytes of ``message``, with its size and CRC made right.
+    """Build ``message``, with the right size and CRC.
 
     Raises:
         EncodeError: a field does not fit.
     """
     if message.magic not in (0, 1):
-        raise EncodeError(f"{message.magic!r}: a message has 0 or 1", "Message.magic")
+        raise EncodeError(f"{message.magic!r} is not the magic of a message: 0 or 1", "Message.magic")
     data = bytearray(build(message, message.magic))
     data[8:LENGTH_END] = (len(data) - LENGTH_END).to_bytes(4, "big")
     data[CRC_AT:_MAGIC_AT] = zlib.crc32(memoryview(data)[_MAGIC_AT:]).to_bytes(4, "big")
@@ -369,13 +367,13 @@ def build_message(message: Message) -> bytes:
 
 
 def wrapper(messages: Sequence[Message], compression: Compression, level: int | None = None) -> Message:
-    """One message of ``messages``, which are of one magic; the opposite of `Message.unwrapped`.
+    """Wrap ``messages``, which have the same magic, in one message; the opposite of `Message.unwrapped`.
 
     Args:
-        level: as `ottla.codec.compression.LEVELS` says.
+        level: see `ottla.codec.compression.LEVELS`.
 
     Raises:
-        EncodeError: there is nothing to wrap, or message sets have no such compression, or it has no such level, or a
+        EncodeError: there are no messages, or message sets have no such compression, or it has no such level, or a
             field does not fit.
     """
     if not messages:
@@ -383,7 +381,7 @@ def wrapper(messages: Sequence[Message], compression: Compression, level: int | 
     if compression not in COMPRESSIONS:
         known = ", ".join(each.name.lower() for each in COMPRESSIONS)
         asked = compression.name.lower() if isinstance(compression, Compression) else repr(compression)
-        raise EncodeError(f"message sets cannot be compressed with {asked}, but with {known}")
+        raise EncodeError(f"message sets cannot be compressed with {asked}, only with {known}")
     magic, base = messages[0].magic, messages[0].offset
     inner = [replace(each, offset=each.offset - base) for each in messages] if magic > 0 else messages
     value = compress(compression, b"".join(map(build_message, inner)), level)
@@ -405,17 +403,17 @@ def build_message_set(
     level: int | None = None,
     log_append_time: int | None = None,
 ) -> bytes:
-    """The message set of ``records``, as producers (with offsets from 0 on) and brokers of that time made it.
+    """Build the message set of ``records``, as producers (with offsets from 0 on) and brokers of that time did.
 
     Args:
         records: their offsets ascend; magic 0 drops their timestamps.
         magic: 0 for Kafka 0.8 and 0.9, 1 for 0.10.
-        compression: any but NONE makes one wrapper of them.
-        level: as `ottla.codec.compression.LEVELS` says.
-        log_append_time: the time of the broker that stamps them, in milliseconds since 1970 (magic 1 only).
+        compression: any but NONE puts the records in one wrapper.
+        level: see `ottla.codec.compression.LEVELS`.
+        log_append_time: the broker's timestamp for all records, in milliseconds since 1970 (magic 1 only).
 
     Raises:
-        EncodeError: something does not fit: a record has headers, a field is too long, the format lacks what was asked.
+        EncodeError: a record has headers, a field is too long, or the format does not support an argument.
     """
     messages: list[Message] = []
     for each in records:
@@ -423,7 +421,7 @@ def build_message_set(
             raise EncodeError("a message cannot carry headers: they came with record batches, in Kafka 0.11")
         offset, timestamp = _integer(each.offset, "offset"), _integer(each.timestamp, "timestamp")
         if messages and offset <= messages[-1].offset:
-            raise EncodeError(f"offset {offset} after {messages[-1].offset}: the offsets of a message set ascend")
+            raise EncodeError(f"offset {offset} after {messages[-1].offset}: offsets in a message set must ascend")
         messages.append(Message(offset=offset, magic=magic, timestamp=timestamp, key=each.key, value=each.value))
     if compression == Compression.NONE:
         checked_level(compression, level)

@@ -1,7 +1,6 @@
-"""The door: `parse` and `build` messages with whichever engine runs.
+"""The access point to `parse` and `build`, in whichever engine runs.
 
-Both take and give the same as `wire.parse` and `wire.build`, which are the reference that either engine is tested
-against.
+Both behave as `wire.parse` and `wire.build`, which are the reference that the tests compare each engine with.
 """
 
 from typing import TYPE_CHECKING

@@ -1,4 +1,4 @@
-"""Where a key goes: the hash partitioners of the Kafka world, as pure functions ``(key, partitions) -> partition``.
+"""The hash partitioners of Kafka's clients, as pure functions ``(key, partitions) -> partition``.
 
 | name             | who                                            | formula                                   |
 |------------------|------------------------------------------------|-------------------------------------------|
@@ -7,9 +7,9 @@
 | fnv1a            | sarama and kafka-go, `Hash`                     | ``abs(rem(int32(fnv1a(k)), n))``, truncated |
 | fnv1a_reference  | sarama and kafka-go, `ReferenceHash`            | ``(fnv1a(k) & 0x7fffffff) % n``           |
 
-A null key goes where its client likes; that is not decided here.
+The partition of a record without a key is the producer's choice, and is not decided here.
 
-The functions themselves are among the loops: `ottla.codec._loops` in Python, `ottla.codec._records` in C.
+The functions themselves are in `ottla.codec._loops` in Python, and in `ottla.codec._records` in C.
 """
 
 from collections.abc import Callable
@@ -51,7 +51,7 @@ __all__ = [
 ]
 
 Partitioner = Callable[[bytes, int], int]
-"""Raises `ValueError` for less than one partition."""
+"""Returns the partition of a key. Raises `ValueError` for fewer than one partition."""
 
 PARTITIONERS: dict[str, Partitioner] = {
     "murmur2": murmur2_partition,
@@ -59,4 +59,4 @@ PARTITIONERS: dict[str, Partitioner] = {
     "fnv1a": fnv1a_partition,
     "fnv1a_reference": fnv1a_reference_partition,
 }
-"""Hashes of keys by name; what each is good for is said by `ottla.sdk.produce.partitioners`."""
+"""Partitioners by name; `ottla.sdk.produce.partitioners` says when to use which."""

@@ -1,4 +1,4 @@
-"""Bytes that come in pieces, of which only what is being looked at is held."""
+"""Reads bytes that arrive in pieces, and holds only those it needs."""
 
 from collections.abc import Iterable
 
@@ -6,10 +6,10 @@ from ottla.codec.wire import Buffer
 
 
 class Pieces:
-    """A file or a stream, read from its beginning to its end.
+    """Reads a file or a stream from beginning to end.
 
     Attributes:
-        position: bytes that have been taken.
+        position: number of bytes taken so far.
     """
 
     def __init__(self, pieces: Iterable[Buffer]) -> None:
@@ -19,10 +19,10 @@ class Pieces:
         self.position = 0
 
     def peek(self, size: int) -> bytes:
-        """The next ``size`` bytes; fewer only where the end is nearer."""
+        """Return the next ``size`` bytes without taking them; fewer only at the end."""
         held = len(self._held) - self._at
         if held < size:
-            parts = [self._held[self._at :]]  # put together once: one by one, many pieces would take quadratic time
+            parts = [self._held[self._at :]]  # join once: appending many pieces one by one takes quadratic time
             while held < size and (piece := next(self._pieces, None)) is not None:
                 parts.append(bytes(piece))
                 held += len(parts[-1])
@@ -30,7 +30,7 @@ class Pieces:
         return self._held[self._at : self._at + size]
 
     def take(self, size: int) -> bytes:
-        """The same, and go on behind them."""
+        """Return the next ``size`` bytes and move past them; fewer only at the end."""
         data = self.peek(size)
         self._at += len(data)
         self.position += len(data)

@@ -1,18 +1,18 @@
-"""A construct tree, flattened to a program that a machine executes.
+"""Flattens a construct tree to a program that a machine executes.
 
-Theory of operation. A message is declared once, as a class (`wire.py`). For a version of it, `wire.tree` makes a
-construct tree without conditions: that is what the bytes are, and construct can interpret it, slowly. `program` walks
-the tree once and writes down what it met, struct by struct: a `Program` is the list of a struct's fields in the order
-of their bytes, each an `Op` that says how to read and write one value. Nothing is left to decide at run time but
-what the bytes themselves say.
+Theory of operation. A message is declared once, as a class (`wire.py`). For each version, `wire.tree` makes a construct
+tree without conditions: it describes the bytes exactly, and construct can interpret it, slowly. `program` walks the
+tree once and records it struct by struct: a `Program` is the list of a struct's fields in the order of their bytes,
+each with an `Op` that says how to read and write one value. At run time, only the bytes remain to be interpreted.
 
-Two machines execute programs, and know nothing else of the protocol. `_machine.pyx` copies each program into an array
-of C structs and runs through it, straight between the bytes and the slots of the message's object. `machine.py`
-writes each program out as Python source, once, when it is first used. Both are tested to give what construct gives.
+Two machines execute programs; they do not depend on anything else of the protocol. `_machine.pyx` copies each program
+into an array of C structs, and moves values straight between the bytes and the slots of the message's object.
+`machine.py` writes each program as Python source, once, when it is first used. Both are tested against construct's
+results.
 
-How deep a program can nest is a matter of the declarations, so no bytes can drive a machine into a deep recursion;
-and an array's count is held against the bytes that are left, divided by the least that an element takes (`Op.least`),
-before anything is allocated.
+The declarations alone decide how deep a program can nest, so no input can drive a machine into a deep recursion. Before
+an array is allocated, its count is checked against the bytes that are left, divided by the minimal size of an element
+(`Op.least`).
 """
 
 import functools
@@ -26,7 +26,7 @@ from ottla.codec import wire
 
 
 class Code(IntEnum):
-    """What an `Op` reads and writes. The integers come first, as they are also what lengths are made of."""
+    """How an `Op` reads and writes its value. The integers come first, because lengths are coded as integers too."""
 
     INT8 = 0
     INT16 = 1
@@ -35,7 +35,7 @@ class Code(IntEnum):
     UINT16 = 4
     UINT32 = 5
     UNSIGNED = 6
-    """An unsigned varint of 32 bits. A length so coded is one higher than what it says."""
+    """An unsigned varint of 32 bits. A length in this code is stored plus one."""
     ZIGZAG32 = 7
     ZIGZAG64 = 8
     FLOAT64 = 9
@@ -51,22 +51,22 @@ class Code(IntEnum):
 
 INTEGERS = {"b": Code.INT8, "h": Code.INT16, "l": Code.INT32, "q": Code.INT64, "H": Code.UINT16, "L": Code.UINT32}
 SIZED = {wire.Window: Code.WINDOW, wire.Blob: Code.BYTES, wire.Text: Code.STRING, wire.Sequence: Code.ARRAY}
-"""Subclasses first."""
+"""Subclasses come before their bases."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Op:
-    """One value: of a field of a struct, or of an element of an array.
+    """How to read and write one value: a field of a struct, or an element of an array.
 
     Attributes:
-        code: how it is coded.
-        null: it may be ``None``.
-        least: the fewest bytes it can take.
-        length: how the length in front of strings, bytes and arrays is coded, and the mark (-1 for null) in front of a
-            struct that may be null; `Code.INT32` for the rest.
-        longest: the most that such a length may say.
-        item: of an array: what each element is.
-        program: of a struct.
+        code: how the value is coded.
+        null: whether it may be ``None``.
+        least: the fewest bytes that it can take.
+        length: how the length in front of a string, bytes or an array is coded, or the mark (-1 for null) in front of a
+            struct that may be null; `Code.INT32` for other values.
+        longest: the largest length allowed.
+        item: the elements of an array.
+        program: the fields of a struct.
     """
 
     code: Code
@@ -80,7 +80,7 @@ class Op:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tagged:
-    """A field that travels among the tagged fields of a struct, and only if it differs from its default."""
+    """A field among the tagged fields of a struct. It is only sent if it differs from its default."""
 
     tag: int
     name: str
@@ -90,9 +90,9 @@ class Tagged:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Absent:
-    """A field that the version lacks: it parses to its default, and must equal it to be built, unless ``ignorable``.
+    """A field that the version lacks. It parses to its default; to be built, it must equal that, unless ``ignorable``.
 
-    Where the default is a struct, machines leave the slot empty: see `wire.struct`.
+    If the default is a struct, machines leave the slot empty: see `wire.struct`.
     """
 
     name: str
@@ -102,12 +102,12 @@ class Absent:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Program:
-    """A struct at a version. There is one object for each, so that it can be looked up by itself.
+    """A struct at a version. Each struct has one object per version, so programs are hashed by identity.
 
     Attributes:
         cls: the class of its objects, whose attributes are slots.
         fields: names and ops, in the order of the bytes.
-        tagged: known tagged fields by rising tag; ``None`` where the version has no tagged fields at all.
+        tagged: known tagged fields in the order of their tags; ``None`` if the version has no tagged fields at all.
         absent: the fields of the class that the version lacks.
     """
 
@@ -119,7 +119,7 @@ class Program:
 
 @functools.cache
 def program(cls: Any, version: int) -> Program:
-    """The program of a message class.
+    """Return the program of a message class.
 
     Raises:
         UnknownVersion: the class has no such version.
@@ -173,4 +173,4 @@ def _integer(node: Construct) -> Code:
             return Code.ZIGZAG32
         case wire.ZigZag():
             return Code.ZIGZAG64
-    raise TypeError(f"no machine knows what a {type(node).__name__} is: add a code for it to ottla.codec.program")
+    raise TypeError(f"{type(node).__name__} is not an integer code: add a code for it to ottla.codec.program")

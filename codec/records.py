@@ -1,24 +1,24 @@
 """Record batches (magic 2): the declaration, and the classes around the loops over records.
 
-A batch is a header (`BatchHeader`) and the records (`RecordBody`, each behind its length), compressed together or not.
-The records' loops are the one place where the declaration is not what runs: `ottla.codec._loops`, in Python, and
-`ottla.codec._records`, in C, are written by hand, and the tests prove them equal to it. It has the last word all the
-same: what the loops find damaged, it explains.
+A batch is a header (`BatchHeader`) and the records (each a `RecordBody` after its length), which may be compressed
+together. Only for records does the declaration not run itself: the loops in `ottla.codec._loops` (Python) and
+`ottla.codec._records` (C) are written by hand, and the tests compare them with the declaration. If the loops find
+damage, the declaration parses that record again and describes the error.
 
     data ──read_batches──► RecordBatch ──records()──► Records ──Columns.of──► Columns
                                 └──────────────read_columns──────────────────────┘
     BatchBuilder ◄──append, extend, extend_columns── records         ──build──► bytes
 
 Rules:
-- The CRC covers everything from `attributes` on; `base_offset` and `partition_leader_epoch` lie before it, so that a
+- The CRC covers everything from `attributes` on. `base_offset` and `partition_leader_epoch` come before it, so that a
   broker can set them without touching the rest.
 - Offsets and timestamps of records are deltas to the batch's; with LogAppendTime every record has `max_timestamp`.
-- `read_batches` stops silently before a torn last batch, because the answer to a Fetch may end in one.
-- A batch takes no more memory than ``limit`` bytes: what decompression makes, and what is made of that, by what records
-  and headers take as objects. What a batch without compression has of its own is what its sender has sent.
-- What several batches take together is for the caller to bound, who has `memory_bound` for it.
-- A batch of `Records` is checked as a whole when it is opened; iterating over them raises no more.
-- What is wrong in a batch is told with its base offset and the byte: of the batch, or of its decompressed records.
+- `read_batches` stops silently before a truncated last batch, because a Fetch response may end in one.
+- A batch takes at most ``limit`` bytes of memory: for the decompressed bytes, and for records and headers as objects.
+  Uncompressed bytes are not counted, because their sender has sent all of them.
+- The caller has to limit what several batches take together, and has `memory_bound` for it.
+- `Records` are checked as a whole when a batch is opened; iterating over them never raises.
+- An error names the batch's base offset and a byte: of the batch, or of its decompressed records.
 
 Source: DefaultRecordBatch.java, DefaultRecord.java; KIP-534 for the delete horizon.
 """
@@ -98,33 +98,33 @@ NO_SEQUENCE = -1
 
 @wire.message(versions="2")
 class BatchHeader:
-    """What stands before the records of a batch."""
+    """The fields before the records of a batch."""
 
     base_offset: int = wire.wire(Int64)
     """Offset of the first record; the broker sets it."""
     length: int = wire.wire(Int32)
-    """Bytes of the batch behind this field."""
+    """Bytes of the batch after this field."""
     partition_leader_epoch: int = wire.wire(Int32)
-    """Of the leader that appended the batch; the broker sets it."""
+    """Epoch of the leader that appended the batch; the broker sets it."""
     magic: int = wire.wire(Int8)
-    """2. It is at the same place in the older formats."""
+    """2. The older formats have their magic at the same position."""
     crc: int = wire.wire(UInt32)
-    """CRC-32C of all that follows it."""
+    """CRC-32C of everything after it."""
     attributes: int = wire.wire(Int16)
     """Bits 0-2: compression; 3: LogAppendTime; 4: transactional; 5: control; 6: `base_timestamp` is a delete horizon"""
     last_offset_delta: int = wire.wire(Int32)
-    """From `base_offset` to the last record that the batch ever had: compaction may have removed it."""
+    """From `base_offset` to the last record of the original batch; compaction may have removed that record."""
     base_timestamp: int = wire.wire(Int64)
-    """What the records' timestamps count from: the first's, unless bit 6 is set."""
+    """Base of the records' timestamps: the timestamp of the first record, unless bit 6 is set."""
     max_timestamp: int = wire.wire(Int64)
-    """The largest; with LogAppendTime that of every record."""
+    """The largest timestamp; with LogAppendTime the timestamp of every record."""
     producer_id: int = wire.wire(Int64)
-    """-1 without idempotence."""
+    """-1 if the producer is not idempotent."""
     producer_epoch: int = wire.wire(Int16)
     base_sequence: int = wire.wire(Int32)
-    """Of the first record; -1 without idempotence."""
+    """Sequence of the first record; -1 if the producer is not idempotent."""
     count: int = wire.wire(Int32)
-    """Records that follow."""
+    """Number of records that follow."""
 
 
 @wire.struct
@@ -135,7 +135,7 @@ class RecordHeader:
 
 @wire.message(versions="2")
 class RecordLength:
-    """What stands before each record."""
+    """The length before each record."""
 
     length: int = wire.wire(VarInt)
     """Bytes of the `RecordBody` that follows."""
@@ -162,7 +162,7 @@ class _RawRecordHeader:
 
 @wire.message(versions="2")
 class _RawRecordBody:
-    """A `RecordBody` whose headers may have any bytes for names."""
+    """A `RecordBody` with any bytes as header names."""
 
     attributes: int = wire.wire(Int8)
     timestamp_delta: int = wire.wire(VarLong)
@@ -176,18 +176,18 @@ _FIELDS = wire.tree(BatchHeader, 2, False).members
 
 
 def _end_of(field: str) -> int:
-    """Where a field of `BatchHeader` ends."""
+    """Return the position at which a field of `BatchHeader` ends."""
     index = [name for name, _ in _FIELDS].index(field)
     return sum(node.sizeof() for _, node in _FIELDS[: index + 1])
 
 
 def _packer(start: int, stop: int) -> struct.Struct:
-    """The fields of `BatchHeader` within some bytes, as `struct` writes them at once."""
+    """Return a `struct` for the fields of `BatchHeader` between two positions."""
     return struct.Struct(">" + "".join(node.fmtstr[1] for name, node in _FIELDS if start < _end_of(name) <= stop))
 
 
 LENGTH_END = _end_of("length")
-"""The length field counts the bytes from here on."""
+"""The length field counts the bytes from this position on."""
 _EPOCH_END = _MAGIC_AT = _end_of("partition_leader_epoch")
 _CRC_END = _end_of("crc")
 CRC_AT = _CRC_END - 4
@@ -201,14 +201,15 @@ _TRANSACTIONAL = 0x10
 _CONTROL = 0x20
 _INT32_MAX = (1 << 31) - 1
 _BATCH_MEMORY = 512
-"""Bytes that an opened batch takes, however few its records are."""
+"""Bytes of memory that an opened batch takes at least."""
 _MEMORY_PER_RECORD = 224 if ENGINE == "python" else 160
-"""Bytes that a record takes beside those of its body: where it lies, as a `Record`, and in columns."""
+"""Bytes of memory for each record besides those for its body: its position, the `Record`, and its columns."""
 _MEMORY_PER_BYTE = 40 if ENGINE == "python" else 6
-"""Bytes for each byte of records, at most. In C: the body, a copy in columns, and there twice four bytes for each
-header, which has two bytes or more. Python makes objects of the headers when it opens a batch."""
+"""Bytes of memory for each byte of records, at most. In C: the body, a copy in columns, and there eight bytes for each
+header, which has at least two bytes. Python makes objects of the headers when it opens a batch."""
 _EXPLAINED = 64 * 2**10
-"""Bytes of a record up to which it is said where it is damaged: that makes an object of each header."""
+"""The largest damaged record, in bytes, for which an error says where the damage is: parsing makes an object of each
+header."""
 _CHANGED = "the bytes have changed while they were read"
 _INT64_MIN, _INT64_MAX = -(1 << 63), (1 << 63) - 1
 
@@ -224,86 +225,86 @@ class RecordBatch(BatchHead):
 
     @property
     def parts(self) -> tuple[bytes, Buffer]:
-        """The batch as a log stores it, in two parts: with its `base_offset` and `partition_leader_epoch`, which may be
-        others than those in `data`. The CRC covers neither."""
+        """The batch as a log stores it, in two parts: with this object's `base_offset` and `partition_leader_epoch`,
+        which may differ from the ones in `data`. The CRC does not cover them."""
         head = _BEFORE_MAGIC.pack(self.base_offset, len(self.data) - LENGTH_END, self.partition_leader_epoch)
         return head, self.data[_MAGIC_AT:]
 
     @property
     def last_offset(self) -> int:
-        """Of the last record, or of where it was before compaction."""
+        """Offset of the last record, even if compaction has removed it."""
         return self.base_offset + self.last_offset_delta
 
     @property
     def next_offset(self) -> int:
-        """Where the next batch begins."""
+        """Offset at which the next batch begins."""
         return self.base_offset + self.last_offset_delta + 1
 
     @property
     def last_sequence(self) -> int:
-        """Of the last record; sequences wrap from 2**31 - 1 to 0. -1 where the batch has none."""
+        """Sequence of the last record; sequences wrap from 2**31 - 1 to 0. -1 if the batch has no sequence."""
         if self.base_sequence == NO_SEQUENCE:
             return NO_SEQUENCE
         return (self.base_sequence + self.last_offset_delta) & 0x7FFFFFFF
 
     @property
     def compression(self) -> int:
-        """As `Compression` numbers them; 5 to 7 mean nothing."""
+        """Number of a `Compression`; 5 to 7 are undefined."""
         return self.attributes & COMPRESSION_MASK
 
     @property
     def log_append_time(self) -> bool:
-        """The broker stamped the records (otherwise the producer did: CreateTime)."""
+        """Whether the broker set the timestamps of the records (otherwise the producer did: CreateTime)."""
         return bool(self.attributes & LOG_APPEND_TIME)
 
     @property
     def transactional(self) -> bool:
-        """Its records belong to a transaction."""
+        """Whether the records belong to a transaction."""
         return bool(self.attributes & _TRANSACTIONAL)
 
     @property
     def control(self) -> bool:
-        """The batch holds a transaction marker or the like, never a user's records."""
+        """Whether the batch holds control records, like a transaction marker, and so no records of a user."""
         return bool(self.attributes & _CONTROL)
 
     @property
     def delete_horizon(self) -> int | None:
-        """When compaction may remove the batch's tombstones or marker, in ms since 1970; ``None`` where none is set."""
+        """When compaction may remove the batch's tombstones or marker, in ms since 1970; ``None`` if it is not set."""
         return self.base_timestamp if self.attributes & DELETE_HORIZON else None
 
     @property
     def crc_matches(self) -> bool:
-        """Whether the bytes are those that were written."""
+        """Whether the CRC matches the bytes."""
         return crc32c(self.data[_CRC_END:]) == self.crc
 
     def check_crc(self, at: int = 0) -> None:
         """Compare the CRC with the bytes.
 
         Args:
-            at: where the batch begins, for the offset in the error.
+            at: where the batch begins; the offset in the error includes it.
 
         Raises:
-            ChecksumMismatch: it is not theirs.
+            ChecksumMismatch: the CRC does not match the bytes.
         """
         if (computed := crc32c(self.data[_CRC_END:])) != self.crc:
             raise ChecksumMismatch(self.crc, computed, "RecordBatch.crc", at + CRC_AT, self._name)
 
     @property
     def _name(self) -> str:
-        """For errors."""
+        """The batch's name in errors."""
         return f"batch at offset {self.base_offset}"
 
     def records(self, limit: int = DECOMPRESSED_LIMIT, most: int | None = None, *, any_names: bool = False) -> Records:
-        """The records, decompressed and found whole.
+        """Decompress and check the records.
 
         Args:
             limit: bytes that they may take, decompressed and as objects.
-            most: bytes that are decompressed, where ``limit`` would allow more.
-            any_names: names of headers may be any bytes, which brokers store: in place of what is not UTF-8 they have
-                U+FFFD, as Java clients read them. Otherwise such a record is damaged.
+            most: bytes to decompress at most, if ``limit`` would allow more.
+            any_names: accept any bytes as names of headers, as brokers do. Invalid UTF-8 becomes U+FFFD, as in Java
+                clients. Otherwise such a record counts as damaged.
 
         Raises:
-            DecodeError: they are damaged, or not as many as `count` says.
+            DecodeError: they are damaged, or their number is not `count`.
             MemoryLimitExceeded: they would take more than ``limit``.
         """
         body, room = self._opened(limit, most)
@@ -322,7 +323,7 @@ class RecordBatch(BatchHead):
             raise self._too_much("records with their headers", limit) from None
 
     def _with_legible_names(self, body: bytes) -> bytes | None:
-        """``body`` with U+FFFD for what is not UTF-8 in the names of headers; ``None`` if it has other damage."""
+        """Return ``body`` with U+FFFD for invalid UTF-8 in the names of headers; ``None`` if it has other damage."""
         parts, at = [], 0
         try:
             for _ in range(self.count):
@@ -342,18 +343,18 @@ class RecordBatch(BatchHead):
         return b"".join(parts) if at == len(body) else None
 
     def body(self, limit: int = DECOMPRESSED_LIMIT, most: int | None = None) -> Buffer:
-        """The bytes of the records, decompressed; none of them is read.
+        """Return the bytes of the records, decompressed but not parsed.
 
         Args:
-            limit, most: as those of `records`.
+            limit, most: see `records`.
 
         Raises:
-            DecodeError: as `records`.
+            DecodeError: see `records`.
         """
         return self._opened(limit, most)[0]
 
     def _opened(self, limit: int, most: int | None = None) -> tuple[Buffer, int]:
-        """The bytes of the records, and those that are left of ``limit`` for their headers."""
+        """Return the bytes of the records, and how much of ``limit`` is left for their headers."""
         if self.attributes & COMPRESSION_MASK:
             body = self._decompressed(limit if most is None else min(most, limit))
             room = limit - len(body)
@@ -369,10 +370,10 @@ class RecordBatch(BatchHead):
 
     @property
     def memory_bound(self) -> int:
-        """Bytes that the records may take, opened and as objects and columns, all at once.
+        """Bytes of memory that the records may take, opened and as objects and columns, all at once.
 
-        It is computed from the sizes in the headers, without decompressing anything (`decompressed_bound`), so it is
-        often a few times more than they take.
+        Computed from sizes in the headers (`decompressed_bound`), without decompressing; often a few times the actual
+        memory.
         """
         size = len(self.data) - HEADER_SIZE
         if self.attributes & COMPRESSION_MASK:
@@ -392,20 +393,20 @@ class RecordBatch(BatchHead):
         return MemoryLimitExceeded(reason, "RecordBatch.records", HEADER_SIZE, self._name)
 
     def columns(self, limit: int = DECOMPRESSED_LIMIT) -> Columns:
-        """The records, decompressed, field by field. Arguments and errors are those of `records`."""
+        """Return the records, decompressed, field by field. For arguments and errors see `records`."""
         return read_columns((self,), limit=limit)
 
     def in_records(self, error: DecodeError) -> DecodeError:
-        """An error whose path and offset are those in the decompressed records, told as one of this batch."""
+        """Return an error about the decompressed records as an error about this batch."""
         path = f"RecordBatch.{error.path}"
         if self.compression == Compression.NONE:
             return DecodeError(error.reason, path, HEADER_SIZE + error.offset, self._name)
         return DecodeError(error.reason, path, error.offset, f"{DECOMPRESSED} records of the {self._name}")
 
     def _explained(self, body: bytes, row: int, at: int) -> DecodeError:
-        """What is wrong with record ``row``, the first that is damaged, which begins at ``body[at]``."""
+        """Describe the error in record ``row``, the first damaged one, which begins at ``body[at]``."""
         if row == self.count:
-            return DecodeError(f"{len(body) - at} bytes behind the last of {row} records", "records", at)
+            return DecodeError(f"{len(body) - at} bytes after the last of {row} records", "records", at)
         path, start = f"records[{row}]", at
         try:
             head, size = parse(RecordLength, 2, body[at : at + 5])
@@ -428,16 +429,16 @@ class RecordBatch(BatchHead):
 
 
 def memory_of(size: int, count: int) -> int:
-    """Bytes that ``count`` records may take, opened and as objects and columns, whose body has ``size`` bytes."""
+    """Return the memory of ``count`` records with a body of ``size`` bytes: opened, and as objects and columns."""
     return _BATCH_MEMORY + _MEMORY_PER_BYTE * size + _MEMORY_PER_RECORD * count
 
 
 def parse_batch(data: Buffer, offset: int = 0) -> RecordBatch:
-    """The batch that begins at ``data[offset]``; its CRC is not looked at.
+    """Parse the batch that begins at ``data[offset]``, without checking its CRC.
 
     Raises:
-        DecodeError: it is torn, or not a batch of magic 2.
-        ValueError: ``offset`` lies outside of ``data``.
+        DecodeError: the batch is truncated, or not a batch of magic 2.
+        ValueError: ``offset`` is outside ``data``.
     """
     view, batch = memoryview(data), RecordBatch()
     if not 0 <= offset <= len(view):
@@ -448,14 +449,14 @@ def parse_batch(data: Buffer, offset: int = 0) -> RecordBatch:
 
 
 def _no_batch(data: memoryview, offset: int) -> DecodeError:
-    """Why no whole batch begins at ``data[offset]``."""
+    """Say why no complete batch begins at ``data[offset]``."""
     left = len(data) - offset
     if left > _MAGIC_AT and (magic := data[offset + _MAGIC_AT]) != MAGIC:
-        old = "; message sets, of Kafka before 0.11, are read by ottla.codec.message_sets" if magic < MAGIC else ""
+        old = "; read message sets, from before Kafka 0.11, with ottla.codec.message_sets" if magic < MAGIC else ""
         reason = f"record format (magic) {magic} instead of {MAGIC}{old}"
         return DecodeError(reason, "RecordBatch.magic", offset + _MAGIC_AT)
     if left < HEADER_SIZE:
-        return DecodeError(f"{left} bytes are no record batch", "RecordBatch", offset)
+        return DecodeError(f"{left} bytes are too few for a record batch", "RecordBatch", offset)
     size = _length_at(data, offset) + LENGTH_END
     return DecodeError(f"batch of {size} bytes with {left} left", "RecordBatch.length", offset + LENGTH_END - 4)
 
@@ -465,14 +466,14 @@ def _length_at(data: memoryview, offset: int) -> int:
 
 
 def read_batches(data: Buffer, *, verify: bool = True) -> Iterator[RecordBatch]:
-    """The batches of a record set; a torn one at the end is left out.
+    """Yield the batches of a record set, without a truncated one at the end.
 
     Args:
-        verify: compare each CRC.
+        verify: check each CRC.
 
     Raises:
-        ChecksumMismatch: a CRC does not match; the offset is that in ``data``.
-        DecodeError: something that is no batch of magic 2 stands where one should.
+        ChecksumMismatch: a CRC does not match; the error's offset counts in ``data``.
+        DecodeError: the bytes where a batch should begin are not a batch of magic 2.
     """
     view, offset = memoryview(data), 0
     while True:
@@ -490,18 +491,18 @@ def read_batches(data: Buffer, *, verify: bool = True) -> Iterator[RecordBatch]:
 
 
 def read_plain(data: Buffer, offset: int, *, transactional: bool) -> tuple[list[RecordBatch], int]:
-    """The batches at the beginning of a record set, as far as there is nothing to think about, and where they end, in
-    bytes; no CRC is compared.
+    """Return the batches at the start of a record set that need no special treatment, and where they end, in bytes. No
+    CRC is checked.
 
-    That is up to the first that does not reach behind ``offset``, overlaps with the one before, is a control batch or,
-    unless ``transactional``, belongs to a transaction; or is of an older format, or torn, or none.
+    Stops at the first batch that ends before ``offset``, overlaps with the previous one, is a control batch or, unless
+    ``transactional``, belongs to a transaction; also at an older format, a truncated batch, or anything else.
     """
     mask = _CONTROL if transactional else _CONTROL | _TRANSACTIONAL
     return read_heads(RecordBatch, memoryview(data), offset, mask)
 
 
 def read_columns(batches: Iterable[RecordBatch], start: int | None = None, limit: int = DECOMPRESSED_LIMIT) -> Columns:
-    """The records of ``batches``, field by field: what `Columns.of` makes of their `records`, in one go, so faster.
+    """Return the records of ``batches``, field by field. Faster than `Columns.of` with their `records`.
 
     Args:
         start: leave out records with lower offsets.
@@ -510,33 +511,33 @@ def read_columns(batches: Iterable[RecordBatch], start: int | None = None, limit
     Raises:
         DecodeError: a batch is damaged.
         MemoryLimitExceeded: a batch would take more than ``limit``.
-        LocalProtocolError: a column would take more than 2 GiB: take fewer batches at a time.
+        LocalProtocolError: a column would take more than 2 GiB: pass fewer batches at a time.
     """
     batches, start = list(batches), -BEYOND if start is None else min(max(start, -BEYOND), BEYOND - 1)
     try:
         return laid_out(lay_out(batches, [each._opened(limit) for each in batches], start))
     except (DamagedRecord, TooMuchMemory, DecodeError):
         for each in batches:
-            each.records(limit)  # which says what is wrong with the first that is damaged
+            each.records(limit)  # raises the error of the first damaged batch
         raise DecodeError(_CHANGED, "RecordBatch.records") from None
 
 
 def rebased(batch: Buffer, base_offset: int, partition_leader_epoch: int) -> bytes:
-    """``batch`` as a log stores it: with its offset and leader epoch, which the CRC does not cover.
+    """Return ``batch`` as a log stores it: with its offset and leader epoch, which the CRC does not cover.
 
     Raises:
-        EncodeError: there is no such offset or epoch.
+        EncodeError: the offset or the epoch is out of range.
     """
     if not 0 <= base_offset <= _INT64_MAX:
-        raise EncodeError(f"the offset {base_offset} is not one from 0 to 2**63 - 1")
+        raise EncodeError(f"the offset {base_offset} is not between 0 and 2**63 - 1")
     if not -1 <= partition_leader_epoch <= _INT32_MAX:
-        raise EncodeError(f"the leader epoch {partition_leader_epoch} is not one from 0 to 2**31 - 1, or -1 for none")
+        raise EncodeError(f"the leader epoch {partition_leader_epoch} is not between 0 and 2**31 - 1, or -1 for none")
     head = base_offset.to_bytes(8, "big") + bytes(memoryview(batch)[8:LENGTH_END])
     return b"".join((head, partition_leader_epoch.to_bytes(4, "big", signed=True), memoryview(batch)[16:]))
 
 
 def build_header(body: Buffer, base_offset: int, partition_leader_epoch: int, fields: tuple[int, ...]) -> bytes:
-    """The header for the records in ``body``, compressed as ``fields`` say: those of `BatchHeader` behind `crc`.
+    """Build the header for ``body``, the records as stored; ``fields`` are the fields of `BatchHeader` after `crc`.
 
     Raises:
         EncodeError: a number does not fit its field.
@@ -547,7 +548,7 @@ def build_header(body: Buffer, base_offset: int, partition_leader_epoch: int, fi
         length = HEADER_SIZE - LENGTH_END + len(body)
         return _BEFORE_CRC.pack(base_offset, length, partition_leader_epoch, MAGIC, crc) + covered
     except struct.error as error:
-        raise EncodeError(f"a field of the batch's header does not fit: {error}") from None
+        raise EncodeError(f"a field of the batch header does not fit: {error}") from None
 
 
 class BatchBuilder(Appender):
@@ -557,7 +558,7 @@ class BatchBuilder(Appender):
 
     @property
     def size(self) -> int:
-        """Bytes of the batch before compression."""
+        """Size of the batch before compression, in bytes."""
         return HEADER_SIZE + len(self.body)
 
     @overload
@@ -573,22 +574,22 @@ class BatchBuilder(Appender):
         values: BinaryColumn | None = None,
         headers: HeaderColumn | None = None,
     ) -> int:
-        """Add a record for each row of some columns, or none of them; return the index of the first.
+        """Add a record for each row of some columns, or none if one does not fit; return the index of the first.
 
         Args:
-            timestamps: integers of 64 bits, in milliseconds since 1970. Or `Columns` instead of all arguments, of which
-                the offsets are left out.
+            timestamps: 64-bit integers, in milliseconds since 1970. Or `Columns`, instead of all arguments; their
+                offsets are ignored.
 
         Raises:
-            EncodeError: the columns do not fit together, or as `append`.
+            EncodeError: the columns do not fit together, or see `append`.
         """
         if isinstance(timestamps, Columns):
             if (keys, values, headers) != (None, None, None):
-                raise TypeError("Columns are given alone: they have keys, values and headers")
+                raise TypeError("pass Columns alone: they have keys, values and headers")
             columns = timestamps
             return super().extend_columns(columns.timestamps, columns.keys, columns.values, columns.headers_if_any)
         if keys is None or values is None:
-            raise TypeError("timestamps need keys and values, unless they are Columns")
+            raise TypeError("pass keys and values too, or Columns")
         return super().extend_columns(timestamps, keys, values, headers)
 
     def build(
@@ -604,11 +605,11 @@ class BatchBuilder(Appender):
         transactional: bool = False,
         control: bool = False,
     ) -> bytes:
-        """The batch's bytes.
+        """Return the batch's bytes.
 
         Raises:
-            EncodeError: a number does not fit its field, or the records the 2 GiB of a batch; there is no such
-                compression or level (NONE has no levels); there is a sequence, but no record that has it.
+            EncodeError: a number does not fit its field, or the records do not fit the 2 GiB of a batch; the
+                compression or level does not exist (NONE has no levels); a sequence is given, but there are no records.
         """
         ids = producer_id, producer_epoch, base_sequence
         kind = (_TRANSACTIONAL if transactional else 0) | (_CONTROL if control else 0)
@@ -624,9 +625,9 @@ class BatchBuilder(Appender):
         base_sequence: int = NO_SEQUENCE,
         transactional: bool = False,
     ) -> Buffer:
-        """As `build`, for one thread, and without a copy where none is needed.
+        """Build as `build` does, but from one thread only, and without copying uncompressed records.
 
-        Where it is none, no record can be added while somebody holds it. What was returned before never changes. Raises
+        As long as the caller holds such a result, no record can be added. Results returned before never change. Raises
         as `build`.
         """
         kind = _TRANSACTIONAL if transactional else 0
@@ -634,7 +635,7 @@ class BatchBuilder(Appender):
         if compression != Compression.NONE:
             return b"".join((header, body))
         if isinstance(body, memoryview):
-            body.release()  # or the records would be held, and so copied
+            body.release()  # an open view of the records would force a copy
         return self._seal(header)
 
     def _parts(
@@ -646,13 +647,13 @@ class BatchBuilder(Appender):
         base_offset: int = 0,
         partition_leader_epoch: int = -1,
     ) -> tuple[bytes, Buffer]:
-        """The header and the rest; ``ids`` are the producer's id and epoch, and the first sequence."""
+        """Return the header and the rest; ``ids`` are the producer's id and epoch, and the first sequence."""
         producer_id, producer_epoch, base_sequence = ids
         body: Buffer = self.body
         if len(body) > _INT32_MAX - HEADER_SIZE:
-            raise EncodeError(f"{len(body)} bytes of records are more than the 2 GiB of a batch")
+            raise EncodeError(f"{len(body)} bytes of records exceed the 2 GiB of a batch")
         if self.count == 0 and base_sequence != NO_SEQUENCE:
-            raise EncodeError(f"the sequence {base_sequence} for a batch without records")
+            raise EncodeError(f"a sequence ({base_sequence}) for a batch without records")
         if compression != Compression.NONE or level is not None:
             body = compress(compression, body, level)
         fields = (
@@ -669,7 +670,7 @@ class BatchBuilder(Appender):
 
 
 def build_batch(records: Iterable[Record], *, compression: Compression = Compression.NONE) -> bytes:
-    """One batch of ``records``, numbered from offset 0."""
+    """Build one batch of ``records``, numbered from offset 0."""
     builder = BatchBuilder()
     builder.extend(records)
     return builder.build(compression=compression)

@@ -1,17 +1,18 @@
-"""Batches made from other batches: what a broker does to a batch after it was produced.
+"""Makes batches from other batches, as a broker does after they were produced.
 
-    recompressed    a topic has a compression of its own (`compression.type`)
+    recompressed    a topic has its own compression (`compression.type`)
     with_max_timestamp
-                    the header claims another than the records have
+                    the header's maximum timestamp differs from the records'
     retained        compaction removes some of the records, and sets the delete horizon
     emptied         compaction removes all of them, and keeps the producer's last sequence or the end offset
-    numbered        a proxy sends it as another producer's
+    numbered        a proxy sends a batch as another producer's
 
 Rules:
-- Offsets, sequences, producer, leader epoch and kind of the batch stay, but for `numbered`; `last_offset_delta` is that
-  of the last record that the batch ever had. A batch with fewer records has gaps between their offsets.
-- A record's bytes are copied as they are. Only a delete horizon changes its timestamp delta, because the horizon takes
-  the place of the base timestamp.
+- Offsets, sequences, producer, leader epoch and kind of the batch do not change, except in `numbered`.
+  `last_offset_delta` stays at the original batch's last record. A batch with fewer records has gaps between their
+  offsets.
+- The bytes of a record are copied unchanged. Only a delete horizon changes its timestamp delta, because the horizon
+  takes the place of the base timestamp.
 
 Source: MemoryRecords.java (filterTo, buildRetainedRecordsInto), DefaultRecordBatch.java (writeEmptyHeader),
 LogValidator.java, KIP-534.
@@ -41,16 +42,16 @@ def recompressed(
     *,
     body: Buffer | None = None,
 ) -> bytes:
-    """The batch with its records compressed in another way.
+    """Return the batch with its records compressed in another way.
 
     Args:
-        level: as `ottla.codec.compression.LEVELS` says; ``None`` for the default.
+        level: see `ottla.codec.compression.LEVELS`; ``None`` for the default.
         limit: bytes that the records may take, decompressed.
-        body: the records, decompressed, if they are at hand.
+        body: the decompressed records, if the caller has them.
 
     Raises:
         DecodeError: the records cannot be decompressed, or would take more than ``limit``.
-        EncodeError: there is no such compression or level.
+        EncodeError: the compression or level does not exist.
     """
     packed = compress(compression, batch.body(limit) if body is None else body, level)
     attributes = batch.attributes & ~COMPRESSION_MASK | compression
@@ -60,11 +61,11 @@ def recompressed(
 def retained(
     batch: RecordBatch, keep: Sequence[bool], delete_horizon: int | None = None, limit: int = DECOMPRESSED_LIMIT
 ) -> bytes:
-    """The batch with some of its records only, compressed as it was.
+    """Return the batch with only some of its records, compressed as before.
 
     Args:
-        keep: for each record whether it stays; at least one does (otherwise `emptied`).
-        delete_horizon: set it, in milliseconds since 1970; ``None``: as the batch has it, or not.
+        keep: whether to keep each record; at least one is kept (otherwise use `emptied`).
+        delete_horizon: the horizon to set, in milliseconds since 1970; ``None``: do not change it.
         limit: bytes that the records may take, decompressed and as objects.
 
     Raises:
@@ -72,7 +73,7 @@ def retained(
         EncodeError: ``keep`` does not fit the batch, or a timestamp is too far from the horizon.
     """
     if len(batch.records(limit)) != len(keep) or not any(keep):
-        raise EncodeError(f"{sum(keep)} of {len(keep)} records are kept in a batch of {batch.count}")
+        raise EncodeError(f"cannot keep {sum(keep)} of {len(keep)} records: the batch has {batch.count}")
     base, attributes = batch.base_timestamp, batch.attributes
     if delete_horizon is not None:
         base, attributes = delete_horizon, attributes | DELETE_HORIZON
@@ -92,36 +93,36 @@ def retained(
 
 
 def emptied(batch: RecordBatch) -> bytes:
-    """The batch without records."""
+    """Return the batch without records."""
     attributes = batch.attributes & ~(COMPRESSION_MASK | DELETE_HORIZON)
     return _rebuilt(batch, b"", attributes, NO_TIMESTAMP, batch.max_timestamp, 0)
 
 
 def stamped(batch: RecordBatch, timestamp: int) -> bytes:
-    """The batch with the broker's time, in milliseconds since 1970, for each record (LogAppendTime)."""
+    """Return the batch with the broker's time, in milliseconds since 1970, for each record (LogAppendTime)."""
     attributes = batch.attributes | LOG_APPEND_TIME
     return _rebuilt(batch, batch.data[HEADER_SIZE:], attributes, batch.base_timestamp, timestamp, batch.count)
 
 
 def cut(batch: RecordBatch, size: int) -> bytes:
-    """The batch with only the first ``size`` bytes of its compressed records, without the padding behind them."""
+    """Return the batch with only the first ``size`` bytes of its compressed records, to drop padding after them."""
     fields = batch.attributes, batch.base_timestamp, batch.max_timestamp, batch.count
     return _rebuilt(batch, batch.data[HEADER_SIZE : HEADER_SIZE + size], *fields)
 
 
 def with_create_time(batch: RecordBatch) -> bytes:
-    """The batch with the times of its records (CreateTime), and no claim that a broker stamped them."""
+    """Return the batch with its records' own timestamps (CreateTime), not stamped by a broker."""
     attributes = batch.attributes & ~LOG_APPEND_TIME
     return _rebuilt(batch, batch.data[HEADER_SIZE:], attributes, batch.base_timestamp, batch.max_timestamp, batch.count)
 
 
 def with_max_timestamp(batch: RecordBatch, timestamp: int) -> bytes:
-    """The batch with another largest timestamp in its header, in milliseconds since 1970."""
+    """Return the batch with another maximum timestamp in its header, in milliseconds since 1970."""
     return _rebuilt(batch, batch.data[HEADER_SIZE:], batch.attributes, batch.base_timestamp, timestamp, batch.count)
 
 
 def numbered(batch: RecordBatch, producer_id: int, producer_epoch: int, base_sequence: int) -> bytes:
-    """The batch as one of another producer, or with another sequence, and with no offset."""
+    """Return the batch as another producer's, or with another sequence; its base offset is 0, as in a new batch."""
     fields = batch.attributes, batch.last_offset_delta, batch.base_timestamp, batch.max_timestamp
     body = batch.data[HEADER_SIZE:]
     return b"".join(
@@ -139,7 +140,7 @@ def _rebuilt(
 
 
 def _places(body: bytes) -> Iterator[tuple[int, int]]:
-    """Where each record begins, behind its length, and ends; they were found whole before."""
+    """Yield start (after the length) and end of each record. The records are known to be intact."""
     end = 0
     while end < len(body):
         size, start = _read_varint(body, end)
@@ -148,7 +149,7 @@ def _places(body: bytes) -> Iterator[tuple[int, int]]:
 
 
 def _read_varint(body: bytes, position: int) -> tuple[int, int]:
-    """A varint of up to 64 bits, and where it ends."""
+    """Return a varint of up to 64 bits, and the position of its end."""
     value = shift = 0
     while (byte := body[position]) > 0x7F:
         value |= (byte & 0x7F) << shift

@@ -5,18 +5,18 @@
         node_id: int = wire(Int32)
         rack: str | None = wire(String, "1+", null="1+", default=None)
 
-The Python type stands left, the wire type right. One class serves all versions of a message:
+The Python type stands on the left, the wire type on the right. One class serves all versions of a message:
 `tree(cls, version)` resolves the versions first, so that each (class, version) has one plain construct
 tree without conditions. `parse` and `build` at the end of the file let construct itself interpret the
-trees: slow, and the reference that the machines of `program.py` are proven equal to. The door for
-everybody else is `ottla.codec.messages`.
+trees. This is slow, but it is the reference that the machines of `program.py` are tested against.
+Everybody else uses `ottla.codec.messages`.
 
 Rules:
-- A field that a version lacks reads as its default, and must equal its default to be built, unless it is `ignorable`.
-- In flexible versions strings, bytes and arrays are compact and every struct ends in tagged fields; unknown tags
-  are kept in `unknown_tags` and written back.
-- Only `DecodeError` leaves `parse`, only `EncodeError` leaves `build`, each with the path of the field.
-- An integer is what `operator.index` takes, a string a `str`, bytes what is a `Part`, an array a tuple or a list.
+- A field that a version lacks parses to its default. To be built, it must equal its default, unless it is `ignorable`.
+- In flexible versions strings, bytes and arrays are compact, and every struct ends in tagged fields. Unknown tags are
+  kept in `unknown_tags` and written back.
+- `parse` raises only `DecodeError`, and `build` only `EncodeError`; each has the path of the field.
+- An integer is anything that `operator.index` accepts, a string a `str`, bytes a `Part`, an array a tuple or a list.
 
 Source: Apache Kafka's message definitions, and KIP-482 for flexible versions.
 """
@@ -37,7 +37,7 @@ from ottla.errors import DecodeError, EncodeError, UnknownVersion
 
 
 class Declared(Protocol):
-    """An instance of a class that `message` or `struct` has made, as far as type checkers can tell."""
+    """An instance of a class made by `message` or `struct`, as far as type checkers can tell."""
 
     __dataclass_fields__: ClassVar[dict[str, Any]]
 
@@ -49,14 +49,14 @@ Buffer = bytes | bytearray | memoryview
 
 
 class Unreadable(Exception):
-    """What is `Unread` cannot be read: a fault of the disk, say."""
+    """An `Unread` cannot be read, for example because the disk fails."""
 
 
 class Unread:
-    """Bytes that are not in memory, such as those of a file. A message that is built may have such a field.
+    """Bytes that are not in memory, for example in a file. A message to be built may have such a field.
 
-    ``build_parts`` leaves them as they are, if they are many; whatever else builds the message reads them. Their length
-    is what is left of them. Each method may raise `Unreadable`.
+    ``build_parts`` does not read them if they are many; all other functions that build the message do. The length is
+    the number of bytes that are left. Each method may raise `Unreadable`.
     """
 
     __slots__ = ()
@@ -68,36 +68,36 @@ class Unread:
         raise NotImplementedError
 
     def take(self, size: int) -> bytes:
-        """Read the first of them, which are taken off: as many as are left, but no more than ``size``."""
+        """Read and remove the first ``size`` bytes, or all that are left if they are fewer."""
         raise NotImplementedError
 
     def send(self, descriptor: int) -> int:
-        """Give a non-blocking socket what it takes now, which is taken off; how many bytes that were.
+        """Send to a non-blocking socket as much as it accepts now; return how many bytes were sent and removed.
 
         Raises:
-            BlockingIOError: it takes none.
+            BlockingIOError: the socket accepts no bytes now.
             OSError: the connection has ended.
         """
         raise NotImplementedError
 
 
 Part = Buffer | Unread
-"""Of the bytes of a message."""
+"""One part of the bytes of a message."""
 
 
 def in_memory(parts: Iterable[Part]) -> list[Buffer]:
-    """``parts``, of which those that are `Unread` are read."""
+    """Return ``parts``, with each `Unread` read into memory."""
     return [bytes(part) if isinstance(part, Unread) else part for part in parts]
 
 
 NO_UUID = uuid.UUID(int=0)
 """Kafka's "no id"."""
 UNKNOWN_TAGS = "unknown_tags"
-"""The attribute of every struct that keeps the tagged fields its class does not know, as ``{tag: bytes}``."""
+"""The attribute of every struct for tagged fields that its class does not know, as ``{tag: bytes}``."""
 
 
 class _NoTags(Mapping[int, bytes]):
-    """An empty mapping that nobody can fill, so that one does for all; copies and pickles of it are itself."""
+    """An empty immutable mapping, of which one instance is enough; copying and pickling return the same instance."""
 
     __slots__ = ()
 
@@ -138,7 +138,7 @@ class Versions:
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# Nodes of the trees. Each is a construct; parse and build are written in terms of a stream, and raise our errors only.
+# Nodes of the trees. Each is a construct; parse and build use a stream, and raise our errors only.
 
 
 def _read(stream: io.BytesIO, size: int) -> bytes:
@@ -149,7 +149,7 @@ def _read(stream: io.BytesIO, size: int) -> bytes:
 
 
 class Integer(FormatField):
-    """A big-endian integer of fixed size; ``letter`` as `struct.pack` knows it, a capital for unsigned."""
+    """A big-endian integer of fixed size; ``letter`` as in `struct.pack`, a capital for unsigned."""
 
     def __init__(self, letter: str) -> None:
         super().__init__(">", letter)
@@ -172,7 +172,7 @@ def _index(obj: Any) -> int:
         return operator.index(obj)
     except MemoryError:
         raise
-    except Exception:  # whatever the `__index__` of a stranger raises
+    except Exception:  # a foreign `__index__` may raise anything
         raise EncodeError(f"int wanted, not {type(obj).__name__}") from None
 
 
@@ -181,7 +181,7 @@ def _shown(value: Any) -> str:
         return f"an int of {value.bit_length()} bits"
     try:
         return f"{value!r:.80}"
-    except Exception:  # whatever the `__repr__` of a stranger raises
+    except Exception:  # a foreign `__repr__` may raise anything
         return f"such a {type(value).__name__}"
 
 
@@ -204,8 +204,8 @@ class Float(FormatField):
             stream.write(packed.pack(">d", obj))
         except MemoryError:
             raise
-        except Exception:  # an int that is too large, or whatever the `__float__` of a stranger raises
-            raise EncodeError(f"{_shown(obj)} makes no float of 64 bits") from None
+        except Exception:  # an int that is too large, or any error of a foreign `__float__`
+            raise EncodeError(f"{_shown(obj)} does not fit a float of 64 bits") from None
 
 
 class Unsigned(Construct):
@@ -233,7 +233,7 @@ UNSIGNED = Unsigned()
 
 
 class ZigZag(Construct):
-    """A signed varint of at most ``bits`` bits: zigzag-coded, so that small negatives are short."""
+    """A signed varint of at most ``bits`` bits, zigzag-coded so that small negative numbers are short."""
 
     def __init__(self, bits: int) -> None:
         super().__init__()
@@ -280,13 +280,13 @@ class Id(Construct):
             raise EncodeError(f"uuid.UUID wanted, not {type(obj).__name__}")
         try:
             data = int.to_bytes(obj.int, 16, "big")
-        except Exception:  # a stranger's UUID, whose number is none
+        except Exception:  # a foreign subclass of UUID without a valid number
             raise EncodeError(f"{type(obj).__name__} has no number of 128 bits") from None
         stream.write(data)
 
 
 class Sized(Construct):
-    """A length and what it counts. Compact lengths are one higher; null is -1 (compact: 0)."""
+    """A length, then that many bytes or elements. Compact lengths are stored plus one; null is -1 (compact: 0)."""
 
     unit: str
 
@@ -310,7 +310,7 @@ class Sized(Construct):
         if size == -1 and not self.null:
             raise EncodeError(f"this {self.unit} cannot be null in this version")
         if size > self.longest:
-            raise EncodeError(f"{self.unit} of {size} is longer than {self.longest}, the most that Kafka takes")
+            raise EncodeError(f"{self.unit} of {size} is longer than {self.longest}, the most that Kafka accepts")
         self.length._build(size + self.compact, stream, None, "")
 
 
@@ -320,7 +320,7 @@ class Text(Sized):
     unit = "string"
 
     def _longest(self) -> int:
-        # Kafka reads and writes no longer ones where the length is compact either.
+        # Kafka accepts no longer strings, even where a compact length could be larger.
         return (1 << 15) - 1 if self.compact else super()._longest()
 
     def _parse(self, stream: io.BytesIO, context: Any, path: str) -> str | None:
@@ -348,7 +348,7 @@ class Text(Sized):
 
 
 class Blob(Sized):
-    """Bytes."""
+    """Bytes, which are copied when parsed."""
 
     unit = "bytes"
 
@@ -373,7 +373,7 @@ class Blob(Sized):
 
 
 class Window(Blob):
-    """Bytes that are not copied out: they parse to a view of what was parsed."""
+    """Bytes that are not copied: they parse to a view of the input."""
 
     def _parse(self, stream: io.BytesIO, context: Any, path: str) -> Any:
         data = super()._parse(stream, context, path)
@@ -390,7 +390,7 @@ class Sequence(Sized):
         self.item = item
         self.least = least_size(item)
         if self.least == 0:
-            raise TypeError("an element that may take no bytes leaves the count of an array without a bound")
+            raise TypeError("an array element that can take zero bytes leaves the array's count unbounded")
 
     def _parse(self, stream: io.BytesIO, context: Any, path: str) -> tuple[Any, ...] | None:
         count = self._parse_length(stream)
@@ -454,11 +454,11 @@ class Structure(Struct):
         super().__init__(*(name / node for name, node in members))
         self.cls, self.version, self.members, self.absent, self.null = cls, version, members, absent, null
         self.mark = mark
-        """What stands before a struct that may be null: an integer of 8 bits, -1 for null and else 1. Among tagged
-        fields it is unsigned, and one higher for null, as with lengths."""
+        """The mark before a struct that may be null: an 8-bit integer, -1 for null, else 1. In a tagged field it is
+        unsigned and, as with lengths, stored plus one: 0 for null."""
         self.compact = isinstance(mark, Unsigned)
         self.tagged = tagged
-        """Known tagged fields in the order of their tags; ``None`` where the version is not flexible."""
+        """Known tagged fields in the order of their tags; ``None`` if the version is not flexible."""
         self.known = {each.tag: each for each in tagged or ()}
 
     def _parse(self, stream: io.BytesIO, context: Any, path: str) -> Any:
@@ -542,7 +542,7 @@ class Structure(Struct):
                 stream.write(present[tag])
 
     def _unknown_tags(self, tags: Any) -> dict[int, bytes]:
-        """A copy of ``tags``, found fit to be built."""
+        """Return a copy of ``tags``, checked so that it can be built."""
         found = unknown_tags_of(tags, {tag: each.name for tag, each in self.known.items()})
         if found and self.tagged is None:
             raise EncodeError(f"version {self.version} has no tagged fields")
@@ -550,16 +550,16 @@ class Structure(Struct):
 
 
 def unknown_tags_of(tags: Any, known: Mapping[int, str]) -> dict[int, bytes]:
-    """A copy of the unknown ``tags`` of a struct, found fit to be built; ``known`` are those that have names."""
+    """Return a checked copy of the unknown ``tags`` of a struct; ``known`` has the names of the known ones."""
     if not isinstance(tags, Mapping):
         raise EncodeError(f"dict wanted, not {type(tags).__name__}")
     try:
         found = dict(tags)
-    except Exception:  # whatever the mapping of a stranger raises
+    except Exception:  # a foreign mapping may raise anything
         raise EncodeError(f"{type(tags).__name__} cannot be read") from None
     for tag, data in found.items():
         if not isinstance(tag, int) or not 0 <= tag < 1 << 32:
-            raise EncodeError(f"{_shown(tag)} is no tag: an int of 32 bits is")
+            raise EncodeError(f"{_shown(tag)} is not a tag, which is an int of 32 bits")
         if tag in known:
             raise EncodeError(f"tag {tag} is not unknown: it is {known[tag]}")
         if not isinstance(data, bytes):
@@ -568,23 +568,23 @@ def unknown_tags_of(tags: Any, known: Mapping[int, str]) -> dict[int, bytes]:
 
 
 def differs(value: Any, default: Any) -> bool:
-    """Whether a field has a value to be sent; lists stand for tuples everywhere."""
+    """Whether a field has to be sent because it differs from its default; a list equals the same tuple."""
     if value is default:
         return False
     if hasattr(default, "__wire__") and type(value) is type(default):
         names = (*(field.name for field in default.__wire__), UNKNOWN_TAGS)
-        # What misses an attribute is not the default, and is refused for that when it is built.
+        # A struct without one of its attributes is not the default: building it raises an error that says so.
         return any(not hasattr(value, name) or differs(getattr(value, name), getattr(default, name)) for name in names)
     try:
         return bool((tuple(value) if type(value) is list else value) != default)
     except MemoryError:
         raise
-    except Exception:  # whatever the `__eq__` of a stranger raises
+    except Exception:  # a foreign `__eq__` may raise anything
         raise EncodeError(f"{type(value).__name__} cannot be compared with the default") from None
 
 
 def least_size(node: Construct) -> int:
-    """The fewest bytes that ``node`` can take."""
+    """Return the fewest bytes that ``node`` can take."""
     match node:
         case FormatField():
             return int(node.sizeof())
@@ -600,12 +600,12 @@ def least_size(node: Construct) -> int:
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# Wire types: what a declaration names. Each makes the node for (version, flexible, nullable).
+# Wire types, which declarations name. Each makes the node for (version, flexible, nullable).
 
 
 @dataclasses.dataclass(frozen=True)
 class WireType:
-    """A type of Kafka's definitions: ``make(version, flexible, null)`` gives its node, ``zero`` its default."""
+    """A type in Kafka's message definitions: ``make(version, flexible, null)`` gives its node, ``zero`` its default."""
 
     make: Callable[[int, bool, bool], Construct]
     zero: Any
@@ -635,7 +635,7 @@ Bytes = _sized(Blob, INT32, b"")
 VarString = WireType(lambda version, flexible, null: Text(ZigZag(32), null), "")
 VarBytes = WireType(lambda version, flexible, null: Blob(ZigZag(32), null), b"")
 Records = _sized(Window, INT32, None)
-"""A record set, kept opaque as a view of the parsed bytes: `ottla.codec.records` reads and writes it."""
+"""A record set, as an opaque view of the parsed bytes: `ottla.codec.records` reads and writes it."""
 
 
 def Array(item: Any) -> WireType:  # reads as a type in declarations
@@ -649,12 +649,12 @@ def Array(item: Any) -> WireType:  # reads as a type in declarations
 
 
 def VarArray(item: Any) -> WireType:  # reads as a type in declarations
-    """An array of a declared struct behind a zigzag count, as in records."""
+    """An array of a declared struct with a zigzag-coded count, as in records."""
     return WireType(lambda version, flexible, null: Sequence(ZigZag(32), null, tree(item, version, flexible)), ())
 
 
 def Nested(item: Any) -> WireType:  # reads as a type in declarations
-    """A declared struct as a field of another; in versions that lack it, it is the struct with all its defaults."""
+    """A declared struct as a field of another. In versions that lack it, it is the struct with all its defaults."""
     zero = item(**{field.name: field.fresh_default() for field in item.__wire__})
     return WireType(lambda version, flexible, null: tree(item, version, flexible, null), zero)
 
@@ -665,7 +665,7 @@ def Nested(item: Any) -> WireType:  # reads as a type in declarations
 
 @dataclasses.dataclass(frozen=True)
 class Field:
-    """What `wire(...)` says of one field."""
+    """The declaration of one field, made by `wire`."""
 
     type: WireType
     versions: Versions
@@ -677,7 +677,7 @@ class Field:
 
     @property
     def absent_value(self) -> Any:
-        """What the field is in a version that lacks it."""
+        """The value of the field in a version that lacks it."""
         return self.type.zero if self.default is _REQUIRED else self.default
 
     def fresh_default(self) -> Any:
@@ -685,14 +685,14 @@ class Field:
 
 
 def _copy(value: Any) -> Any:
-    """A default of one's own: structs can be changed, so they are copied all the way down."""
+    """Copy a default all the way down, because structs can be changed."""
     if not hasattr(value, "__wire__"):
         return value
     return type(value)(**{field.name: _copy(getattr(value, field.name)) for field in value.__wire__})
 
 
 def _maker(default: Any) -> Callable[[], Any]:
-    """What makes copies of a default that is a struct; most hold no others, and take one call."""
+    """Return a function that copies a default which is a struct; for most structs the copy is a single call."""
     values = {field.name: getattr(default, field.name) for field in default.__wire__}
     if any(hasattr(value, "__wire__") for value in values.values()):
         return functools.partial(_copy, default)
@@ -710,14 +710,14 @@ def wire(
     tag: int | None = None,
     ignorable: bool = False,
 ) -> Any:
-    """One field of a struct.
+    """Declare one field of a struct.
 
     Args:
         type: the wire type.
         versions: the versions of the message that have the field.
         null: the versions in which it may be ``None``.
-        default: of the constructor, and of versions that lack the field; without one the constructor demands a value.
-        tag: the tag, where the field travels among the tagged fields.
+        default: for the constructor, and for versions that lack the field; without it, the constructor needs a value.
+        tag: its tag, if it is a tagged field.
         ignorable: a version that lacks the field drops its value silently (otherwise that is an `EncodeError`).
     """
     return Field(type, Versions(versions), Versions(null), default, tag, ignorable)
@@ -725,7 +725,7 @@ def wire(
 
 @dataclass_transform(kw_only_default=True, field_specifiers=(wire,))
 def struct(cls: type[T]) -> type[T]:
-    """Make a declared class a slotted, keyword-only dataclass that knows its wire fields."""
+    """Turn a declared class into a slotted, keyword-only dataclass that knows its wire fields."""
     if cls.__bases__ != (object,):
         raise TypeError(f"{cls.__name__} has a base class, whose fields would be lost")
     fields: list[Field] = []
@@ -747,7 +747,7 @@ def struct(cls: type[T]) -> type[T]:
         cls.__getattr__ = _made_late(late)  # type: ignore[attr-defined] # new to the type
     cls.__annotations__[UNKNOWN_TAGS] = Mapping[int, bytes]
     setattr(cls, UNKNOWN_TAGS, dataclasses.field(default_factory=lambda: NO_TAGS, repr=False))  # new to the type
-    # Dataclass leaves alone what there is already. To make these for each of hundreds of classes takes a while.
+    # Dataclass keeps methods that already exist. Generating these for each of hundreds of classes would take a while.
     cls.__repr__ = _repr  # type: ignore[method-assign]
     cls.__eq__ = _equality(cls.__annotations__)  # type: ignore[method-assign]
     cls.__doc__ = cls.__doc__ or f"{cls.__name__}, of Kafka's protocol."
@@ -757,7 +757,7 @@ def struct(cls: type[T]) -> type[T]:
 
 
 def _equality(names: Iterable[str]) -> Callable[[Any, object], bool]:
-    """What dataclass writes, without a compiler."""
+    """Return an ``__eq__`` as dataclass would write it, but without compiling it."""
     fields = operator.attrgetter(*names)
 
     def __eq__(self: Any, other: object) -> bool:
@@ -768,7 +768,7 @@ def _equality(names: Iterable[str]) -> Callable[[Any, object], bool]:
 
 @reprlib.recursive_repr()
 def _repr(self: Any) -> str:
-    """What dataclass writes; unknown tags only if there are any."""
+    """A ``__repr__`` as dataclass would write it, but with unknown tags only if there are any."""
     names = [field.name for field in self.__wire__]
     if getattr(self, UNKNOWN_TAGS):
         names.append(UNKNOWN_TAGS)
@@ -776,10 +776,10 @@ def _repr(self: Any) -> str:
 
 
 def _made_late(makers: dict[str, Callable[[], Any]]) -> Callable[[Any, str], Any]:
-    """A ``__getattr__``, which Python asks for a slot that is empty.
+    """Return a ``__getattr__``, which Python calls for an empty slot.
 
-    Machines leave a slot empty whose default is a struct: hardly anybody looks at it, and making it would cost more
-    than parsing the rest (three such defaults for each partition of a Fetch).
+    If a default is a struct, machines leave the slot empty: such a default is hardly ever read, and making it would
+    cost more than parsing the rest (there are three for each partition of a Fetch).
     """
 
     def __getattr__(self: Any, name: str) -> Any:
@@ -792,16 +792,16 @@ def _made_late(makers: dict[str, Callable[[], Any]]) -> Callable[[Any, str], Any
 
 
 def unknown_tags(value: Any) -> Mapping[int, bytes]:
-    """The tagged fields of a message, or of a struct in it, that its class does not know: by tag, empty if none.
+    """Return the tagged fields of a message, or of a struct in it, that its class does not know, by tag.
 
-    This is the attribute of the same name, which type checkers cannot see, because a decorator has put it there.
+    The same as the attribute ``unknown_tags``, which type checkers cannot see because a decorator adds it.
     """
     return cast(Mapping[int, bytes], getattr(value, UNKNOWN_TAGS))
 
 
 @dataclasses.dataclass(frozen=True)
 class Api:
-    """What `@message` says: the API's key, the versions that exist, and which of them are flexible."""
+    """The declaration of `@message`: the API's key, the versions that exist, and which of them are flexible."""
 
     key: int
     versions: Versions
@@ -810,7 +810,7 @@ class Api:
 
 @dataclass_transform(kw_only_default=True, field_specifiers=(wire,))
 def message(*, key: int = -1, versions: str, flexible: str = "") -> Callable[[type[T]], type[T]]:
-    """A top-level struct: the body of a request or a response of API ``key`` (-1: it is neither)."""
+    """Declare a top-level struct: the body of a request or a response of API ``key``, or with -1 another message."""
 
     def decorate(cls: type[T]) -> type[T]:
         made = struct(cls)
@@ -821,9 +821,9 @@ def message(*, key: int = -1, versions: str, flexible: str = "") -> Callable[[ty
 
 
 def api(cls: Any) -> Api:
-    """The `Api` of a message class."""
+    """Return the `Api` of a message class."""
     try:
-        found: Api = vars(cls)["__api__"]  # a subclass is another class, with slots of its own
+        found: Api = vars(cls)["__api__"]  # not inherited: a subclass is another class, with other slots
         return found
     except KeyError:
         raise TypeError(f"{cls.__name__} is not a message: the classes of ottla.codec.apis are") from None
@@ -831,7 +831,7 @@ def api(cls: Any) -> Api:
 
 @functools.cache
 def tree(cls: Any, version: int, flexible: bool, null: bool = False) -> Structure:
-    """The construct tree of ``cls`` at ``version``: the one source of truth of its bytes."""
+    """Return the construct tree of ``cls`` at ``version``: the definition of its bytes."""
     members: list[tuple[str, Construct]] = []
     absent: list[Field] = []
     tagged: list[Tagged] = []
@@ -863,13 +863,13 @@ def message_tree(cls: Any, version: int) -> Structure:
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# The door.
+# The reference implementation.
 
 
 def parse(cls: type[M], version: int, data: Buffer, offset: int = 0) -> tuple[M, int]:
-    """Parse a message of ``cls`` from ``data[offset:]``; return it and the offset behind it.
+    """Parse a message of ``cls`` from ``data[offset:]``; return it and the offset of its end.
 
-    Bytes left over are the caller's to judge (a broker must accept them).
+    Bytes may be left over; the caller decides whether that is an error (a broker must accept them).
 
     Raises:
         DecodeError: the bytes are not a message of this class and version.
@@ -884,11 +884,11 @@ def parse(cls: type[M], version: int, data: Buffer, offset: int = 0) -> tuple[M,
         return cast(M, node._parse(stream, None, "")), stream.tell()
     except DecodeError as error:
         found = DecodeError(error.reason, cls.__name__ + error.path, error.offset)
-    raise found  # and not the first one, whose traceback would keep all that was read before it
+    raise found  # not the original error, whose traceback would keep everything parsed so far alive
 
 
 def build(value: Declared, version: int) -> bytes:
-    """The bytes of ``value`` (an instance of a message class) at ``version``.
+    """Build ``value`` (an instance of a message class) at ``version``; return its bytes.
 
     Raises:
         EncodeError: a field does not fit; ``.path`` says which.
@@ -905,7 +905,7 @@ def build(value: Declared, version: int) -> bytes:
 
 
 def misfit(value: Any, version: int) -> EncodeError:
-    """Why ``value``, which a machine has refused to build, does not fit."""
+    """Return the error that says why ``value``, which a machine could not build, does not fit."""
     try:
         build(value, version)
     except EncodeError as error:

@@ -4,8 +4,8 @@
     flights = spark.read.format("ottla").option("kafka.bootstrap.servers", "localhost:9092")
         .option("subscribe", "flights").load()
 
-Rule: importing this imports neither pyspark nor a client. Spark imports `pyspark_ottla` in every Python worker that
-looks for data sources, also in those of people who do not use ours.
+Rule: importing this module imports neither pyspark nor a client. Spark imports `pyspark_ottla` in every Python worker
+that searches for data sources, also for users who do not use ottla.
 """
 
 from ottla.spark.java import ensure_java

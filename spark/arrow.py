@@ -1,11 +1,12 @@
-"""Batches of the wire to record batches of Arrow.
+"""Converts Kafka record batches to Arrow record batches.
 
 Rules:
-- The columns are those of `ottla.spark.columns`, down to a null where a record has no headers.
-- Spark compares the Arrow schema with its own conversion of the columns' types: that conversion is the schema here.
-- Rows of several batches, partitions too, are put together: Arrow batches of a few rows are a hundred times slower.
-- Kafka limits a batch by its compressed size. One that becomes large is opened as a whole, but becomes several Arrow
-  batches, so that it takes little more memory than its records.
+- The columns are those of `ottla.spark.columns`, including a null if a record has no headers.
+- Spark compares the Arrow schema with its own conversion of the columns' types, so we use that conversion as schema.
+- Rows of several Kafka batches are combined, also across partitions: Arrow batches of a few rows are a hundred times
+  slower.
+- Kafka limits a batch by its compressed size. If a batch grows large, it is decompressed as a whole but split into
+  several Arrow batches, so that it takes little more memory than its records.
 
 Source: KafkaRecordToRowConverter.scala.
 """
@@ -28,27 +29,26 @@ from ottla.spark.columns import Layout, spark_schema
 from ottla.spark.json_values import parse_values
 
 MAX_ROWS = 10_000
-"""Rows of an Arrow batch, as Spark's own default; fewer only at the end of a task, or because of `MAX_BYTES`."""
+"""Rows of an Arrow batch, as Spark's own default. The last batch of a task has fewer, as do batches of `MAX_BYTES`."""
 MAX_BYTES = 16 * 2**20
-"""Bytes of records, headers included, after which an Arrow batch is complete."""
+"""An Arrow batch is complete with this many bytes of records, headers included."""
 MAX_BATCH_BYTES = 2**30
-"""Bytes that one batch of the wire may take, opened, unless the user says otherwise (`maxBatchBytes`)."""
+"""Bytes that one Kafka batch may take, decompressed, unless the user says otherwise (`maxBatchBytes`)."""
 MEMORY_LIMIT = 2 * DECOMPRESSED_LIMIT
-"""Bytes that batches which are put together may take, by their `memory_bound`. That assumes small headers everywhere,
-which few records have; so this is more than the limit of one batch, and `MAX_BYTES` is reached first in most cases.
-"""
+"""Bytes that combined batches may take, by their `memory_bound`. That bound assumes small headers everywhere, which few
+records have. So this limit is higher than that of one batch, and in most cases `MAX_BYTES` is reached first."""
 _MICROSECONDS = pa.scalar(1000, pa.int64())
-"""Of a millisecond; a number of Python's would take Arrow a tenth of a millisecond, each time."""
+"""Microseconds in a millisecond, as an Arrow scalar: converting a Python int costs Arrow 0.1 ms each time."""
 
 
 @cache
 def arrow_schema(layout: Layout) -> pa.Schema:
-    """`spark_schema` as Spark wants it from a data source."""
+    """Return `spark_schema` in the form that Spark expects from a data source."""
     return to_arrow_schema(spark_schema(layout), timezone="UTC")
 
 
 Unreadable = Callable[[OffsetRange, AnyBatch, DecodeError], None]
-"""Called with a batch that cannot be opened; the batch is skipped, unless this raises an error."""
+"""Called with a batch that cannot be decoded. If it does not raise, the batch is skipped."""
 
 
 def _raise(wanted: OffsetRange, batch: AnyBatch, error: DecodeError) -> NoReturn:
@@ -61,14 +61,14 @@ def arrow_batches(
     limit: int = MAX_BATCH_BYTES,
     on_unreadable: Unreadable = _raise,
 ) -> Iterator[pa.RecordBatch]:
-    """The records of ``fetched`` that lie in their range, control records left out.
+    """Yield those records of ``fetched`` that are in their range; control records are left out.
 
     Args:
-        limit: bytes that the records of each batch may take, decompressed and as objects.
+        limit: bytes that the records of one Kafka batch may take, decompressed and as objects.
 
     Raises:
-        DecodeError: a batch is damaged or takes more than ``limit``, unless ``on_unreadable`` accepts that; or a
-            timestamp lies beyond what Spark can hold (the year 294247).
+        DecodeError: a batch is damaged or takes more than ``limit``, and ``on_unreadable`` does not skip it; or a
+            timestamp is out of the range of Spark (the year 294247).
     """
     rows = _Rows()
     for wanted, batch in fetched:
@@ -95,10 +95,10 @@ def arrow_batches(
 
 
 def _parts(records: Records) -> Iterator[Records]:
-    """``records`` in parts of about `MAX_BYTES`; nothing if there are none."""
+    """Split ``records`` into parts of about `MAX_BYTES`; no part if there are no records."""
     if not records:
         return
-    if (size := records.memory) <= MAX_BYTES:  # as of nearly every batch
+    if (size := records.memory) <= MAX_BYTES:  # nearly always
         yield records
         return
     rows = max(1, len(records) * MAX_BYTES // size)
@@ -107,17 +107,17 @@ def _parts(records: Records) -> Iterator[Records]:
 
 
 class _Rows:
-    """Records of several batches that become one of Arrow."""
+    """Collects records of several Kafka batches into one Arrow batch."""
 
     def __init__(self) -> None:
         self.count = self.bytes = self.memory = 0
         self.parts: list[Records] = []
         self.origins: list[tuple[str, int, int]] = []
-        """Topic, partition and timestamp type of each run of rows that have them in common."""
+        """Topic, partition and timestamp type, once for each run of rows that share them."""
         self.run_ends: list[int] = []
 
     def add(self, wanted: OffsetRange, timestamp_type: int, records: Records, memory: int) -> None:
-        """Take records, which keep a batch in memory that takes ``memory`` bytes at most."""
+        """Add records. They keep a batch of at most ``memory`` bytes in memory."""
         self.count += len(records)
         self.bytes += records.memory
         self.memory += memory
@@ -152,7 +152,7 @@ class _Rows:
         return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
     def _repeated(self, values: Sequence[str | int], kind: pa.DataType) -> pa.Array:
-        """Each value for the rows of its run."""
+        """Repeat each value for the rows of its run."""
         if len(values) == 1:
             return pa.repeat(pa.scalar(values[0], kind), self.count)
         runs = pa.RunEndEncodedArray.from_arrays(pa.array(self.run_ends, pa.int32()), pa.array(values, kind))
@@ -165,7 +165,7 @@ class _Rows:
             topic, partition, *_ = self.origins[0]
             raise DecodeError(
                 f"{topic}-{partition}, offsets from {columns.offsets[0]} on: "
-                f"a timestamp of {max(columns.timestamps, key=abs)} ms since 1970 is more than Spark can hold"
+                f"a timestamp of {max(columns.timestamps, key=abs)} ms since 1970 is out of the range of Spark"
             ) from error
 
 
@@ -183,7 +183,7 @@ def _binary(column: BinaryColumn, kind: pa.DataType) -> pa.Array:
 
 
 def _headers(column: HeaderColumn, kind: pa.ListType) -> pa.ListArray:
-    """A list of (key, value) for each row; null for a row without headers."""
+    """Return a list of (key, value) for each row; null if a row has no headers."""
     offsets = _numbers(column.offsets, pa.int32())
     items = pa.StructArray.from_arrays(
         [_binary(column.names, pa.string()), _binary(column.values, pa.binary())], fields=list(kind.value_type)

@@ -1,10 +1,10 @@
-"""The columns of a row that is read.
+"""The columns of the rows that a query reads.
 
 Rules:
-- Their names, order and types are those of Spark's own Kafka connector. There each is nullable; here those are not that
-  are never null, because Spark makes rows of Arrow batches, and looks for nulls value by value.
-- With `valueFormat=json`, the column `value` is a struct: no field of a value can clash with another column, and what
-  is selected from it is written as after `from_json`. The last column has the bytes of values that do not fit.
+- Names, order and types are those of Spark's own Kafka connector. That connector declares all columns nullable; here
+  columns that are never null are not nullable: Spark turns Arrow batches into rows, and would check every value.
+- With `valueFormat=json`, the column `value` is a struct: its fields cannot clash with another column, and you select
+  from it as after `from_json`. The last column holds the bytes of values that do not fit the schema.
 
 Source: KafkaRecordToRowConverter.scala.
 """
@@ -43,7 +43,7 @@ class JsonFormat:
     """`valueFormat=json`.
 
     Attributes:
-        fields: those of the column `value`, from `ottla.spark.value_schema.parse_value_schema`.
+        fields: the fields of the column `value`, from `ottla.spark.value_schema.parse_value_schema`.
         corrupt: the name of the column for values that do not fit (`columnNameOfCorruptRecord`).
     """
 
@@ -53,11 +53,11 @@ class JsonFormat:
 
 @dataclass(frozen=True)
 class Layout:
-    """Which columns a row has.
+    """Says which columns a row has.
 
     Attributes:
-        json: ``None`` where values are bytes.
-        nullable: columns that are never null, and that somebody has declared as if they could be.
+        json: ``None`` if values are bytes.
+        nullable: columns that are never null but that a table or a user has declared nullable.
     """
 
     include_headers: bool = False
@@ -65,7 +65,7 @@ class Layout:
     nullable: frozenset[str] = frozenset()
 
     def declared_as(self, schema: StructType) -> "Layout | None":
-        """This with columns as a table or a user has declared them; ``None`` if they are others."""
+        """Return this layout with the columns as a table or a user declared them; ``None`` if they are others."""
         fields = zip(spark_schema(self).fields, schema.fields, strict=False)
         declared = replace(
             self, nullable=frozenset(own.name for own, given in fields if given.nullable and not own.nullable)
@@ -74,7 +74,7 @@ class Layout:
 
 
 def spark_schema(layout: Layout) -> StructType:
-    """The columns of a row."""
+    """Return the columns of a row as a Spark schema."""
     fields = [*_COLUMNS.fields, _HEADERS] if layout.include_headers else [*_COLUMNS.fields]
     if layout.json is not None:
         fields[fields.index(_COLUMNS["value"])] = StructField("value", layout.json.fields)

@@ -1,6 +1,6 @@
-"""How many tasks Spark runs at once, as far as a query can know that where it is planned.
+"""How many tasks Spark can run at once, as far as this is known where a query is planned.
 
-Spark plans in Python processes of its own, which have neither a session nor its settings; but they inherit the
+Spark plans in Python processes of its own, which have neither a session nor its settings. But they inherit the
 environment of the driver.
 """
 
@@ -8,20 +8,20 @@ import os
 import re
 
 CORES = "OTTLA_SPARK_CORES"
-"""The variable that names the number of cores; `ottla.spark.session` sets it for a Spark on this machine."""
+"""The environment variable with the number of cores; `ottla.spark.session` sets it for a local Spark."""
 UNKNOWN = 32
-"""Cores that are assumed elsewhere. A task that is not needed costs Spark some 50-100 ms of one core, and a task that
-is missing leaves a core idle for as long as the others work."""
+"""Number of cores to assume if the variable is not set. A superfluous task costs Spark some 50-100 ms of one core; a
+missing task leaves a core idle for as long as the others work."""
 
 
 def cores() -> int:
-    """The cores that Spark has for tasks, all executors together."""
+    """Return the number of cores that Spark has for tasks, in all executors together."""
     given = os.environ.get(CORES, "")
     return int(given) if given.isascii() and given.isdigit() and int(given) else UNKNOWN
 
 
 def local_cores(master: str) -> int | None:
-    """The cores of ``local[…]``; ``None`` for another master."""
+    """Return the number of cores of a ``local[…]`` master; ``None`` for any other master."""
     found = re.fullmatch(r"local(?:\[(\d+|\*)(?:,\d+)?\])?", master.replace(" ", ""))
     if found is None:
         return None

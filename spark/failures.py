@@ -1,10 +1,11 @@
-"""What a user of Spark reads when something is wrong: our sentence, without the lines of a traceback around it.
+"""Makes Spark show the message of an ottla error alone, without the traceback around it.
 
-Rule: it advises to set an option. A program is advised to give ``tls=`` and the like, which nobody can do here.
+Rule: messages name Spark options. Errors of the client name arguments like ``tls=``, which a Spark user cannot set;
+here they are translated to Kafka's names.
 
-Theory of operation: Spark runs data sources in Python workers, and shows the user the traceback that a worker gives
-for an error: some twenty lines of Spark's own code, in which the sentence is the last. A worker leaves the traceback
-out where its environment says so, and ends after an error. So that is set in the worker, for its last moment.
+Theory of operation: Spark runs data sources in Python workers. When one fails, Spark shows the user the worker's
+traceback: some twenty lines of Spark's own code, with our message last. A worker leaves the traceback out if its
+environment says so, and exits after an error. So we set that variable in the worker just before it fails.
 """
 
 import os
@@ -18,14 +19,14 @@ from ottla.spark.logs import in_a_worker
 
 @contextmanager
 def one_sentence() -> Iterator[None]:
-    """Of an error of ours, have Spark show the message alone, in the names of options.
+    """Have Spark show only the message of an `OttlaError`, with the names of options in it.
 
-    Errors that nobody expected keep their traceback.
+    Unexpected errors keep their traceback.
     """
     try:
         yield
     except OttlaError as error:
-        if error.args == (str(error),):  # and not what the message is made of
+        if error.args == (str(error),):  # the args are the message, not the parts it is formatted from
             error.args = (in_kafkas_names(str(error), "kafka."),)
         if in_a_worker():
             os.environ["SPARK_HIDE_TRACEBACK"] = "1"

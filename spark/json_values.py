@@ -1,17 +1,17 @@
-"""Values in JSON to columns of Arrow: `valueFormat=json`.
+"""Converts JSON values to Arrow columns: `valueFormat=json`.
 
 Rules:
-- No value raises, and none is lost: one that is no JSON object, or has a field that does not fit its type, is returned
-  as bytes beside its row. The fields that do fit are in the row, as in Spark's `from_json` with its mode PERMISSIVE.
-- What a value becomes depends on nothing but the value, not on those that happen to be parsed along with it.
+- No value raises, and no value is lost. If a value is not a JSON object, or a field does not fit its type, the value is
+  returned as bytes beside its row. Fields that do fit are in the row, as in Spark's `from_json` with mode PERMISSIVE.
+- The result for a value depends on the value alone, not on the values that are parsed along with it.
 
-Theory of operation: Arrow parses many values at once, joined by newlines, and says only how many rows it found. Each
-value that is joined begins with ``{`` and ends with ``}``, so each newline between two values stands between two
-documents: within an object JSON has no ``}`` that is followed by ``{``, and within a string a newline is an error. So
-every value is at least one document, and where there are as many rows as values, each is exactly one. Where Arrow
-refuses a value and says which, that one is parsed in Python, and Arrow goes on behind it; where it does not say, the
-values are halved until few are left with the refused one, and these are parsed one by one. Python accepts what Arrow
-accepts, with the same result, and more: what `from_json` accepts beyond it.
+Theory of operation: Arrow parses many values at once, joined by newlines, but only reports how many rows it found. Each
+joined value begins with ``{`` and ends with ``}``, so each newline between two values separates two documents: within
+an object, JSON has no ``}`` that is followed by ``{``, and within a string a newline is an error. So every value is at
+least one document, and if there are as many rows as values, each value is exactly one. If Arrow refuses a value and
+reports which one, Python parses it, and Arrow continues after it. If Arrow does not report which one, the values are
+halved until few are left around the refused one, and Python parses these one by one. Python accepts everything that
+Arrow accepts, with the same result, and also what only `from_json` accepts.
 
 Source: JacksonParser.scala, SparkDateTimeUtils.scala.
 """
@@ -31,23 +31,23 @@ from pyarrow.json import ParseOptions, read_json
 from pyarrow.json import ReadOptions as BlockOptions
 
 _FEW = 128
-"""So many values are parsed one by one, where Arrow refuses one of them: that takes as long as asking it some times."""
+"""Up to this many values are parsed one by one if Arrow refuses one of them; asking Arrow a few times takes as long."""
 _MOST_DIGITS = 38
-"""Of a decimal of Spark's; with as many behind the point, 76 are all that Arrow has room for."""
+"""Digits of a Spark decimal. With as many again after the point, they are the 76 that Arrow can hold."""
 _SPACE = " \t\r\n"
-"""What JSON allows around a value."""
+"""The whitespace that JSON allows around a value."""
 
 
 def parse_values(values: pa.BinaryArray, kind: pa.StructType) -> tuple[pa.StructArray, pa.BinaryArray]:
-    """The structs that ``values`` hold, and beside them the values that are not what ``kind`` says, else null.
+    """Return a struct for each of ``values``, and beside it the value itself if it does not fit ``kind``, else null.
 
-    A null value is null in both. Where a value is no JSON object, the struct is there and its fields are null.
+    A null value is null in both. For a value that is not a JSON object, all fields of the struct are null.
     """
     texts = pc.ascii_trim(_texts(values), _SPACE)
     likely = pc.and_(pc.starts_with(texts, "{"), pc.ends_with(texts, "}")).fill_null(False)
     objects = texts.filter(likely)
     parts = list(_parts(objects, kind, fast=_arrow_can(kind)))
-    # Behind the objects stand what a null value becomes, and what any other becomes that is no object.
+    # Two more rows follow the objects: the result for a null value, and the result for a value that is no object.
     structs = pa.concat_arrays([*(part for part, _ in parts), pa.array([None, {}], kind)])
     wrong = pa.concat_arrays([*(part for _, part in parts), pa.array([False, True])])
     null, other = len(objects), len(objects) + 1
@@ -57,7 +57,7 @@ def parse_values(values: pa.BinaryArray, kind: pa.StructType) -> tuple[pa.Struct
 
 
 def _texts(values: pa.BinaryArray) -> pa.StringArray:
-    """``values`` as text; null where one is not UTF-8."""
+    """Decode ``values``; null for a value that is not UTF-8."""
     try:
         return values.cast(pa.string())
     except pa.ArrowInvalid:
@@ -75,10 +75,10 @@ Parts = Iterator[tuple[pa.Array, pa.BooleanArray]]
 
 
 def _parts(texts: pa.StringArray, kind: pa.StructType, *, fast: bool) -> Parts:
-    """The structs that ``texts`` hold, and which of them are wrong, part by part.
+    """Yield, part by part, the structs of ``texts``, and which of the texts do not fit.
 
     Args:
-        fast: Arrow can parse the type.
+        fast: whether Arrow can parse the type.
     """
     if not fast:
         yield from _singly(texts, kind, fast=fast)
@@ -102,14 +102,14 @@ def _parts(texts: pa.StringArray, kind: pa.StructType, *, fast: bool) -> Parts:
             start, stop = 0, min(_FEW, len(some))
         else:
             start, stop = row, row + 1
-            window = max(_FEW, 2 * row)  # those behind it are joined again each time
+            window = max(_FEW, 2 * row)  # the values after it have to be joined again each time
         yield from _parts(some[:start], kind, fast=fast)
         yield from _singly(some[start:stop], kind, fast=fast)
         texts = texts[stop:]
 
 
 def _singly(texts: pa.StringArray, kind: pa.StructType, *, fast: bool) -> Parts:
-    """As `_parts`, one by one."""
+    """Parse as `_parts` does, but one by one."""
     if not texts:
         return
     try:
@@ -130,7 +130,7 @@ def _singly(texts: pa.StringArray, kind: pa.StructType, *, fast: bool) -> Parts:
 
 
 def _arrow_can(kind: pa.DataType) -> bool:
-    """Whether Arrow parses the type, or a text that it casts to it. It knows no objects of any names, no base64."""
+    """Whether Arrow parses the type, or a text that it can cast to the type. It cannot parse maps or base64."""
     if pa.types.is_struct(kind):
         return all(_arrow_can(field.type) for field in kind)
     if pa.types.is_list(kind):
@@ -139,7 +139,7 @@ def _arrow_can(kind: pa.DataType) -> bool:
 
 
 class _Refused(Exception):
-    """Arrow refuses a text: that of ``row``, if it says which."""
+    """Arrow refuses one of the texts: the one in ``row``, if Arrow reports which."""
 
     def __init__(self, row: int | None) -> None:
         super().__init__(row)
@@ -150,13 +150,13 @@ _row_in = re.compile(r"JSON parse error: .* in row ([0-9]+)$", re.DOTALL).match
 
 
 def _at_once(texts: pa.StringArray, kind: pa.StructType) -> pa.StructArray:
-    """The structs that ``texts`` hold.
+    """Return the structs of ``texts``.
 
     Raises:
-        _Refused: of one of them.
+        _Refused: Arrow refuses one of the texts.
     """
     try:
-        lines = pa.concat_arrays([texts, pa.array([""])])  # so that the last line ends as well
+        lines = pa.concat_arrays([texts, pa.array([""])])  # so that the last line ends with a newline too
         whole = pc.binary_join(pa.ListArray.from_arrays([0, len(lines)], lines), "\n")[0].as_buffer()
         table = read_json(
             pa.BufferReader(whole),
@@ -180,10 +180,11 @@ def _parse_options(kind: pa.StructType) -> ParseOptions:
 
 
 def _parsed_as(kind: pa.DataType) -> pa.DataType:
-    """``kind`` as Arrow parses it: it takes a date for a number, and passes over the zone of a time without zones.
+    """Return the type to have Arrow parse for ``kind``.
 
-    Of a decimal it counts the digits that stand there, and not those that the scale adds: so there is room for both,
-    and the cast to ``kind`` counts again.
+    Left alone, Arrow accepts a number as a date, and ignores the zone of a time without time zone; so both are parsed
+    as text. In a decimal, Arrow counts the digits of the text, not those that the scale adds; so we parse with room for
+    both, and the cast to ``kind`` checks the digits again.
     """
     if pa.types.is_struct(kind):
         return pa.struct([field.with_type(_parsed_as(field.type)) for field in kind])
@@ -196,7 +197,7 @@ def _parsed_as(kind: pa.DataType) -> pa.DataType:
 
 
 def _converted(column: pa.Array, kind: pa.DataType) -> pa.Array:
-    """``column``, of the type that `_parsed_as` gave, as ``kind``."""
+    """Convert ``column``, which has the type of `_parsed_as`, to ``kind``."""
     if column.type == kind:
         return column
     if pa.types.is_struct(kind):
@@ -211,31 +212,31 @@ def _converted(column: pa.Array, kind: pa.DataType) -> pa.Array:
 # -- one by one -------------------------------------------------------------------------------------------------------
 
 Reader = Callable[[str, int], tuple[Any, int, bool]]
-"""Of a text and where a value begins: what it becomes, where it ends, and whether it fits.
+"""Takes a text and where a value begins in it. Returns the result, where the value ends, and whether it fits.
 
-Raises one of `_NO_JSON` where that is no JSON.
+Raises one of `_NO_JSON` if the text there is not JSON.
 """
 _NO_JSON = (ValueError, StopIteration, IndexError)
 
 
 class _ArrowDecides(Exception):
-    """Python refuses a text that Arrow may accept: nested deeper than Python can, or with ``Inf`` or ``-NaN``."""
+    """Python cannot parse a text that Arrow may accept: nested too deeply for Python, or with ``Inf`` or ``-NaN``."""
 
 
 def _whole(text: str) -> int | float:
-    """A whole number; Python makes no `int` of thousands of digits, and none of our types has a place for that."""
+    """Parse an integer. Python refuses thousands of digits, and none of our types can hold such a number."""
     return int(text) if len(text) < 1000 else float(text)
 
 
 _scan: Callable[[str, int], tuple[Any, int]] = json.JSONDecoder(parse_int=_whole).scan_once  # type: ignore[attr-defined]
 _only_arrow_knows = re.compile(r"[:,\[]\s*-?(?:Inf|NaN)\s*[,}\]]").search
-"""Numbers that Python's parser does not take: ``Inf`` and ``-NaN``."""
+"""Numbers that Python's parser does not accept: ``Inf`` and ``-NaN``."""
 _space = re.compile(f"[{_SPACE}]*")
 
 
 def _past_space(text: str, at: int) -> int:
     found = _space.match(text, at)
-    assert found is not None  # no space is space, too
+    assert found is not None  # the pattern matches the empty string
     return found.end()
 
 
@@ -275,15 +276,15 @@ def _fields(found: dict[str, Any], _: bool) -> dict[str, Any]:
 
 
 def _entries(found: dict[str, Any], whole: bool) -> list[tuple[str, Any]] | None:
-    """Of a map, which is null where a value does not fit at all."""
+    """Return the entries of a map, or null if one of its values does not fit at all."""
     return list(found.items()) if whole else None
 
 
 def _object_reader(reader_of: Callable[[str], Reader | None], made: Callable[[dict[str, Any], bool], Any]) -> Reader:
-    """Of an object whose fields ``reader_of`` knows; the last one counts of those with one name.
+    """Make a reader for objects with the fields that ``reader_of`` knows; of fields with the same name the last counts.
 
     Args:
-        made: what the object becomes, given its fields, and whether each of them fits at least in part.
+        made: builds the result from the fields, and from whether each of them fits at least in part.
     """
 
     def read(text: str, at: int) -> tuple[Any, int, bool]:
@@ -306,7 +307,7 @@ def _object_reader(reader_of: Callable[[str], Reader | None], made: Callable[[di
             if reader is None:
                 _, at = _scan(text, at)
             else:
-                name.encode()  # raises where one half of a pair of surrogates is missing
+                name.encode()  # raises if the name has half of a surrogate pair
                 found[name], at, well = reader(text, at)
                 fits = fits and well
                 whole = whole and (well or found[name] is not None)
@@ -321,7 +322,7 @@ def _object_reader(reader_of: Callable[[str], Reader | None], made: Callable[[di
 
 
 def _array_reader(read_item: Reader) -> Reader:
-    """Of an array; it is null as a whole where an item does not fit, but for a part of it."""
+    """Make a reader for arrays. An array is null as a whole if an item does not fit, not even in part."""
 
     def read(text: str, at: int) -> tuple[Any, int, bool]:
         if text[at] != "[":
@@ -347,7 +348,7 @@ def _array_reader(read_item: Reader) -> Reader:
 
 
 def _misfit(text: str, at: int) -> tuple[Any, int, bool]:
-    """Of a value that is something else; null fits everything."""
+    """Skip a value of another type; null fits every type."""
     value, end = _scan(text, at)
     return None, end, value is None
 
@@ -366,7 +367,8 @@ def _leaf_reader(convert: Callable[[Any, str], Any]) -> Reader:
 
 
 def _conversion(kind: pa.DataType) -> Callable[[Any, str], Any]:
-    """How a value of a simple type is made of one in JSON, which is given as Python's and as the text that it was."""
+    """Return the function that converts a JSON value to a simple type. It gets the value from Python's parser, and its
+    text."""
     if pa.types.is_string(kind):
         return _string
     if pa.types.is_boolean(kind):
@@ -388,7 +390,7 @@ def _conversion(kind: pa.DataType) -> Callable[[Any, str], Any]:
 
 def _string(value: Any, text: str) -> str:
     found = value if isinstance(value, str) else text
-    found.encode()  # raises where one half of a pair of surrogates is missing
+    found.encode()  # raises if the text has half of a surrogate pair
     return found
 
 
@@ -415,7 +417,7 @@ def _float(value: Any, text: str, kind: pa.DataType) -> float:
         text = _NO_NUMBERS[value]
     elif isinstance(value, bool) or not isinstance(value, (int, float)):
         raise ValueError
-    if pa.types.is_float32(kind) and text not in _NO_NUMBERS:  # not by way of a double, which would round twice
+    if pa.types.is_float32(kind) and text not in _NO_NUMBERS:  # a double in between would round twice
         return float(pa.scalar(text).cast(kind).as_py())
     return float(text)
 
@@ -447,7 +449,7 @@ _a_time = re.compile(_DATE + _TIME).fullmatch
 
 
 def _date(value: Any) -> int:
-    """Days since 1970."""
+    """Return days since 1970."""
     found = _a_date(value.strip()) if isinstance(value, str) else None
     if found is None:
         raise ValueError
@@ -461,7 +463,7 @@ _MONTHS = (31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)
 
 
 def _days(year: int, month: int, day: int) -> int:
-    """Days from 1970 to a date of the Gregorian calendar, whatever the year."""
+    """Return the days from 1970 to a date of the Gregorian calendar, in any year."""
     if not 1 <= month <= 12 or not 1 <= day <= _MONTHS[month - 1] + (month == 2 and calendar.isleap(year)):
         raise ValueError
     years, months = (year, month - 3) if month > 2 else (year - 1, month + 9)  # that begin in March
@@ -469,7 +471,7 @@ def _days(year: int, month: int, day: int) -> int:
 
 
 def _time(value: Any, _: str) -> int:
-    """Microseconds since 1970; a number has seconds, and a time without a zone is one of UTC."""
+    """Return microseconds since 1970. A JSON number is in seconds; a time without a zone is in UTC."""
     if type(value) is int:
         return _in_range(value * 1_000_000)
     local, zone = _parsed_time(value)
@@ -491,7 +493,7 @@ def _local_time(value: Any, _: str) -> int:
 
 
 def _parsed_time(value: Any) -> tuple[int, str | None]:
-    """Microseconds since 1970, as if it were in UTC, and the zone."""
+    """Return microseconds since 1970, ignoring the zone, and the zone."""
     found = _a_time(value.strip()) if isinstance(value, str) else None
     if found is None:
         raise ValueError

@@ -1,12 +1,13 @@
-"""What options for reading and for writing have in common: how names are found, and Kafka's own, `kafka.…`.
+"""What read options and write options have in common: how names are matched, and Kafka's own names, `kafka.…`.
 
 Rules:
-- Names are case-insensitive, as Spark hands them over.
-- A name that nobody knows is an error, with the one that was probably meant: a misspelt `startingOffsets` must not read
+- Names are case-insensitive, as Spark passes them.
+- An unknown name is an error that suggests the name that was probably meant: a misspelt `startingOffsets` must not read
   a whole topic.
-- Kafka's names have the meanings of `ottla.sdk.kafka_config`. One that changes no row here is passed over with a
-  warning, as what tunes another client, or is for the other direction; one that would, and cannot be had, is refused.
-- A warning is given once by a process: Spark has the options of a sink parsed again for each micro-batch.
+- Kafka's names have the meanings of `ottla.sdk.kafka_config`. An option that changes no row here only causes a warning:
+  it tunes a different client, or is for the other direction. An option that would change rows, and that we do not
+  support, is refused.
+- A process gives the same warning once: Spark parses the options of a sink again for each micro-batch.
 - Messages are for people who write options, not programs.
 
 Source: KafkaSourceProvider.scala, kafkaParamsForDriver and kafkaParamsForProducer.
@@ -33,9 +34,10 @@ PREFIX = "kafka."
 _BOOTSTRAP = "bootstrap.servers"
 
 _PARTITION_BYTES = 7 * 2**20
-"""Of a partition in one answer, unless the user says otherwise: a task reads in bulk, and few answers cost the broker a
-quarter of what those of Kafka's default of 1 MiB do. What is read ahead is bounded besides, all partitions together. Of
-answers of this size a connection keeps the memory of two, of larger ones that of one (`ottla.codec.inbox`).
+"""Bytes of one partition in a Fetch response, unless the user says otherwise. A task reads in bulk, and few large
+responses cost the broker a quarter of what Kafka's default of 1 MiB costs. The client limits besides how much it reads
+ahead, over all partitions. A connection keeps the buffers of two responses of this size, but only one buffer if they
+are larger (`ottla.codec.inbox`).
 """
 
 _IDLE = {
@@ -53,26 +55,26 @@ _IDLE = {
     "share.acquire.mode",
     "topic.metadata.propagation.max.ms",
 }
-"""What programs may rely on, and no query does."""
+"""Options that a program may rely on, but a query never does."""
 _REFUSED = {
     "interceptors": "interceptors are objects of a program, and would change what is read or written",
     "partitioner.ignore.keys": "keys decide the partition, unless option partitioner says otherwise",
     "topic.blacklist": "say in subscribe, subscribePattern or assign what to read",
 }
-_FUNCTION = "it takes a function, which no option can be"
-_FOR_PROGRAMS = "it is for programs in Python: the options for TLS and SASL are kafka.ssl.… and kafka.sasl.…"
+_FUNCTION = "it takes a function, and an option cannot be one"
+_FOR_PROGRAMS = "it is for Python programs: the options for TLS and SASL are kafka.ssl.… and kafka.sasl.…"
 _PROBABLE = 0.75
-"""How much a name must be like another to be taken for a misspelling of it."""
+"""How similar two names must be for one to count as a misspelling of the other."""
 
 
 @dataclass(frozen=True, slots=True)
 class ClientConfig:
-    """How to reach the brokers; equal ones share a client.
+    """How to reach the brokers. Tasks with equal configurations share a client.
 
     Attributes:
-        bootstrap: ``host:port``, several separated by commas, or ``zeroconf://name``.
-        options: names and values as `ottla.connect` takes them.
-        security: Kafka's names for TLS and SASL, with their values; files are those of the machine that connects.
+        bootstrap: ``host:port``, or several separated by commas, or ``zeroconf://name``.
+        options: names and values of arguments of `ottla.connect`.
+        security: Kafka's names for TLS and SASL, with their values; files are read on the machine that connects.
     """
 
     bootstrap: str
@@ -81,14 +83,14 @@ class ClientConfig:
 
     @property
     def arguments(self) -> dict[str, Any]:
-        """What a client is made with. Raises as `secured`."""
+        """The arguments of a client. Raises as `secured`."""
         return {"partition_max_bytes": _PARTITION_BYTES, **dict(self.options), **self.secured().arguments}
 
     def secured(self) -> Security:
-        """What is made of the names for TLS and SASL.
+        """Interpret the names for TLS and SASL.
 
         Raises:
-            ConfigurationError: they make no sense; says which, and shows no secret.
+            ConfigurationError: an option is invalid; says which, and shows no secret.
         """
         made = read_security(dict(self.security))
         if made.wrong:
@@ -97,11 +99,11 @@ class ClientConfig:
         return made
 
     def found(self) -> "ClientConfig":
-        """With the addresses that ``zeroconf://`` stands for: asked for on the driver, because executors may be in
-        another network, where nobody answers, and need not find the brokers again.
+        """Return the configuration with the addresses that ``zeroconf://`` finds. Call it on the driver: executors may
+        be in another network, without an answer, and need not search for the brokers again.
 
         Raises:
-            BrokerUnreachable: nobody answered.
+            BrokerUnreachable: no broker answered.
         """
         announced, name = announced_name(self.bootstrap)
         if not announced:
@@ -116,20 +118,20 @@ class ClientConfig:
 
 
 FOUND_SECONDS = 60.0
-"""How long addresses count that were found by zeroconf: a stream has its writer made again for each micro-batch."""
+"""How long addresses found by zeroconf stay valid: Spark makes a stream's writer again for each micro-batch."""
 _found: dict[ClientConfig, tuple[float, ClientConfig]] = {}
-"""When they were found."""
+"""The configurations with addresses, and when they were found."""
 
-NO_TABLES = "there are no tables of format ottla: CREATE TEMPORARY VIEW … USING ottla OPTIONS (…) makes a view"
+NO_TABLES = "format ottla has no tables: CREATE TEMPORARY VIEW … USING ottla OPTIONS (…) creates a view"
 _OF_TABLES = {"provider", "owner"}
-"""What Spark hands over besides the options for CREATE TABLE, and in no other case."""
+"""Spark adds these to the options for CREATE TABLE, and only then."""
 _said: set[str] = set()
-"""The warnings that this process has given."""
+"""The warnings that this process has already given."""
 _silent = ContextVar("_silent", default=False)
 
 
 def warn(text: str, **facts: str) -> None:
-    """Write a line, unless this process has written the same before."""
+    """Log a warning, unless this process has already logged the same text."""
     if text not in _said and not _silent.get():
         _said.add(text)
         log.warning(text, extra=facts)
@@ -137,7 +139,7 @@ def warn(text: str, **facts: str) -> None:
 
 @contextmanager
 def silent() -> Iterator[None]:
-    """`warn` writes nothing: it is only looked whether something is right."""
+    """Suppress `warn`: the options are only being checked."""
     token = _silent.set(True)
     try:
         yield
@@ -146,22 +148,22 @@ def silent() -> Iterator[None]:
 
 
 def warn_without_effect(name: str, where: str) -> None:
-    """Say that an option has no effect.
+    """Warn that an option has no effect.
 
     Args:
-        where: on what, or why, as in "on writing".
+        where: in which query, or why, as in "on writing".
     """
     warn(f"option {name} has no effect {where}", option=name)
 
 
 @dataclass(frozen=True, slots=True)
 class Names:
-    """The names that a query takes.
+    """The option names that a query accepts.
 
     Attributes:
         use: "reading" or "writing", for messages.
-        known: ours, and those of the other connector without `kafka.`.
-        refused: with the reason; names of Kafka's have the prefix.
+        known: our names, and the names of Spark's own connector without `kafka.`.
+        refused: names with the reason; Kafka's names have their prefix.
     """
 
     use: str
@@ -169,10 +171,10 @@ class Names:
     refused: Mapping[str, str]
 
     def split(self, given: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:
-        """The options of `known`, spelt as there, and those of Kafka's, in lower case and without their prefix.
+        """Return the options of `known`, spelt as there, and Kafka's options, in lower case and without their prefix.
 
         Raises:
-            ConfigurationError: one is refused, or, unless it may be one of Kafka's, not known.
+            ConfigurationError: an option is refused, or unknown and without Kafka's prefix.
         """
         spelling = {name.lower(): name for name in (*self.known, *self.refused)}
         ours: dict[str, str] = {}
@@ -189,11 +191,11 @@ class Names:
             elif lower in spelling:
                 ours[spelled] = value.strip()
             else:
-                raise ConfigurationError(f"format ottla knows no option {name} for {self.use}: {self._hint(lower)}")
+                raise ConfigurationError(f"format ottla has no option {name} for {self.use}: {self._hint(lower)}")
         return ours, kafkas
 
     def _hint(self, lower: str) -> str:
-        """What may be meant by a name that is none."""
+        """Suggest the name that may be meant by an unknown one."""
         from ottla.sdk.kafka_meanings import meaning
 
         spelling = {name.lower(): name for name in (*self.known, PREFIX + _BOOTSTRAP)}
@@ -201,23 +203,23 @@ class Names:
             return f"did you mean {PREFIX}{lower}?"
         if close := difflib.get_close_matches(lower, spelling, 1, _PROBABLE):
             return f"did you mean {spelling[close[0]]}?"
-        return f"there are {', '.join(self.known)}, and {PREFIX}… for Kafka's own"
+        return f"the options are {', '.join(self.known)}, and {PREFIX}… for Kafka's own"
 
 
 def known_names(kafkas: Mapping[str, str]) -> dict[str, str]:
-    """Those of ``kafkas`` that are names of Kafka's; warns of the others, as Java's clients do.
+    """Return the entries of ``kafkas`` that Kafka's clients know; warn about the others, as Java's clients do.
 
     Raises:
-        ConfigurationError: one is like a name of Kafka's, and probably misspelt.
+        ConfigurationError: a name is similar to one of Kafka's, and probably misspelt.
     """
-    from ottla.sdk.kafka_meanings import MEANINGS, SAME, meaning  # on the driver alone: workers need nothing of it
+    from ottla.sdk.kafka_meanings import MEANINGS, SAME, meaning  # used on the driver only; workers do without it
 
     known = {}
     for name, value in kafkas.items():
         if is_security(name) or meaning(name) is not None:
             known[name] = value
         elif close := difflib.get_close_matches(name, (*MEANINGS, *SAME, PROTOCOL), 1, _PROBABLE):
-            raise ConfigurationError(f"Kafka's clients know no option {PREFIX}{name}: did you mean {PREFIX}{close[0]}?")
+            raise ConfigurationError(f"Kafka has no option {PREFIX}{name}: did you mean {PREFIX}{close[0]}?")
         else:
             warn(f"option {PREFIX}{name} has no effect: Kafka's clients do not know it", option=f"{PREFIX}{name}")
     return known
@@ -230,20 +232,20 @@ def read_client(
     *,
     wanted: Collection[str] | None = None,
 ) -> tuple[ClientConfig, dict[str, Any]]:
-    """How to reach the brokers, and the arguments of a producer or a consumer.
+    """Return how to reach the brokers, and the arguments of a producer or a consumer.
 
     Args:
-        kafkas: names of Kafka's, without their prefix.
-        where: on what an option has no effect, as in "on writing".
-        wanted: the names that have an effect, of those that stand for arguments of this part; ``None``: all.
+        kafkas: Kafka's names, without their prefix.
+        where: in which query an option has no effect, as in "on writing".
+        wanted: the arguments of this part that have an effect, by their names; ``None``: all of them.
 
     Raises:
-        ConfigurationError: one is misspelt, missing, contradicts another, or has a value that cannot be.
+        ConfigurationError: an option is misspelt, missing, contradicts another, or has an invalid value.
     """
     from ottla.sdk.kafka_config import understood
 
     if not kafkas.get(_BOOTSTRAP):
-        raise ConfigurationError(f"option {PREFIX}{_BOOTSTRAP} is missing: host:port of a broker, or zeroconf://name")
+        raise ConfigurationError(f"option {PREFIX}{_BOOTSTRAP} is missing: give host:port, or zeroconf://name")
     known = known_names(kafkas)
     taken = {name: value for name, value in known.items() if _is_taken(name, value, part, where, wanted)}
     security = {name: taken.pop(name) for name in list(taken) if is_security(name)}
@@ -258,10 +260,10 @@ def read_client(
 
 
 def _is_taken(name: str, value: str, part: str, where: str, wanted: Collection[str] | None) -> bool:
-    """Whether a client is given it; says where it has no effect, unless that is what it asks for.
+    """Whether to pass an option to the client. Warns if it has no effect, except if its value asks for just that.
 
     Raises:
-        ConfigurationError: it would have one, and cannot have it.
+        ConfigurationError: the option would change rows, and is not supported.
     """
     from ottla.sdk.kafka_meanings import SAME, No, Only, To, meaning, side
 

@@ -1,7 +1,7 @@
-"""Clients that a process keeps: a Python worker of Spark's serves many tasks, one after the other.
+"""Clients that a process keeps open, because a Python worker of Spark runs many tasks, one after the other.
 
-A process that was forked makes its own: two of them on one connection would read each other's answers, and two under
-one producer id would refuse each other's records.
+A forked process makes its own clients: two processes on one connection would read each other's responses, and two with
+one producer id would have each other's records refused.
 """
 
 import os
@@ -18,28 +18,28 @@ ConfigT = TypeVar("ConfigT", bound=Hashable)
 ClientT = TypeVar("ClientT", bound=Closable)
 
 MOST = 16
-"""More than tasks of one process use at once; the others are closed, the one that was not used for longest first."""
+"""More than the tasks of one process use at once. Beyond this number, the least recently used client is closed."""
 
 
 class Kept(Generic[ConfigT, ClientT]):
-    """Clients by their configuration.
+    """Keeps one client per configuration.
 
     Args:
-        make: connects one.
-        unharmed: exceptions that a client may be used after. After all others it is closed, because it may be in the
-            midst of something, and the next task starts with another.
+        make: connects a client.
+        unharmed: exceptions after which a client can be used again. After any other exception it is closed, because a
+            request may be half done, and the next task gets a new client.
     """
 
     def __init__(self, make: Callable[[ConfigT], ClientT], unharmed: tuple[type[BaseException], ...] = ()) -> None:
         self._make, self._unharmed = make, unharmed
         self._clients: dict[tuple[int, ConfigT], ClientT] = {}
-        """By process id, because a fork copies this dictionary."""
+        """Keyed by process id too, because a fork copies this dictionary."""
 
     def __iter__(self) -> Iterator[ClientT]:
         return iter(list(self._clients.values()))
 
     def close(self) -> None:
-        """Close them all."""
+        """Close all clients."""
         while self._clients:
             self._clients.popitem()[1].close()
 
@@ -47,7 +47,7 @@ class Kept(Generic[ConfigT, ClientT]):
     def use(self, config: ConfigT) -> Iterator[ClientT]:
         key = (os.getpid(), config)
         client = self._clients.pop(key, None) or self._make(config)
-        self._clients[key] = client  # the one that was used last stands last
+        self._clients[key] = client  # the most recently used client comes last
         while len(self._clients) > MOST:
             self._clients.pop(next(iter(self._clients))).close()
         try:

@@ -1,4 +1,4 @@
-"""A Spark on this machine, for laptops, tests and the demo."""
+"""Starts Spark on this machine, for laptops, tests and the demo."""
 
 import os
 import shlex
@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 REDACTED = "(?i)secret|password|token|access[.]?key|credential|jaas|key[.]pem|keystore[.]key|private key"
-"""Of which options Spark shows no value, by a part of the name or of the value: its own default, and what it misses of
-Kafka's names. It shows the options of streams in their plans."""
+"""Spark hides the value of an option if this matches its name or value. Extends Spark's default by names of Kafka that
+the default misses; Spark shows the options of streams in their plans."""
 
 _SETTINGS = {
     "spark.ui.enabled": "false",
@@ -28,12 +28,12 @@ _SETTINGS = {
     "spark.redaction.regex": REDACTED,
 }
 _LOCAL = {"spark.driver.defaultJavaOptions": "-Darrow.enable_unsafe_memory_access=true"}
-"""Where driver and executor are one process: Arrow does not look whether a value lies within its buffer. Spark asks for
-values of rows that are there, and the buffers come from this machine's own Python."""
+"""Only where driver and executor are one process: Arrow then skips its bounds checks on buffers. Spark reads only
+values of rows that exist, and the buffers come from this machine's own Python."""
 
 _PYTHON = """\
 #!/bin/sh
-# Spark has each of its Python processes import pyspark from archives, which have no bytecode: that takes a second. The
+# Spark makes each of its Python processes import pyspark from archives without bytecode, which takes a second. The
 # same pyspark is installed.
 path=:$PYTHONPATH:
 for archive in {archives}; do
@@ -48,21 +48,20 @@ exec {python} "$@"
 
 
 def session(app_name: str = "ottla", master: str = "local[2]", **conf: str | int | bool) -> "SparkSession":
-    """A Spark session that knows the format "ottla".
+    """Return a Spark session that knows the format "ottla".
 
-    A Spark that runs already keeps its name, its master and its settings; of the arguments only ``conf`` counts then.
+    If Spark is already running, it keeps its name, master and settings, and only ``conf`` is applied.
 
-    A new one listens on the loopback address only. This sets `JAVA_HOME`, `PYSPARK_PYTHON` and `SPARK_LOCAL_IP` in the
-    environment, the last two unless they are set: without them Spark takes whatever Java and Python the PATH has. On
-    this machine (``local[…]``) it sets `OTTLA_SPARK_CORES` too. There its Python is a script in front of the one that
-    runs, with which Spark's Python processes start a second sooner, and its Java reads their buffers without checks of
-    their bounds.
+    A new Spark listens on the loopback address only. This function sets `JAVA_HOME`, and, unless you have set them,
+    `PYSPARK_PYTHON` and `SPARK_LOCAL_IP`: otherwise Spark would use whatever Java and Python are on the PATH. For a
+    Spark on this machine (``local[…]``) it also sets `OTTLA_SPARK_CORES`, runs Spark's Python processes through a
+    wrapper script so that they start a second sooner, and lets Spark's Java read their buffers without bounds checks.
 
     Args:
-        conf: Spark's settings, as in ``session(**{"spark.driver.memory": "2g"})``; they win over ours.
+        conf: Spark's settings, as in ``session(**{"spark.driver.memory": "2g"})``; they take precedence over ours.
 
     Raises:
-        ConfigurationError: pyspark is not installed, or there is no Java.
+        ConfigurationError: pyspark is not installed, or no Java was found.
     """
     try:
         # Here, not above: the extra "spark" may be absent, and pyspark takes half a second.
@@ -81,7 +80,7 @@ def session(app_name: str = "ottla", master: str = "local[2]", **conf: str | int
         builder = builder.config(name, value)
     spark = builder.getOrCreate()
     try:
-        # An editable install of ottla hides `pyspark_ottla` from Spark's search; after any other it is there already.
+        # An editable install of ottla hides `pyspark_ottla` from Spark's search; any other install registers itself.
         from ottla.spark.source import DefaultSource
 
         spark.dataSource.register(DefaultSource)
@@ -92,7 +91,7 @@ def session(app_name: str = "ottla", master: str = "local[2]", **conf: str | int
 
 
 def _prepare(master: str) -> None:
-    """Set the environment variables of a new Spark."""
+    """Set the environment variables for a new Spark."""
     os.environ["JAVA_HOME"] = str(ensure_java())
     if os.environ.get("PYSPARK_PYTHON", python := _python()) == python:
         os.environ["PYSPARK_PYTHON"] = python if master.startswith("local") else sys.executable
@@ -102,15 +101,15 @@ def _prepare(master: str) -> None:
 
 
 def _python() -> str:
-    """The Python for Spark's processes on this machine: a script in front of the one that runs, if it can be made."""
+    """Return the Python for Spark's processes on this machine: a wrapper script, if it can be written."""
     import pyspark
 
-    # Where Spark finds itself, if pip has installed it.
+    # Where Spark finds its own archives if pip has installed it.
     archives = sorted((Path(pyspark.__file__).resolve().parent / "python" / "lib").glob("*.zip"))
     if not archives or not sys.executable or os.name != "posix":
         return sys.executable
     listed = " ".join(shlex.quote(str(each)) for each in archives)
     try:
         return str(shim(Path(sys.executable), _PYTHON.format(archives=listed, python=shlex.quote(sys.executable))))
-    except ConfigurationError:  # then it takes a second longer
+    except ConfigurationError:  # the script only saves time
         return sys.executable

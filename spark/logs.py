@@ -1,8 +1,8 @@
-"""The log of Spark's Python processes, which nobody else sets up: its lines go to their stderr.
+"""Logging in Spark's Python processes: no application code sets it up there, so our lines go to stderr.
 
-That is the driver's own for what plans a query, and for everything where Spark is local; else the executors' log files.
-The environment variable `OTTLA_LOG_LEVEL` names the least that is written, ``INFO`` by default. Spark passes its
-environment on to the processes that it starts.
+For the processes that plan queries, and for all processes of a local Spark, that is the driver's own stderr; for the
+others, the executors' log files. The environment variable `OTTLA_LOG_LEVEL` is the lowest level that is written, by
+default ``INFO``. Spark passes its environment on to the processes that it starts.
 """
 
 import logging
@@ -14,13 +14,13 @@ LEVEL = "OTTLA_LOG_LEVEL"
 
 
 def in_a_worker() -> bool:
-    """Whether this process is one of Spark's Python workers, or was forked by their daemon."""
+    """Whether this process is one of Spark's Python workers, or was forked by Spark's worker daemon."""
     spec = getattr(sys.modules.get("__main__"), "__spec__", None)
     return spec is not None and spec.name.startswith("pyspark.")
 
 
 class _Handler(logging.StreamHandler[Any]):
-    """Writes nothing where the program has set up logging, be it later."""
+    """Writes nothing if the program has set up logging itself, even if it did so later."""
 
     def emit(self, record: logging.LogRecord) -> None:
         if not logging.root.handlers:
@@ -28,7 +28,7 @@ class _Handler(logging.StreamHandler[Any]):
 
 
 def set_up_logging() -> None:
-    """Write the lines of ottla, with their time, level and logger. Of the client they are warnings at least."""
+    """Write ottla's log lines with time, level and logger; from the Kafka client only warnings and above."""
     log = logging.getLogger("ottla")
     if logging.root.handlers or log.handlers:
         return
@@ -40,4 +40,4 @@ def set_up_logging() -> None:
     log.setLevel(max(level, logging.WARNING))
     logging.getLogger("ottla.spark").setLevel(level)
     if wanted.upper() not in logging.getLevelNamesMapping():
-        log.warning("%s is %r, which is no level: it may be DEBUG, INFO, WARNING or ERROR", LEVEL, wanted)
+        log.warning("%s is %r, which is not a log level: use DEBUG, INFO, WARNING or ERROR", LEVEL, wanted)

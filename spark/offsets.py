@@ -1,13 +1,14 @@
-"""Which offsets a query reads, and how its tasks share them.
+"""Decides which offsets a query reads, and how its tasks share them.
 
 Rules:
-- The offsets are settled once, on the driver, by `resolve`. What a task reads follows from its ranges alone, so that a
-  task that Spark repeats reads the same again.
-- The ends of logs are looked up before offsets by time. ListOffsets answers -1 where no record is young enough; the end
-  that stands for it must be an earlier one, or a record that arrives between the two requests is never read.
+- `resolve` fixes the offsets once, on the driver. A task reads its ranges and depends on nothing else, so a task that
+  Spark repeats reads the same records again.
+- The ends of logs are looked up before offsets by time. ListOffsets answers -1 if every record is older than the
+  timestamp, and then the log's end is used. That end must be the earlier one: with a later end, a record that arrives
+  between the two requests is never read.
 - The JSON is that of Spark's own connector: ``{"topic": {"0": 23, "1": -2}}``, with -2 for earliest and -1 for latest.
 
-Source: KafkaOffsetReaderAdmin.scala, KafkaOffsetRangeCalculator.scala, JsonUtils.scala (for what users expect).
+Source: KafkaOffsetReaderAdmin.scala, KafkaOffsetRangeCalculator.scala, JsonUtils.scala (for the formats).
 """
 
 import heapq
@@ -27,14 +28,14 @@ from ottla.sdk.consume.ranges import Lost, OffsetRange
 from ottla.sdk.consume.record_sets import READ_COMMITTED, READ_UNCOMMITTED, AnyBatch
 
 SMALL_TASK = 5_000
-"""Records up to which partitions share a task, where there are more partitions than cores: a task costs Spark some
+"""Partitions up to this many records share a task if there are more partitions than cores: a task costs Spark some
 50-100 ms."""
 
 log = logging.getLogger("ottla.spark")
 
 
 class Client(Protocol):
-    """What of `ottla.sdk.drivers.blocking.BlockingClient` is used here."""
+    """The part of `ottla.sdk.drivers.blocking.BlockingClient` that is used here."""
 
     def topic_ids(self, names: Sequence[str] | None) -> dict[str, tuple[UUID, int]]: ...
     def offsets(
@@ -47,13 +48,13 @@ class Client(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """One end of what is read, as the user gave it.
+    """The start or the end of what to read, as the user gave it.
 
     Attributes:
         option: the option's name, for messages.
-        places: an offset (`EARLIEST` and `LATEST` among them) or, with `by_time`, milliseconds since 1970; one for
-            every partition, or one for each.
-        by_time: `places` are timestamps: the first record at or after them.
+        places: an offset (including `EARLIEST` and `LATEST`) or, with `by_time`, milliseconds since 1970; one for all
+            partitions, or one for each.
+        by_time: `places` are timestamps, and stand for the first record at or after them.
     """
 
     option: str
@@ -61,10 +62,10 @@ class Limit:
     by_time: bool = False
 
     def of(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
-        """The place for each partition.
+        """Return the place for each partition.
 
         Raises:
-            ConfigurationError: the option names some partitions, but not these.
+            ConfigurationError: the option does not name exactly these partitions.
         """
         if isinstance(self.places, int):
             return dict.fromkeys(partitions, self.places)
@@ -73,13 +74,13 @@ class Limit:
         if missing := sorted(set(partitions) - set(self.places)):
             hint = {"startingOffsets": "; -2 stands for earliest", "endingOffsets": "; -1 stands for latest"}
             raise ConfigurationError(
-                f"{self.option} must name every partition, and misses {_names(missing)}{hint.get(self.option, '')}"
+                f"{self.option} must name every partition, but misses {_names(missing)}{hint.get(self.option, '')}"
             )
         return dict(self.places)
 
 
 def parse_assign(text: str) -> frozenset[TopicPartition]:
-    """The partitions of ``{"topic": [0, 1]}``."""
+    """Parse a text like ``{"topic": [0, 1]}``; return the partitions."""
     wanted = 'a JSON object such as {"topic": [0, 1]}'
     partitions = set()
     for topic, numbers in _json_object(text, "assign", wanted).items():
@@ -94,10 +95,10 @@ def parse_assign(text: str) -> frozenset[TopicPartition]:
 def parse_places(
     text: str, option: str, *, lowest: int = EARLIEST, words: Iterable[str] = ()
 ) -> dict[TopicPartition, int]:
-    """The numbers of ``{"topic": {"0": 23}}``; none may be below ``lowest``.
+    """Parse a text like ``{"topic": {"0": 23}}``; return the numbers. Numbers below ``lowest`` are refused.
 
     Args:
-        words: that the option takes besides, for messages.
+        words: other values that the option accepts, for messages.
     """
     wanted = "".join(f"{word} or " for word in words) + 'a JSON object such as {"topic": {"0": 23}}'
     places: dict[TopicPartition, int] = {}
@@ -106,9 +107,9 @@ def parse_places(
             raise ConfigurationError(f"{option} must be {wanted}, but has {by_partition!r} for {topic!r}")
         for number, place in by_partition.items():
             if not (number.isascii() and number.isdigit()):
-                raise ConfigurationError(f"{option}: {number!r} is no partition of {topic!r}")
+                raise ConfigurationError(f"{option}: {number!r} is not a partition number of {topic!r}")
             if type(place) is not int or place < lowest:
-                raise ConfigurationError(f"{option}: {place!r} for {topic}-{number} must be a number from {lowest} on")
+                raise ConfigurationError(f"{option}: {place!r} for {topic}-{number} must be a number, {lowest} or more")
             if (topic, int(number)) in places:
                 raise ConfigurationError(f"{option} names {topic}-{int(number)} twice")
             places[topic, int(number)] = place
@@ -125,17 +126,18 @@ def resolve(
     fail_on_data_loss: bool = True,
     isolation: int = READ_UNCOMMITTED,
 ) -> list[OffsetRange]:
-    """The ranges to read, in the order of topic and partition; those without offsets are left out.
+    """Return the ranges to read, ordered by topic and partition; partitions without offsets are left out.
 
     Args:
         partitions: what to read, with the topics' ids.
-        latest_if_no_record: where no record is at or after a starting timestamp, start at the end.
-        fail_on_data_loss: offsets that the log does not have (any more) are an error, not skipped.
-        isolation: with `READ_COMMITTED` a log ends at its last stable offset.
+        latest_if_no_record: if no record is at or after a starting timestamp, start at the end.
+        fail_on_data_loss: raise if the log does not have some of the offsets (any more), instead of skipping them.
+        isolation: with `READ_COMMITTED`, a log ends at its last stable offset.
 
     Raises:
-        ConfigurationError: the limits do not fit the partitions or each other, or no record is that young.
-        DataLoss: a limit lies outside the log.
+        ConfigurationError: the limits do not fit the partitions or each other, or all records are older than a starting
+            timestamp.
+        DataLoss: a limit is outside the log.
     """
     starts, ends = starting.of(partitions), ending.of(partitions)
     log_starts = client.offsets(dict.fromkeys(partitions, EARLIEST), isolation=isolation)
@@ -156,7 +158,7 @@ def resolve(
         if start > end and starts[place] >= 0 and ends[place] >= 0:
             raise ConfigurationError(
                 f"{starting.option} gives {start} for {place[0]}-{place[1]}, "
-                f"which is behind the {end} that {ending.option} gives"
+                f"which is after the {end} that {ending.option} gives"
             )
         if start < lowest or max(start, end) > highest:
             _lost(place, start, end, lowest, highest, fail_on_data_loss, isolation)
@@ -174,10 +176,10 @@ def known_starts(
     latest_if_no_record: bool = False,
     isolation: int = READ_UNCOMMITTED,
 ) -> dict[TopicPartition, int]:
-    """Where to start, for a query without an end; the arguments are those of `resolve`.
+    """Return where a query without an end starts; for the arguments see `resolve`.
 
     Raises:
-        ConfigurationError: the limit does not fit the partitions, or no record is that young.
+        ConfigurationError: the limit does not fit the partitions, or all records are older than its timestamp.
     """
     starts = starting.of(partitions)
     if not starting.by_time:
@@ -191,7 +193,7 @@ def known_starts(
 
 
 def _up_to(log_ends: Mapping[TopicPartition, int], found: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
-    """The offsets ``found`` by time, or the ends of logs: where there is none, and where records have come since."""
+    """Return the offsets ``found`` by time, up to the ends of logs; the log's end if no record was found."""
     return {place: min(offset, log_ends[place]) if offset >= 0 else log_ends[place] for place, offset in found.items()}
 
 
@@ -208,14 +210,14 @@ def _lost(place: TopicPartition, start: int, end: int, lowest: int, highest: int
     if fail:
         why = f"{'deleted by retention' if start < lowest else 'not written yet'}, or was the topic recreated?"
         if isolation == READ_COMMITTED and max(start, end) > highest:
-            why = f"a transaction may be open at {highest}, behind which read_committed reads nothing;"
+            why = f"read_committed ends at {highest}, where a transaction may be open;"
         raise DataLoss(
-            f"offsets {start} to {max(start, end)} of {topic}-{partition} are asked for, and the log has {lowest} to "
-            f"{highest}: {why} failOnDataLoss=false reads what there is"
+            f"the query wants offsets {start} to {max(start, end)} of {topic}-{partition}, but the log has {lowest} to "
+            f"{highest}: {why} failOnDataLoss=false skips missing offsets"
         )
     log.warning(
-        f"offsets {start} to {max(start, end)} of {topic}-{partition} are asked for, and the log has {lowest} to "
-        f"{highest}: what is not there is skipped",
+        f"the query wants offsets {start} to {max(start, end)} of {topic}-{partition}, but the log has {lowest} to "
+        f"{highest}: missing offsets are skipped",
         extra={
             "topic": topic,
             "partition": partition,
@@ -235,16 +237,16 @@ def plan(
     max_records: int | None = None,
     max_tasks: int | None = None,
 ) -> list[tuple[OffsetRange, ...]]:
-    """The ranges that each task reads.
+    """Divide the ranges into tasks.
 
     Args:
-        cores: tasks that run at once.
-        min_tasks: split ranges, always the one with the largest parts, until there are just as many (`minPartitions`).
-        max_records: split ranges of more offsets (`maxRecordsPerPartition`).
-        max_tasks: then share them out over no more tasks than this, evenly by offsets.
+        cores: number of tasks that run at once.
+        min_tasks: split ranges, always the one with the largest parts, until there are this many (`minPartitions`).
+        max_records: split ranges with more offsets than this (`maxRecordsPerPartition`).
+        max_tasks: then distribute them over at most this many tasks, evenly by offsets.
 
-    With none of the last three, a partition is one task; but where there are more partitions than cores, small ones
-    share tasks. There are never fewer tasks than cores: only the query knows the cost of a record.
+    Without the last three, each partition is one task; if there are more partitions than cores, small ones share tasks.
+    Sharing never leaves fewer tasks than cores, because only the query knows how much work a record is.
     """
     if min_tasks is None and max_records is None and max_tasks is None:
         return _packed(ranges, cores)
@@ -260,9 +262,9 @@ def plan(
 
 
 def _parts(ranges: Sequence[OffsetRange], wanted: int) -> list[int]:
-    """In how many parts to split each range, so that there are ``wanted``, or as many as there are offsets.
+    """Return in how many parts to split each range, to get ``wanted`` parts, or one per offset if there are fewer.
 
-    No more than that: each task costs, and small partitions gain nothing by being split.
+    Never more than ``wanted``: each task has a cost, and splitting small partitions gains nothing.
     """
     parts = [1] * len(ranges)
     largest = [(-float(len(each)), number) for number, each in enumerate(ranges)]
@@ -275,7 +277,7 @@ def _parts(ranges: Sequence[OffsetRange], wanted: int) -> list[int]:
 
 
 def _packed(ranges: Sequence[OffsetRange], cores: int) -> list[tuple[OffsetRange, ...]]:
-    """A task for each range; of more than ``cores`` those share tasks that have up to `SMALL_TASK` records."""
+    """Make one task per range. If there are more than ``cores``, ranges of up to `SMALL_TASK` records share tasks."""
     small = [each for each in ranges if len(each) <= SMALL_TASK]
     large = [(each,) for each in ranges if len(each) > SMALL_TASK]
     tasks = max(cores - len(large), -(-sum(map(len, small)) // SMALL_TASK))
@@ -283,7 +285,7 @@ def _packed(ranges: Sequence[OffsetRange], cores: int) -> list[tuple[OffsetRange
 
 
 def _shared(pieces: Sequence[OffsetRange], tasks: int) -> list[tuple[OffsetRange, ...]]:
-    """The largest first, each to the task that has least to do."""
+    """Distribute the pieces: the largest first, each to the task with the least work so far."""
     shares: list[list[OffsetRange]] = [[] for _ in range(tasks)]
     loads = [(0, number) for number in range(tasks)]
     for piece in sorted(pieces, key=len, reverse=True):
@@ -296,7 +298,7 @@ def _shared(pieces: Sequence[OffsetRange], tasks: int) -> list[tuple[OffsetRange
 
 
 def _joined(ranges: Iterable[OffsetRange]) -> Iterator[OffsetRange]:
-    """The ranges in order; neighbours of one partition become one."""
+    """Yield the ranges in order; adjacent ranges of one partition become one."""
     last: OffsetRange | None = None
     for each in sorted(ranges, key=lambda each: (each.topic, each.partition, each.start)):
         if last is not None and last.place == each.place and last.end == each.start:
@@ -310,7 +312,7 @@ def _joined(ranges: Iterable[OffsetRange]) -> Iterator[OffsetRange]:
 
 
 def _split(whole: OffsetRange, parts: int) -> Iterator[OffsetRange]:
-    """``whole`` in as many nearly equal parts, or in single offsets if there are fewer."""
+    """Split ``whole`` into this many nearly equal parts, or into single offsets if there are fewer."""
     parts = max(1, min(parts, len(whole)))
     edges = [whole.start + len(whole) * part // parts for part in range(parts + 1)]
     for start, end in pairwise(edges):

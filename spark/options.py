@@ -1,9 +1,10 @@
-"""What ``.option(…)`` takes when topics are read: the names and meanings of Spark's own Kafka connector, and ours.
+"""The options for reading topics: names and meanings of Spark's own Kafka connector, and options of our own.
 
 Rules:
-- A job of the other connector changes the format's name and nothing else. What it refuses is refused; what changes no
-  row here (a trigger's limits in a batch, a consumer group) is passed over with a warning.
-- Those of Kafka's names, `kafka.…`, that have an effect are those of `ottla.connect`, and the isolation level.
+- To move a job over from that connector, you change only the name of the format. Options that it refuses are refused
+  here too. Options that change no row here (a trigger's limits in a batch query, a consumer group) only cause a
+  warning.
+- Of Kafka's names, `kafka.…`, the isolation level has an effect, and each name that `ottla.connect` knows.
 - The rest is in `ottla.spark.kafka_options`.
 
 Source: KafkaSourceProvider.scala, validateGeneralOptions and validateBatchOptions.
@@ -28,12 +29,12 @@ from ottla.spark.offsets import Limit, parse_assign, parse_places, plan
 from ottla.spark.value_schema import parse_value_schema
 
 Source = tuple[str, ...] | frozenset[TopicPartition] | str
-"""Topics, partitions, or a pattern for the names of topics."""
+"""Topics, partitions, or a pattern for topic names."""
 
 _SOURCES = ("subscribe", "assign", "subscribePattern")
 _STARTS = ("startingTimestamp", "startingOffsetsByTimestamp", "startingOffsets")
 _ENDS = ("endingTimestamp", "endingOffsetsByTimestamp", "endingOffsets")
-"""The first that is given counts, as in the other connector."""
+"""In each of the two, the first option that is given counts, as in Spark's own connector."""
 _OTHERS = (
     "startingOffsetsByTimestampStrategy",
     "includeHeaders",
@@ -48,22 +49,22 @@ _OTHERS = (
 )
 _OF_STREAMS = ("groupIdPrefix", "maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay", "prometheus")
 _WITHOUT_EFFECT = ("kafkaConsumer.pollTimeoutMs", "fetchOffset.numRetries", "fetchOffset.retryIntervalMs")
-"""They tune a consumer that is not there."""
+"""They tune a consumer that does not exist here."""
 
 _SECONDS = {"": 0.001, "us": 1e-6, "ms": 0.001, "s": 1, "m": 60, "min": 60, "h": 3600, "d": 86_400}
 
 _ISOLATION = "isolation.level"
 _MOST = 2**63 - 1
-"""What 64 bits have room for, those of the protocol and of Spark."""
+"""The largest 64-bit number, of the protocol and of Spark."""
 _DIGITS = 100
-"""That a number may have; Python makes none of thousands."""
+"""Digits that a number may have: Python refuses to convert thousands of them."""
 
 _NAMES = Names(
     use="reading",
     known=(*_SOURCES, *_STARTS, *_ENDS, *_OTHERS, *_OF_STREAMS, *_WITHOUT_EFFECT),
     refused={
-        "path": "topics are no paths: name them in option subscribe",
-        "topic": "it is an option for writing: name topics to read in option subscribe",
+        "path": "topics are not paths: name them in option subscribe",
+        "topic": "it is a write option: name the topics to read in option subscribe",
         "kafka.auto.offset.reset": "say where to start in option startingOffsets",
         "kafka.enable.auto.commit": "a query reads what its options say and commits nothing by itself",
         "kafka.interceptor.classes": "interceptors are Java classes, and would change what is read",
@@ -72,36 +73,36 @@ _NAMES = Names(
     },
 )
 READING = (*_SOURCES, *_STARTS, *_ENDS, *_OTHERS, *_OF_STREAMS)
-"""Options that are for reading alone."""
+"""Options for reading only."""
 
 
 def read_layout(given: Mapping[str, str]) -> Layout:
-    """The columns of a row (`includeHeaders`, `valueFormat`), where it is not known yet whether the query is a batch.
+    """Return the columns of a row (`includeHeaders`, `valueFormat`), before it is known whether the query is a batch.
 
     Raises:
-        ConfigurationError: neither a batch nor a stream can have these options.
+        ConfigurationError: the options fit neither a batch query nor a streaming query.
     """
     with silent():
         try:
             return ReadOptions.parse(given).layout
         except ConfigurationError:
-            if any(name in _NAMES.split(given)[0] for name in _ENDS):  # which streams have not
+            if any(name in _NAMES.split(given)[0] for name in _ENDS):  # streams have no end, so this is a batch query
                 raise
         return StreamOptions.parse(given).read.layout
 
 
 _NAMED = 3
-"""Topics in a line of the log."""
+"""Number of topics in a log line."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceOptions:
-    """What batch and streaming queries have in common, checked as far as that is possible without a broker.
+    """The options that batch and streaming queries share, checked as far as possible without a broker.
 
     Attributes:
         source: topics (`subscribe`), partitions (`assign`), or a pattern for the names of topics (`subscribePattern`).
         layout: the columns of a row (`includeHeaders`, `valueFormat`).
-        isolation: with `READ_COMMITTED` logs end at their last stable offsets.
+        isolation: with `READ_COMMITTED`, a log ends at its last stable offset.
         min_tasks, max_records, max_tasks: see `ottla.spark.offsets.plan`.
         max_batch_bytes: memory that one batch may take, decompressed and as objects; ``None``: `MAX_BATCH_BYTES` of
             `ottla.spark.arrow`.
@@ -121,7 +122,7 @@ class SourceOptions:
 
     @property
     def names(self) -> str:
-        """What is read, for the log: it tells the queries of a session apart."""
+        """The names of topics, or the pattern; the log shows them to distinguish the queries of a session."""
         if isinstance(self.source, str):
             return self.source
         topics = sorted({topic for topic, _ in self.source} if isinstance(self.source, frozenset) else self.source)
@@ -129,7 +130,7 @@ class SourceOptions:
         return ", ".join(topics[:_NAMED]) + (f" and {more} more" if more > 0 else "")
 
     def tasks(self, ranges: Sequence[OffsetRange]) -> list[tuple[OffsetRange, ...]]:
-        """The ranges that each task reads; called where a query is planned."""
+        """Divide the ranges into tasks. Called where a query is planned."""
         limits = {"min_tasks": self.min_tasks, "max_records": self.max_records, "max_tasks": self.max_tasks}
         return plan(ranges, cores(), **limits)
 
@@ -142,10 +143,10 @@ class ReadOptions(SourceOptions):
 
     @classmethod
     def parse(cls, given: Mapping[str, str]) -> "ReadOptions":
-        """The options that a user gave, by names in any case.
+        """Parse the options that a user gave; names are case-insensitive.
 
         Raises:
-            ConfigurationError: one is unknown, missing, contradicts another, or has a value that cannot be.
+            ConfigurationError: an option is unknown, missing, contradicts another, or has an invalid value.
         """
         where = "on a batch query of format ottla"
         options, kafkas = _NAMES.split(given)
@@ -163,10 +164,10 @@ class StreamOptions:
     """The options of a streaming query.
 
     Attributes:
-        read: those that it has in common with a batch query.
-        most, least: offsets of a micro-batch (`maxOffsetsPerTrigger`, `minOffsetsPerTrigger`).
-        longest_wait: seconds after which fewer than ``least`` are enough (`maxTriggerDelay`).
-        group: the consumer group that is told how far the query is.
+        read: the options that a batch query has as well.
+        most, least: numbers of offsets in a micro-batch (`maxOffsetsPerTrigger`, `minOffsetsPerTrigger`).
+        longest_wait: seconds after which fewer offsets than ``least`` are enough (`maxTriggerDelay`).
+        group: the consumer group to which the query commits its progress.
         prometheus: where the driver serves lag and rate.
     """
 
@@ -179,7 +180,7 @@ class StreamOptions:
 
     @classmethod
     def parse(cls, given: Mapping[str, str]) -> "StreamOptions":
-        """As `ReadOptions.parse`."""
+        """Parse the options that a user gave; see `ReadOptions.parse`."""
         where = "on a streaming query of format ottla"
         options, kafkas = _NAMES.split(given)
         if (ending := next((name for name in _ENDS if name in options), None)) is not None:
@@ -202,7 +203,7 @@ class StreamOptions:
 def _common(
     options: Mapping[str, str], client: ClientConfig, consumer: Mapping[str, Any], where: str
 ) -> dict[str, Any]:
-    """What `SourceOptions` have beside the start; ``where`` an option has no effect."""
+    """Return the arguments of `SourceOptions` except the start; ``where`` is for warnings about unused options."""
     for name in _WITHOUT_EFFECT:
         if name in options:
             warn_without_effect(name, where)
@@ -228,7 +229,7 @@ def _common(
 def _group(options: Mapping[str, str]) -> str | None:
     group = options.get("groupIdPrefix")
     if group == "":
-        raise ConfigurationError("groupIdPrefix is empty: name a group, or leave it out, and no offsets are committed")
+        raise ConfigurationError("groupIdPrefix is empty: name a group, or leave the option out to commit no offsets")
     return group
 
 
@@ -247,32 +248,32 @@ def _layout(options: Mapping[str, str]) -> Layout:
     if value_format != "binary":
         not_yet = " yet" if value_format in ("avro", "protobuf") else ""
         raise ConfigurationError(
-            f"valueFormat {options['valueFormat']!r} is not there{not_yet}: there are binary and json; decode others "
-            "in the query, as in from_avro(value, …)"
+            f"valueFormat {options['valueFormat']!r} is not supported{not_yet}, only binary and json: decode other "
+            "formats in the query, as in from_avro(value, …)"
         )
     for name in ("valueSchema", "columnNameOfCorruptRecord"):
         if name in options:
-            raise ConfigurationError(f"{name} is for values in JSON: give valueFormat=json, too")
+            raise ConfigurationError(f"{name} is for JSON values: add valueFormat=json")
     return Layout(include_headers)
 
 
 def _json_format(options: Mapping[str, str], include_headers: bool) -> JsonFormat:
     if not options.get("valueSchema"):
         raise ConfigurationError(
-            "valueFormat=json needs valueSchema: the fields of a value, such as 'id BIGINT, name STRING'"
+            "valueFormat=json needs valueSchema: the fields of a value, for example 'id BIGINT, name STRING'"
         )
     fields = parse_value_schema(options["valueSchema"])
     corrupt = options.get("columnNameOfCorruptRecord", JsonFormat.corrupt)
     others = spark_schema(Layout(include_headers)).names
     if not corrupt or corrupt.lower() in map(str.lower, others):
         raise ConfigurationError(
-            f"columnNameOfCorruptRecord cannot be {corrupt!r}: it names a column of its own, beside {', '.join(others)}"
+            f"columnNameOfCorruptRecord cannot be {corrupt!r}: it must differ from the columns {', '.join(others)}"
         )
     return JsonFormat(fields, corrupt)
 
 
 def _duration(options: Mapping[str, str], name: str, default: float) -> float:
-    """Seconds of a duration as Spark writes it, such as 15m or 500ms; milliseconds without a unit."""
+    """Parse a duration as Spark writes it, like 15m or 500ms; return seconds. A bare number is in milliseconds."""
     value = options.get(name)
     if value is None:
         return default
@@ -287,7 +288,7 @@ def _source(options: Mapping[str, str]) -> Source:
     if len(found) > 1:
         raise ConfigurationError(f"options {' and '.join(found)} contradict each other: give one of them")
     if not found:
-        raise ConfigurationError(f"one of the options {', '.join(_SOURCES)} must say what to read")
+        raise ConfigurationError(f"no topics to read: give one of the options {', '.join(_SOURCES)}")
     [name] = found
     value = options[name]
     if name == "assign":
@@ -295,25 +296,25 @@ def _source(options: Mapping[str, str]) -> Source:
     if name == "subscribe":
         topics = tuple(dict.fromkeys(topic.strip() for topic in value.split(",") if topic.strip()))
         if not topics:
-            raise ConfigurationError("subscribe names no topic; it is one or several, separated by commas")
+            raise ConfigurationError("subscribe names no topic: give one or more, separated by commas")
         return topics
     if not value:
         raise ConfigurationError(
-            "subscribePattern is empty; it is a regular expression, which may match any part of a topic's name"
+            "subscribePattern is empty: give a regular expression, which may match any part of a topic name"
         )
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("error", FutureWarning)  # Python is not sure what it will mean one day
+            warnings.simplefilter("error", FutureWarning)  # for syntax that a later Python may read differently
             re.compile(value)
         differs = _has_sets_within_sets(value)
     except FutureWarning:
         differs = True
     except (re.error, RecursionError) as error:
-        raise ConfigurationError(f"subscribePattern {value!r} is no regular expression of Python's: {error}") from error
+        raise ConfigurationError(f"subscribePattern {value!r} is not a valid Python regex: {error}") from error
     if differs:
         raise ConfigurationError(
-            f"subscribePattern {value!r} means something else in Java than in Python, where [ and && in brackets stand "
-            "for themselves: write [a-z&&[^t]] as (?!t)[a-z], and [a[bc]] as [abc]"
+            f"subscribePattern {value!r} means something else in Java than in Python, where [ and && within brackets "
+            "are ordinary characters: write [a-z&&[^t]] as (?!t)[a-z], and [a[bc]] as [abc]"
         )
     return value
 
@@ -322,7 +323,7 @@ _IN_BRACKETS = re.compile(r"\\.|\[\^?\]?((?:\\.|[^\]\\])*)", re.DOTALL)
 
 
 def _has_sets_within_sets(pattern: str) -> bool:
-    """Whether Java would see the union or intersection of sets of characters where Python sees characters."""
+    """Whether Java would read a union or intersection of character sets where Python reads plain characters."""
     insides = (re.sub(r"\\.", "", found[1] or "") for found in _IN_BRACKETS.finditer(pattern))
     return any("[" in inside or "&&" in inside for inside in insides)
 
@@ -330,7 +331,7 @@ def _has_sets_within_sets(pattern: str) -> bool:
 def _limit(
     options: Mapping[str, str], names: tuple[str, str, str], default: int, impossible: str | None = None
 ) -> Limit:
-    """The start or the end; ``impossible`` is the word that makes no sense for it."""
+    """Return the start or the end limit; ``impossible`` is the word that is invalid for it."""
     timestamp, by_timestamp, offsets = names
     words = {"earliest": EARLIEST, "latest": LATEST}
     given = [name for name in names if name in options]

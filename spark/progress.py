@@ -1,9 +1,9 @@
-"""How far a streaming query is: the lag and rate of each partition, in the log and for Prometheus.
+"""How far a streaming query is: lag and rate of each partition, in the log and for Prometheus.
 
 Rules:
-- All is as of Spark's last question, which comes when a batch is done: what lies before the start of the next one is
-  processed. So the rate is that of whole batches, and the lag is never less than it is.
-- The query needs none of this. Where metrics cannot be served, a warning says why, and it is tried again later.
+- All values are updated when Spark asks for the next micro-batch, which it does once a batch is done: everything before
+  the start of the next batch is processed. So the rate counts whole batches, and the lag is never reported too low.
+- The query does not depend on this. If metrics cannot be served, a warning says why, and a later batch tries again.
 """
 
 import logging
@@ -19,19 +19,19 @@ from ottla.spark.stream_offsets import Positions
 log = logging.getLogger("ottla.spark")
 
 REPORT_SECONDS = 60.0
-"""Between two lines in the log."""
+"""Seconds between two progress lines in the log."""
 RETRY_SECONDS = 10.0
-"""Between two tries to serve metrics: the query that this one replaces may still have the port."""
+"""Seconds between two attempts to serve metrics: the query that this one replaces may still hold the port."""
 _MOST_NAMED = 10
-"""Partitions in a line of the log: those that are furthest behind."""
+"""How many partitions a log line names: those with the largest lag."""
 
 
 class Progress:
-    """Of one query, in the driver.
+    """Tracks lag and rate of one query. Runs in the driver.
 
     Args:
-        client_id: a label of all metrics, so that queries can be told apart.
-        what: it reads, for the log.
+        client_id: a label of all metrics, to distinguish queries.
+        what: the topics that the query reads, as the log shows them.
     """
 
     def __init__(self, client_id: str, what: str) -> None:
@@ -43,18 +43,19 @@ class Progress:
         self._report_at: float | None = None
 
     def reached(self, positions: Positions, ends: Positions, now: float) -> None:
-        """Everything before ``positions`` is processed, and the logs end at ``ends``."""
+        """Record that everything before ``positions`` is processed, and that the logs end at ``ends``."""
         if (positions, ends) != (self._before, self._ends):
             self._take(positions, ends, now)
         self.report(now)
 
     def begun(self, positions: Positions) -> None:
-        """A batch begins there. It counts, too, if it is the first that Spark asks about, which reads it again."""
+        """Record where a batch begins. Only matters before the first `reached`: after a restart Spark plans the last
+        batch again, and then the rate must count that batch."""
         if not self._before:
             self._before = positions
 
     def report(self, now: float) -> None:
-        """Write a line to the log, if it is time for one."""
+        """Write a log line if one is due."""
         if self._report_at is None:
             self._report_at = now + REPORT_SECONDS
         elif now >= self._report_at:
@@ -78,11 +79,11 @@ class Progress:
         self._before, self._ends = positions, ends
 
     def metrics(self) -> list[Metric]:
-        """``records-lag``, ``records-consumed-rate`` and ``-total`` of each partition, for a `Collector`."""
+        """Return ``records-lag``, ``records-consumed-rate`` and ``-total`` of each partition, to a `Collector`."""
         return self._metrics.snapshot(time.monotonic())
 
     def summary(self, now: float) -> str:
-        """A line for the log."""
+        """Return the log line."""
         lags = {place: lag.value for place, (lag, _) in self._partitions.items()}
         rates = {place: self._rate(place, now) for place in self._partitions}
         behind = sorted((place for place in lags if lags[place]), key=lambda place: -lags[place])
@@ -98,7 +99,7 @@ class Progress:
 
 
 class Served:
-    """Metrics at ``http://host:port/metrics`` for as long as the process of a query lives."""
+    """Serves the metrics at ``http://host:port/metrics`` for as long as the query's process lives."""
 
     def __init__(self, address: tuple[str, int], progress: Progress) -> None:
         self._address, self._progress = address, progress
@@ -106,7 +107,7 @@ class Served:
         self._retry_at = 0.0
 
     def start(self, now: float) -> None:
-        """Serve, unless that is done already.
+        """Start to serve, unless already serving.
 
         Raises:
             ConfigurationError: prometheus-client is not installed.
@@ -131,7 +132,7 @@ class Served:
             log.warning(f"option prometheus: cannot listen on {where} ({why}); each query needs its own port")
 
     def stop(self) -> None:
-        """Serve no more."""
+        """Stop serving."""
         if self._server is not None:
             self._server.shutdown()
             self._server.server_close()

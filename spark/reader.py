@@ -1,11 +1,11 @@
-"""The two halves of a batch query: planned on the driver, read by the tasks.
+"""The two halves of a batch query: the driver plans it, the tasks read it.
 
 Rules:
-- `partitions` runs on the driver, once; it alone asks for the ends of logs. `read` depends on nothing but its task.
-- A worker process serves many tasks, one after the other, and keeps its client for the next (`ottla.spark.kept`).
-- Spark closes the generator of a task that has enough rows (`take`): what is being fetched ends with it.
-- Spark keeps the plan of a DataFrame's first use for all later ones (`PythonDataSourceV2.getOrCreateReadInfo`). So a
-  plan says nothing of a query's filters (no `pushFilters`): the next query would miss the rows that those left out.
+- `partitions` runs once, on the driver; only it looks up the ends of logs. `read` depends on nothing but its task.
+- A worker process runs many tasks, one after the other, and keeps its client for the next one (`ottla.spark.kept`).
+- When a task has enough rows (`take`), Spark closes its generator, and the fetch ends with it.
+- Spark reuses the plan of a DataFrame's first use for all later ones (`PythonDataSourceV2.getOrCreateReadInfo`). So a
+  plan must not depend on a query's filters (no `pushFilters`): the next query would miss rows that they exclude.
 """
 
 import logging
@@ -43,46 +43,46 @@ from ottla.spark.options import ReadOptions, Source, SourceOptions
 log = logging.getLogger("ottla.spark")
 
 Topics = Mapping[str, tuple[UUID, int]]
-"""Name -> id, zeros where brokers have none, and number of partitions."""
+"""Topic name -> topic id, all zeros if brokers have none, and number of partitions."""
 
 
 def _connect(config: ClientConfig) -> BlockingClient:
     return BlockingClient(config.bootstrap, **config.arguments)
 
 
-# What is being fetched ends with the generator of a task, and leaves its client as it was.
+# A task's fetch ends when its generator is closed, and the client can be used again.
 clients = Kept(_connect, unharmed=(GeneratorExit,))
 
 OLD_PLAN, OLD_REUSED_PLAN = 3600.0, 5.0
-"""Seconds after which a query that still reads up to the ends of then is worth a warning; the second where another one
-has read up to them before."""
+"""Age in seconds at which a plan that reads to the ends of that time causes a warning. The second is for a plan that an
+earlier query has used."""
 MOST_PLANS = 100
-"""That are remembered: a stream may load a topic for each micro-batch."""
+"""How many plans are remembered: a stream may load a topic for each micro-batch."""
 _EXECUTION = "spark.sql.execution.id"
 _plans: dict[float, str | None] = {}
-"""Of plans, by the time they were made, the first execution that this process has read for; `_WARNED`: of which it has
-warned. The youngest stand last."""
+"""For each plan, by the time it was made, the first execution that this process has read for; or `_WARNED`, once it has
+warned about the plan. In the order of their first use."""
 _WARNED = "warned"
 
 
 @dataclass
 class Task(InputPartition):
-    """What one task reads, from which brokers. Empty where no partition has anything to read."""
+    """The offsets that one task reads, and from which brokers. Has no ranges if there is nothing to read."""
 
     client: ClientConfig
     ranges: tuple[OffsetRange, ...]
     latest_as_of: float | None = None
-    """When the query's ends were looked up, in seconds since 1970; ``None`` where the user gave them."""
+    """When the query's ends were looked up, in seconds since 1970; ``None`` if the user gave them."""
 
 
 class BatchReader(DataSourceReader):
-    """Reads what its options say, once."""
+    """Plans and reads a batch query."""
 
     def __init__(self, options: ReadOptions) -> None:
         self.options = options
 
     def partitions(self) -> list[Task]:
-        """The tasks; there is always one, because Spark makes one of its own of an empty list.
+        """Return the tasks, at least one: from an empty list, Spark would make a task of its own.
 
         Raises:
             ConfigurationError, DataLoss: see `ottla.spark.offsets.resolve`.
@@ -106,7 +106,7 @@ class BatchReader(DataSourceReader):
         return [Task(config, task, until) for task in options.tasks(ranges) or [()]]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """The rows of a task.
+        """Yield the rows of a task.
 
         Raises:
             DataLoss: records were deleted since the query was planned.
@@ -117,7 +117,7 @@ class BatchReader(DataSourceReader):
 
 
 def read_task(task: Task, options: SourceOptions) -> Iterator[pa.RecordBatch]:
-    """The rows of a task.
+    """Yield the rows of a task.
 
     Raises:
         DataLoss: records were deleted since the query was planned.
@@ -125,7 +125,7 @@ def read_task(task: Task, options: SourceOptions) -> Iterator[pa.RecordBatch]:
     """
     if not task.ranges:
         return
-    from ottla.spark.arrow import MAX_BATCH_BYTES, arrow_batches  # takes long, and planning does without
+    from ottla.spark.arrow import MAX_BATCH_BYTES, arrow_batches  # slow to import, and not needed for planning
 
     isolation, fail = options.isolation, options.fail_on_data_loss
     limit = options.max_batch_bytes or MAX_BATCH_BYTES
@@ -139,25 +139,25 @@ def read_task(task: Task, options: SourceOptions) -> Iterator[pa.RecordBatch]:
 
 
 def _unreadable(fail: bool, wanted: OffsetRange, batch: AnyBatch, error: DecodeError) -> None:
-    """Raise the error of a batch that cannot be opened; or warn, and the batch is skipped.
+    """Raise the error of a batch that cannot be decoded; or log a warning, and the batch is skipped.
 
-    Its bytes never change. So without a way past it, a stream with a checkpoint would fail for ever.
+    The batch's bytes never change. So if it could not be skipped, a stream with a checkpoint would fail for ever.
     """
     if fail:
         error.reason += (
-            "; if the batch is only large, a higher maxBatchBytes reads it, and failOnDataLoss=false skips a batch "
-            "that cannot be read"
+            "; if the batch is only large, a higher maxBatchBytes reads it; failOnDataLoss=false skips a batch that "
+            "cannot be read"
         )
         raise error
     last = batch.next_offset - 1
     log.warning(
-        f"a batch of {wanted.topic}-{wanted.partition} cannot be read, and is skipped up to offset {last}: {error}",
+        f"a batch of {wanted.topic}-{wanted.partition} cannot be read and is skipped, up to offset {last}: {error}",
         extra={"topic": wanted.topic, "partition": wanted.partition, "offset": last},
     )
 
 
 def _warn_of_old_plan(task: Task) -> None:
-    """Spark plans a DataFrame or view once, and reads the same offsets for as long as it lives."""
+    """Warn that data is old: Spark plans a DataFrame or view once, and reads the same offsets as long as it lives."""
     planned = task.latest_as_of
     if planned is None:
         return
@@ -171,8 +171,8 @@ def _warn_of_old_plan(task: Task) -> None:
     _plans[planned] = _WARNED
     log.warning(
         f"this DataFrame or view of {task.ranges[0].topic} reads up to the ends that its topics had {_for_people(age)} "
-        "ago, when it was first used: to read what came later load() it again, in a stream within foreachBatch; or "
-        "create the view again"
+        "ago, at its first use: to read newer records, load() it again, in a stream within foreachBatch; or create the "
+        "view again"
     )
 
 
@@ -183,10 +183,10 @@ def _for_people(seconds: float) -> str:
 
 
 def topics_of(client: Client, source: Source, *, missing: bool = False) -> Topics:
-    """The topics that a query reads.
+    """Return the topics that a query reads.
 
     Args:
-        missing: topics may be gone, or not be there yet.
+        missing: accept that topics are gone, or do not exist yet.
 
     Raises:
         ConfigurationError: a topic does not exist, or the pattern matches none.
@@ -201,14 +201,14 @@ def topics_of(client: Client, source: Source, *, missing: bool = False) -> Topic
     if not missing and (unknown := [name for name in names if name not in topics]):
         option = "assign" if isinstance(source, frozenset) else "subscribe"
         raise ConfigurationError(
-            f"topic {', '.join(map(repr, unknown))} does not exist: check option {option}, and which cluster "
-            "kafka.bootstrap.servers names"
+            f"topic {', '.join(map(repr, unknown))} does not exist: check option {option}, and that "
+            "kafka.bootstrap.servers names the right cluster"
         )
     return topics
 
 
 def places_of(topics: Topics, source: Source, *, missing: bool = False) -> dict[TopicPartition, UUID]:
-    """The partitions that a query reads, each with its topic's id.
+    """Return the partitions that a query reads, each with its topic's id.
 
     Raises:
         ConfigurationError: a partition does not exist, unless some may be ``missing``.
@@ -218,14 +218,14 @@ def places_of(topics: Topics, source: Source, *, missing: bool = False) -> dict[
         return there
     for topic, partition in sorted(source - there.keys()):
         if not missing:
-            raise ConfigurationError(f"assign names {topic}-{partition}, and {topic} has {topics[topic][1]} partitions")
+            raise ConfigurationError(f"assign names {topic}-{partition}, but {topic} has {topics[topic][1]} partitions")
     return {place: topic_id for place, topic_id in there.items() if place in source}
 
 
 def fetch(
     client: Client, ranges: Iterable[OffsetRange], *, isolation: int, fail_on_data_loss: bool
 ) -> Generator[tuple[OffsetRange, AnyBatch], None, None]:
-    """The batches of all ranges, as they come; what is lost is an error, or passed over."""
+    """Yield the batches of all ranges in the order of arrival. Lost records raise an error, or are skipped."""
 
     def go_on(lost: Lost) -> int:
         wanted = lost.range
@@ -235,11 +235,11 @@ def fetch(
         except OttlaError:
             if not fail_on_data_loss:
                 raise
-            following = wanted.end  # what is known already is not to be hidden by another error
+            following = wanted.end  # report the loss that is already known, not this error
         what = f"{where} are gone" if following >= wanted.end else f"{where} are gone up to {following - 1}"
         if fail_on_data_loss:
-            raise DataLoss(f"{what}: {_why(lost.error)}; failOnDataLoss=false reads what there is") from lost.error
-        log.warning(f"{what}, and are skipped: {_why(lost.error)}", extra=_fields(lost))
+            raise DataLoss(f"{what}: {_why(lost.error)}; failOnDataLoss=false skips missing offsets") from lost.error
+        log.warning(f"{what} and are skipped: {_why(lost.error)}", extra=_fields(lost))
         return following
 
     return client.fetch(ranges, isolation=isolation, on_lost=go_on)
@@ -247,14 +247,15 @@ def fetch(
 
 def _why(error: OttlaError) -> str:
     if isinstance(error, OffsetOutOfRange):
-        return "they were deleted, by retention or on demand"
+        return "they were deleted, by retention or by a DeleteRecords request"
     if isinstance(error, UnknownTopicOrPartition):
         return "the topic was deleted"
     return str(error)
 
 
 def _where_to_go_on(client: Client, lost: Lost) -> int:
-    """The first offset of the range that the log still has; its end, if there is none, or the topic is another."""
+    """Return the first offset of the range that the log still has; its end if there is none, or if the topic was
+    deleted or recreated."""
     place, end = lost.range.place, lost.range.end
     if not isinstance(lost.error, OffsetOutOfRange):
         return end

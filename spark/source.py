@@ -1,7 +1,7 @@
 """The data source "ottla", as Spark finds it (through `pyspark_ottla`).
 
-Rule: light to import, because Spark imports it wherever it looks for data sources: what reads (the codec, a client,
-pyarrow) is imported when a query does.
+Rule: this module must be light to import, because Spark imports it wherever it searches for data sources. The codec, a
+client and pyarrow are imported only when a query reads or writes.
 """
 
 from collections.abc import Iterator
@@ -23,15 +23,15 @@ if TYPE_CHECKING:
 
 
 class DefaultSource(DataSource):
-    """``spark.read.format("ottla")``, ``df.write.format("ottla")``; named as Spark looks for it."""
+    """``spark.read.format("ottla")`` and ``df.write.format("ottla")``. Spark expects this class name."""
 
     @classmethod
     def name(cls) -> str:
         return "ottla"
 
     def schema(self) -> "StructType":
-        """The columns, which the options decide (`includeHeaders`, `valueFormat`); called by ``load()``, so that what
-        is wrong with options shows there.
+        """Return the columns, which depend on the options (`includeHeaders`, `valueFormat`). ``load()`` calls this, so
+        invalid options raise here.
 
         Raises:
             ConfigurationError: see `read_layout`.
@@ -45,7 +45,7 @@ class DefaultSource(DataSource):
     def reader(self, schema: "StructType") -> "BatchReader":
         """
         Raises:
-            ConfigurationError: the user gave columns of their own, or see `ReadOptions.parse`.
+            ConfigurationError: the user declared other columns, or see `ReadOptions.parse`.
         """
         from ottla.spark.options import ReadOptions
         from ottla.spark.reader import BatchReader
@@ -56,8 +56,8 @@ class DefaultSource(DataSource):
             return BatchReader(options)
 
     def streamReader(self, schema: "StructType") -> "StreamReader | RefusedStream":
-        """One that refuses, where the user gave columns of their own, where `StreamOptions.parse` would, or where no
-        broker announces itself.
+        """Return a reader; a `RefusedStream` if the user declared other columns, if `StreamOptions.parse` raises, or if
+        no broker answers to ``zeroconf://``.
         """
         from ottla.spark.options import StreamOptions
         from ottla.spark.stream import StreamReader
@@ -72,21 +72,21 @@ class DefaultSource(DataSource):
     def writer(self, schema: "StructType", overwrite: bool) -> "BatchWriter":
         """
         Raises:
-            ConfigurationError: see `WriteOptions.parse` and `ottla.spark.writer.check_schema`; or what is there already
-                was to be overwritten.
+            ConfigurationError: see `WriteOptions.parse` and `ottla.spark.writer.check_schema`; or the mode is
+                overwrite.
         """
         from ottla.spark.write_options import WriteOptions
         from ottla.spark.writer import BatchWriter
 
         with one_sentence():
             if overwrite:
-                raise ConfigurationError("a topic is never overwritten: say mode('append')")
+                raise ConfigurationError("format ottla cannot overwrite a topic: use mode('append')")
             return BatchWriter(WriteOptions.parse(self.options), schema)
 
     def streamWriter(self, schema: "StructType", overwrite: bool) -> "StreamWriter":
         """
         Args:
-            overwrite: the output mode is complete: as in Spark's own connector, the whole result is appended each time.
+            overwrite: the output mode is complete; as in Spark's own connector, the whole result is appended each time.
 
         Raises:
             ConfigurationError: see `WriteOptions.parse` and `ottla.spark.writer.check_schema`.
@@ -99,9 +99,9 @@ class DefaultSource(DataSource):
 
 
 class RefusedStream(DataSourceStreamReader):
-    """A stream that cannot be: each question is answered with the error.
+    """Raises the error of a stream that cannot start, whatever Spark asks.
 
-    What is raised where a reader is made Spark hides behind an error of its own.
+    Spark would replace an error that is raised where the reader is created with one of its own.
     """
 
     def __init__(self, error: OttlaError) -> None:
@@ -125,7 +125,7 @@ class RefusedStream(DataSourceStreamReader):
 
 
 def _declared(schema: "StructType", layout: "Layout") -> "Layout":
-    """The layout with the columns that Spark asks for: of `DefaultSource.schema`, a table, or a user's own."""
+    """Return the layout with the columns that Spark asks for: ours, a table's, or the user's."""
     from ottla.spark.columns import spark_schema
 
     declared = layout.declared_as(schema)

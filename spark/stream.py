@@ -1,16 +1,17 @@
-"""Structured streaming: what each micro-batch of a query reads.
+"""Structured streaming: decides what each micro-batch of a query reads.
 
 Spark asks a `StreamReader` in the driver, again and again: how far may the next batch go (`latestOffset`), and which
-tasks does it have (`partitions`)? The tasks are those of a batch query.
+tasks does it have (`partitions`)? The tasks are like the tasks of a batch query.
 
 Rules:
-- What a batch reads follows from its two ends alone (`ottla.spark.stream_offsets`), because Spark plans it again after
-  a restart. What the brokers have at that moment decides nothing but where the next batch ends. The one exception is a
-  new partition whose beginning stands in an end that Spark did not keep: it is read from where its log begins.
-- Offsets go back where a topic was cut off or created again, and partitions go; each is data loss.
-- Where a query begins that has no checkpoint is looked up for its first batch, and not when Spark asks for it: Spark
-  asks after a restart, too, when the answer is of no use, and the options may not fit the topics any more.
-- An idle query asks every ten milliseconds: the ends of logs are asked for less often, and nothing is computed again.
+- The offsets of a batch depend on its two ends alone (`ottla.spark.stream_offsets`), because Spark plans it again after
+  a restart. The state of the brokers only decides where the next batch ends. The one exception is a new partition whose
+  beginning is in an end that Spark did not store: it is read from where its log begins.
+- An offset can go back, if a log was truncated or a topic recreated, and partitions can disappear. Each counts as data
+  loss.
+- The start of a query without a checkpoint is looked up for its first batch, and not when Spark asks for it. Spark also
+  asks after a restart, when the answer is not used and the options may no longer fit the topics.
+- Spark asks an idle query every ten milliseconds. So the ends of logs are looked up less often, and results are cached.
 
 Source: KafkaMicroBatchStream.scala, MicroBatchExecution.scala.
 """
@@ -50,15 +51,15 @@ log = logging.getLogger("ottla.spark")
 T = TypeVar("T")
 
 MOST_TRIES = 6
-"""Of a question about topics, while one or the other goes."""
+"""How often a lookup of topics is tried if some of them are deleted meanwhile."""
 POLL_SECONDS = 0.1
-"""Between two questions for the ends of logs."""
+"""Seconds between two lookups of the ends of logs."""
 TOPICS_SECONDS = 1.0
-"""Between two questions for topics and their partitions."""
+"""Seconds between two lookups of topics and their partitions."""
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Reads what its options say, for ever. One in the driver is asked; copies of it read in the workers."""
+    """Plans and reads a streaming query: the driver's instance answers Spark, and copies of it read in the workers."""
 
     def __init__(self, options: StreamOptions) -> None:
         self.options = options
@@ -67,35 +68,36 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._topics: Topics = {}
         self._topics_at = self._newest_at = -math.inf
         self._parsed: tuple[Mapping[str, Any], StreamOffset] = BEGINNING.json(), BEGINNING
-        """Where the last batch began of which Spark has asked, and what that is."""
+        """The start of the last batch that Spark asked for, as JSON and parsed."""
         self._newest: StreamOffset | None = None
-        """Where the logs ended at `_newest_at`; the same object while nothing changes."""
+        """Where the logs ended at `_newest_at`; the same object as long as no end changes."""
         self._last: StreamOffset | None = None
         """Where the logs ended when the trigger availableNow began; ``None`` with other triggers.
 
-        A batch goes no further. What is there by now, and how far behind the query is, `_newest` says.
+        Batches end here at the latest. The current ends, and so how far the query is behind, are in `_newest`.
         """
         self._new: tuple[float, StreamOffset, Mapping[TopicPartition, int]] = -math.inf, BEGINNING, {}
-        """Until when it holds where partitions begin that are new behind an offset."""
+        """The beginnings of partitions that are new after an offset: valid until when, for which offset, and where."""
         self._idle: tuple[StreamOffset, Mapping[str, Any], int | None] | None = None
-        """Ends of logs, and a start behind which there is no batch; or none yet, as there are only so many records."""
+        """Ends of logs and the start of a batch for which we answered that there is no batch; and how many offsets are
+        available, if these were too few."""
         self._batch_at: float | None = None
-        """When a batch was last given."""
+        """When the last batch was planned."""
         self._beyond: tuple[StreamOffset, list[TopicPartition], Positions] = BEGINNING, [], {}
-        """Ends of logs, partitions that begin behind them, and where those begin that were read beyond; see `_held`."""
+        """A cache of `_read_beyond`: ends of logs, partitions that were read beyond them, and the result."""
         self._logged: tuple[StreamOffset, set[str]] = BEGINNING, set()
-        """The start of a batch, and the warnings about it that were logged."""
+        """The start of a batch, and the warnings logged for it."""
         self._progress = Progress(Options(**dict(self._config.options)).client_id, options.read.names)
         self._served = Served(options.prometheus, self._progress) if options.prometheus else None
 
     def __getstate__(self) -> dict[str, Any]:
-        """What tasks get: they read, and need nothing else."""
+        """Pickle the options only: tasks only read."""
         return {"options": self.options}
 
     # -- what Spark asks for ------------------------------------------------------------------------------------------
 
     def initialOffset(self) -> dict[str, Any]:
-        """What stands for the start of a query that has no checkpoint."""
+        """Return the placeholder for the start of a query without a checkpoint."""
         return BEGINNING.json()
 
     def getDefaultReadLimit(self) -> ReadLimit:
@@ -111,18 +113,17 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._last = self._latest(time.monotonic(), fresh=True)
 
     def latestOffset(self, start: Mapping[str, Any], limit: ReadLimit) -> dict[str, Any]:
-        """Where a batch ends that begins at ``start``.
+        """Return where a batch ends that begins at ``start``.
 
         Raises:
-            ConfigurationError: it is the first, and a topic does not exist, or the options do not fit it.
-            DataLoss: partitions are gone, or do not have any more what lies before ``start``, unless `failOnDataLoss`
-                is false.
+            ConfigurationError: it is the first batch, and a topic does not exist or the options do not fit it.
+            DataLoss: partitions are gone, or their logs now end before ``start``; not with `failOnDataLoss=false`.
         """
         now = time.monotonic()
         with one_sentence():
             if self._served is not None:
                 self._served.start(now)
-            if self._parsed[0] != start:  # which takes milliseconds where there are thousands of partitions
+            if self._parsed[0] != start:  # parsing takes milliseconds with thousands of partitions
                 self._parsed = start, StreamOffset.parse(start)
             before = self._parsed[1]
             first = not before.begun
@@ -158,14 +159,14 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return end.json()
 
     def reportLatestOffset(self) -> dict[str, Any] | None:
-        """For ``lastProgress``: where the logs end."""
+        """Return where the logs end, for ``lastProgress``."""
         return None if self._newest is None else StreamOffset(self._newest.positions).json()
 
     def partitions(self, start: Mapping[str, Any], end: Mapping[str, Any]) -> list[InputPartition]:
-        """The tasks of a batch, none if it has no offsets.
+        """Return the tasks of a batch; no tasks if it has no offsets.
 
         Raises:
-            ConfigurationError: it is the first one of Spark's own connector.
+            ConfigurationError: it is the first batch of a query, and Spark's own connector planned it.
         """
         read = self.options.read
         with one_sentence():
@@ -178,22 +179,22 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return [Task(self._config, task) for task in read.tasks(ranges)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """The rows of a task; see `ottla.spark.reader.read_task`."""
+        """Yield the rows of a task; see `ottla.spark.reader.read_task`."""
         assert isinstance(partition, Task)  # Spark hands back what `partitions` gave
         return read_task(partition, self.options.read)
 
     def commit(self, end: Mapping[str, Any]) -> None:
-        """Nothing: what is done is where `latestOffset` is to start, which Spark asks after a restart, too."""
+        """Do nothing: Spark passes the processed end as ``start`` to `latestOffset`, after a restart too."""
 
     def stop(self) -> None:
-        """The client is that of the process, which ends."""
+        """Stop the metrics server. The client belongs to the process, which ends."""
         if self._served is not None:
             self._served.stop()
 
     # -- inside -------------------------------------------------------------------------------------------------------
 
     def _beginning(self, now: float) -> StreamOffset:
-        """Where a query begins that has no checkpoint.
+        """Look up where a query without a checkpoint begins.
 
         Raises:
             ConfigurationError: a topic does not exist, or the options do not fit it.
@@ -213,15 +214,15 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 return StreamOffset(starts, _ids(topics), starts)
 
         beginning = _asked_again(ask)
-        if self._last is not None:  # else "latest" could lie behind it
+        if self._last is not None:  # otherwise a start at "latest" could be after this end
             self._last = self._latest(now, fresh=True)
         return beginning
 
     def _latest(self, now: float, *, fresh: bool = False) -> StreamOffset:
-        """Where the logs end, as of a moment ago, or just now."""
+        """Return where the logs end; with ``fresh`` now, else as of a moment ago."""
         try:
             return self._asked(now, fresh)
-        except UnknownTopicOrPartition:  # a topic has gone since topics were asked for
+        except UnknownTopicOrPartition:  # a topic was deleted after the lookup of topics
             return _asked_again(lambda: self._asked(now, fresh=True))
 
     def _asked(self, now: float, fresh: bool) -> StreamOffset:
@@ -229,18 +230,18 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         with clients.use(self._config) as client:
             if fresh or now >= self._topics_at + TOPICS_SECONDS:
                 self._topics, self._topics_at = topics_of(client, read.source, missing=True), now
-                fresh = True  # the ends may be those of another topic of the same name
+                fresh = True  # a topic may have been recreated, and the cached ends may belong to the deleted topic
             if fresh or self._newest is None or now >= self._newest_at + POLL_SECONDS:
                 places = places_of(self._topics, read.source, missing=True)
                 ends = client.offsets(dict.fromkeys(places, LATEST), isolation=read.isolation)
                 newest, self._newest_at = StreamOffset(ends, _ids(self._topics)), now
                 if newest != self._newest:
                     self._newest = newest
-        assert self._newest is not None, "it was asked for"
+        assert self._newest is not None, "the lookup above sets it"
         return self._newest
 
     def _begins(self, before: StreamOffset, last: StreamOffset, now: float) -> Positions:
-        """Where a batch begins: new partitions where their logs do."""
+        """Return where a batch begins; new partitions begin where their logs do."""
         begins: Positions = {}
         new = []
         for place in last.positions:
@@ -257,17 +258,17 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return begins | {place: starts[place] for place in new}
 
     def _still_there(self, begins: Positions, ends: Positions) -> Positions:
-        """Where the records begin that partitions still have: those of which the oldest are gone further on."""
+        """Return ``begins``, moved forward where the oldest records of a partition were deleted."""
         behind = {place: at for place, at in begins.items() if at < ends[place]}
         earliest = self._earliest(behind, behind)
         return begins | {place: min(max(at, earliest[place]), ends[place]) for place, at in behind.items()}
 
     def _earliest(self, places: Collection[TopicPartition], otherwise: Positions) -> Positions:
-        """Where the logs begin; ``otherwise`` of those that have gone this moment."""
+        """Return where the logs begin; the offsets of ``otherwise`` for partitions that have just been deleted."""
         return otherwise | self._offsets_there(dict.fromkeys(places, EARLIEST))
 
     def _offsets_there(self, wanted: Mapping[TopicPartition, int]) -> Positions:
-        """The offsets of those partitions that there are."""
+        """Look up offsets; partitions that do not exist are left out."""
         with clients.use(self._config) as client:
             found = client.reachable_offsets(wanted)
             late = {
@@ -279,11 +280,11 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return told | (client.offsets(late) if late else {})
 
     def _held(self, before: StreamOffset, begins: Positions, last: StreamOffset, newest: StreamOffset) -> StreamOffset:
-        """``last``, where partitions that begin behind it stand still until it comes there.
+        """Return ``last``, but with partitions that begin after it standing still until the end has caught up.
 
-        Those do that were new after the trigger availableNow began, and whose oldest records were deleted since then.
-        Others may have been read beyond their last stable offset, before the query was told to read committed records
-        only.
+        With the trigger availableNow, these are partitions that are new since it began, or whose oldest records were
+        deleted since. Others were read beyond their last stable offset, before the query was changed to
+        read_committed.
         """
         behind = [place for place, at in last.positions.items() if at < begins[place]]
         if not behind:
@@ -300,34 +301,34 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return replace(last, positions=last.positions | held)
 
     def _read_beyond(self, places: list[TopicPartition], begins: Positions, last: StreamOffset) -> Positions:
-        """Where those of ``places`` begin that were read beyond their last stable offset, and not beyond the end."""
+        """Return where those ``places`` begin that were read beyond the last stable offset, but not beyond the end."""
         if self._beyond[0] is not last or self._beyond[1] != places:
             ends = self._offsets_there(dict.fromkeys(places, LATEST))
             self._beyond = last, places, {place: begins[place] for place in ends if ends[place] >= begins[place]}
         return self._beyond[2]
 
     def _check_for_loss(self, before: StreamOffset, newest: StreamOffset) -> None:
-        """Raise an error if records that the query would read are lost; or warn, and they are passed over."""
+        """Raise if records that the query would read are lost; or warn, and the query skips them."""
         verb = "is to be read from" if before.begins == before.positions else "was read up to"
         lost = []
         for place, was in sorted({**before.gone, **before.positions}.items()):
             topic, partition = place
             is_now = newest.positions.get(place)
             known = before.position(place, newest.ids.get(topic))
-            if place in before.gone and (is_now is None or known is None):  # it was told of when it went
+            if place in before.gone and (is_now is None or known is None):  # reported when it disappeared
                 continue
             if is_now is None:
-                gone = "is gone" if self._reads(place) else "was read, and the options do not name it any more"
+                gone = "is gone" if self._reads(place) else "was read before, but the options do not name it any more"
                 lost.append(f"{topic}-{partition} {gone}")
             elif known is None:
-                lost.append(f"topic {topic} was created again")
+                lost.append(f"topic {topic} was recreated")
             elif is_now < was:
-                lost.append(f"{topic}-{partition} {verb} {was}, and ends at {is_now}")
+                lost.append(f"{topic}-{partition} {verb} {was}, but ends at {is_now}")
         if lost:
             said = "; ".join(dict.fromkeys(lost[:10]))
             if self.options.read.fail_on_data_loss:
-                raise DataLoss(f"{said}: failOnDataLoss=false goes on with what there is")
-            self._warn(f"{self.options.read.names}: data was lost, and the query goes on: {said}", before)
+                raise DataLoss(f"{said}: failOnDataLoss=false continues without the lost data")
+            self._warn(f"{self.options.read.names}: data was lost, the query continues: {said}", before)
 
     def _reads(self, place: TopicPartition) -> bool:
         """Whether the options name a partition."""
@@ -337,7 +338,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return (place if isinstance(source, frozenset) else place[0]) in source
 
     def _is_idle(self, last: StreamOffset, start: Mapping[str, Any], now: float) -> bool:
-        """It is known that no batch is to be made: Spark asks every 10 ms, and there may be thousands of partitions."""
+        """Whether the last answer, that there is no batch, still holds. Spark asks every 10 ms, and checking thousands
+        of partitions again would take too long."""
         if self._idle is None or self._idle[0] is not last or self._idle[1] != start:
             return False
         available = self._idle[2]
@@ -350,7 +352,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return now < self._batch_at + self.options.longest_wait
 
     def _warn(self, message: str, start: StreamOffset = BEGINNING) -> None:
-        """Once for the batches that begin there, however often Spark asks."""
+        """Log a warning once for all batches with this start, however often Spark asks."""
         if self._logged[0] != start:
             self._logged = start, set()
         if message not in self._logged[1]:
@@ -359,7 +361,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 
 def _asked_again(ask: Callable[[], T]) -> T:
-    """The answer to a question about topics, of which one or the other may go while it is asked."""
+    """Ask about topics, again if one of them is deleted meanwhile."""
     for _ in range(MOST_TRIES - 1):
         try:
             return ask()

@@ -1,20 +1,21 @@
-"""How far a streaming query has read, as Spark keeps it in the checkpoint.
+"""How far a streaming query has read, as Spark stores it in the checkpoint.
 
 Rules:
-- The JSON is that of Spark's own connector, ``{"topic": {"0": 23}}``, and what that has not is under the name ``$``,
-  which no topic can have. So a query can continue from a checkpoint of that connector.
-- Spark compares offsets as strings, so there is one order: by topic and partition, ``$`` first.
-- What a batch reads follows from its two ends alone: it may be planned again after a restart. So its end tells where
-  it begins in partitions that the end before it does not have, or has of another topic of the same name. Where Spark
-  tracks progress asynchronously it does not keep each end; then such a partition is read from where its log begins.
-- Spark does not keep where the first batch begins, and asks again after a restart. It is told `BEGINNING`, which says
-  nothing: where to begin is looked up for the first end, and stands in it.
-- A partition that is gone keeps its offset: a broker may hide a topic for a moment. The offset is forgotten when
-  another topic has the name, or when a newer topic has come and the partition is still missing. Brokers learn of topics
-  in the order of their creation, so a broker with the newer topic does not hide the older one: it was deleted.
-  Otherwise a checkpoint would grow for ever where topics come and go.
+- The JSON is that of Spark's own connector, ``{"topic": {"0": 23}}``, so that a query can continue from a checkpoint of
+  that connector. Our additions are under the name ``$``, which no topic can have.
+- Spark compares offsets as strings, so the order is fixed: by topic and partition, with ``$`` first.
+- The offsets of a batch depend on its two ends alone, because Spark may plan it again after a restart. If the end
+  before it lacks a partition, or has it of another topic of the same name, then the batch's own end says where the
+  batch begins in it. With asynchronous progress tracking Spark does not store every end; without one, such a partition
+  is read from where its log begins.
+- Spark does not store where the first batch begins, and asks again after a restart. We answer `BEGINNING`, a
+  placeholder: the actual beginning is looked up when the first batch is planned, and is stored in its end.
+- A partition that is gone keeps its offset, because a broker may hide a topic for a moment. The offset is dropped when
+  the topic is recreated, or when a newer topic appears and the partition is still missing. Brokers learn of topics in
+  the order of their creation, so a broker that has the newer topic does not hide the older one: it was deleted. Without
+  this rule a checkpoint would grow for ever if topics come and go.
 
-Source: KafkaSourceOffset.scala, KafkaMicroBatchStream.scala (what is expected), MicroBatchExecution.scala.
+Source: KafkaSourceOffset.scala, KafkaMicroBatchStream.scala, MicroBatchExecution.scala.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping
@@ -40,11 +41,11 @@ class StreamOffset:
     """One end of a micro-batch.
 
     Attributes:
-        positions: of each partition, the offset of the next record.
-        ids: of each topic, its id as text; a topic of a broker without topic ids has none.
-        begins: where the batch that ends here begins, if not where the one before it ended; of the first batch of a
-            query that is everywhere. ``None``: it is so nowhere.
-        gone: how far partitions were read that are not there now.
+        positions: the offset of the next record, for each partition.
+        ids: each topic's id as text; topics of a broker without topic ids are missing.
+        begins: where the batch that ends here begins, for partitions where that is not the end of the batch before; for
+            all partitions if it is the first batch of the query. ``None``: for no partition.
+        gone: how far partitions were read that do not exist now.
         begun: ``False`` before the first batch: there are no positions.
     """
 
@@ -56,10 +57,10 @@ class StreamOffset:
 
     @classmethod
     def parse(cls, given: Mapping[str, Any]) -> "StreamOffset":
-        """As `json` gave it, or Spark's own connector.
+        """Parse what `json` or Spark's own connector has written.
 
         Raises:
-            ConfigurationError: it is neither.
+            ConfigurationError: the text is from neither.
         """
         try:
             ours = given.get(OURS, {})
@@ -69,12 +70,12 @@ class StreamOffset:
             return cls(positions, ids, begins, _read(ours.get(_GONE, {})), ours.get(_BEGUN, True))
         except (AttributeError, TypeError, ValueError):
             raise ConfigurationError(
-                f"the checkpoint has an offset that is none of Kafka's, {given!r:.200}: it is of another source, so "
-                "begin with another checkpointLocation"
+                f"the checkpoint has an offset that is not Kafka's: {given!r:.200}. It belongs to another source, so "
+                "start with another checkpointLocation"
             ) from None
 
     def json(self) -> dict[str, Any]:
-        """For the checkpoint."""
+        """Return the offset as it is stored in the checkpoint."""
         ours: dict[str, Any] = {} if self.begun else {_BEGUN: False}
         if self.ids:
             ours[_IDS] = dict(sorted(self.ids.items()))
@@ -85,20 +86,20 @@ class StreamOffset:
         return {**({OURS: ours} if ours else {}), **_written(self.positions)}
 
     def until(self, end: "StreamOffset", earliest: Earliest) -> list[OffsetRange]:
-        """What a batch from here to ``end`` reads, by topic and partition; partitions without offsets are left out.
+        """Return the ranges that a batch from here to ``end`` reads, by topic and partition, without empty ranges.
 
         Args:
-            earliest: tells where logs begin, for new partitions of which no end says so: Spark keeps only some ends
-                where it tracks progress asynchronously.
+            earliest: looks up where logs begin, for new partitions whose beginning no end has: with asynchronous
+                progress tracking Spark stores only some ends.
 
         Raises:
-            ConfigurationError: it is a query's first batch, and Spark's own connector has planned it: that keeps the
-                start where others cannot see it.
+            ConfigurationError: the batch is a query's first, and Spark's own connector has planned it. That connector
+                keeps the start where other sources cannot see it.
         """
         if not self.begun and end.begins is None:
             raise ConfigurationError(
                 "the first batch of this checkpoint was planned by Spark's own connector and never finished, and only "
-                "that knows where it begins: finish it with format('kafka'), or begin with another checkpointLocation"
+                "that connector knows its start: finish it with format('kafka'), or use another checkpointLocation"
             )
         if (self.positions, self.ids) == (end.positions, end.ids):
             return []
@@ -114,14 +115,14 @@ class StreamOffset:
         ]
 
     def position(self, place: TopicPartition, topic_id: str | None) -> int | None:
-        """Where to go on in a partition; ``None`` if it is new, or its topic is another one by now."""
+        """Return where to continue in a partition; ``None`` if it is new, or its topic was recreated."""
         known = self.ids.get(place[0])
         if known is not None and topic_id is not None and known != topic_id:
             return None
         return self.positions.get(place, self.gone.get(place))
 
     def restricted_to(self, other: "StreamOffset") -> Positions:
-        """The positions of those partitions that another has, too, of the same topics."""
+        """Return the positions of those partitions that ``other`` has as well, of the same topics."""
         return {
             place: at
             for place, at in self.positions.items()
@@ -129,18 +130,18 @@ class StreamOffset:
         }
 
     def is_reached_by(self, done: "StreamOffset") -> bool:
-        """Whether a query that is there has read everything before this."""
+        """Whether a query at ``done`` has read everything before this offset."""
         return all((done.position(place, self.ids.get(place[0])) or 0) >= at for place, at in self.positions.items())
 
     def next(
         self, positions: Positions, ids: Mapping[str, str], begins: Positions, *, first: bool
     ) -> "StreamOffset | None":
-        """The end of the batch from here to ``positions``; ``None`` if it is here.
+        """Return the end of the batch from here to ``positions``; ``None`` if it would equal this offset.
 
         Args:
-            ids: of the topics that are there.
+            ids: of the topics that exist now.
             begins: where the batch begins.
-            first: it is the first batch of the query.
+            first: whether it is the first batch of the query.
         """
         known = {topic for topic, _ in (*self.positions, *self.gone)}
         came = any(topic not in known or self.ids.get(topic) != ids.get(topic) for topic, _ in positions)
@@ -159,14 +160,14 @@ class StreamOffset:
 
 
 BEGINNING = StreamOffset({}, begun=False)
-"""What is told as the start of a query without a checkpoint."""
+"""The start of a query without a checkpoint, as we report it to Spark."""
 
 
 def limited(start: Mapping[TopicPartition, int], end: Mapping[TopicPartition, int], most: int) -> Positions:
-    """Ends for ``most`` offsets beyond ``start``, in proportion to what each partition has.
+    """Return ends for ``most`` offsets after ``start``, shared in proportion to each partition's lag.
 
-    A partition that has anything gets one at least, so that none is starved: more than ``most`` in all, where there are
-    more partitions.
+    No partition starves: each one with a lag gets at least one offset. So with more such partitions than ``most``, the
+    sum exceeds ``most``.
     """
     lags = {place: end[place] - start[place] for place in sorted(end) if end[place] > start[place]}
     if sum(lags.values()) <= most:
@@ -175,7 +176,7 @@ def limited(start: Mapping[TopicPartition, int], end: Mapping[TopicPartition, in
     left, total = max(most - len(lags), 0), max(sum(rest.values()), 1)
     shares = {place: 1 + left * each // total for place, each in rest.items()}
     spare = max(most - sum(shares.values()), 0)
-    for place in sorted(shares, key=lambda place: shares[place] - lags[place])[:spare]:  # what rounding has left over
+    for place in sorted(shares, key=lambda place: shares[place] - lags[place])[:spare]:  # left over by rounding
         shares[place] += 1
     return {place: start[place] + shares[place] if place in shares else end[place] for place in sorted(end)}
 

@@ -1,9 +1,9 @@
 """The option `valueSchema`: the fields of a value, as DDL or as the JSON of a StructType.
 
 Rules:
-- It is parsed here, not by Spark: mistakes show at ``load()``, where Spark's own parser cannot be reached.
-- What a value cannot be parsed to is refused, with the name of the field.
-- Every field may be null, whatever the schema says, as in `from_json`: nobody checks what a topic holds.
+- We parse it ourselves, so that mistakes show at ``load()``. Spark's own parser is not available there.
+- A type that values cannot be parsed to is refused, with the name of the field.
+- Every field may be null, whatever the schema says, as in `from_json`: topics may hold any values.
 
 Source: SqlBaseParser.g4, colType and complexColType; DataTypeParserInterface.scala.
 """
@@ -61,18 +61,18 @@ _DECIMALS = ("decimal", "dec", "numeric")
 _NESTED = ("array", "map", "struct")
 _SIMPLE = tuple({type(each) for each in _NAMES.values()})
 _THERE_ARE = (
-    "there are BOOLEAN, TINYINT, SMALLINT, INT, BIGINT, FLOAT, DOUBLE, DECIMAL(p, s), STRING, BINARY, DATE, TIMESTAMP, "
-    "TIMESTAMP_NTZ, ARRAY<…>, MAP<STRING, …> and STRUCT<…>; read another type as STRING, and cast it"
+    "the types are BOOLEAN, TINYINT, SMALLINT, INT, BIGINT, FLOAT, DOUBLE, DECIMAL(p, s), STRING, BINARY, DATE, "
+    "TIMESTAMP, TIMESTAMP_NTZ, ARRAY<…>, MAP<STRING, …> and STRUCT<…>; read another type as STRING, and cast it"
 )
 
 _TOKEN = re.compile(r"\s*(`(?:[^`]|``)+`|'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\"|\w+|[<>(),:])")
 
 
 def parse_value_schema(text: str) -> StructType:
-    """The fields that ``text`` names, each nullable.
+    """Return the fields that ``text`` names, each nullable.
 
     Raises:
-        ConfigurationError: it is neither DDL nor the JSON of a StructType, or has a type that no value can have.
+        ConfigurationError: the text is neither DDL nor the JSON of a StructType, or names an unsupported type.
     """
     try:
         schema = _of_json(text) if text.lstrip().startswith("{") else _Ddl(text).schema()
@@ -88,19 +88,19 @@ def _of_json(text: str) -> DataType:
         return StructType.fromJson(json.loads(text))
     except RecursionError:
         raise
-    except Exception as error:  # pyspark raises whatever comes of it
+    except Exception as error:  # pyspark does not wrap its errors
         raise ConfigurationError(
             f"valueSchema is not the JSON of a StructType, as schema.json() gives it: {error}"
         ) from None
 
 
 def _checked(kind: DataType, path: str) -> DataType:
-    """``kind``, with each field nullable and nothing but its name and type."""
+    """Return ``kind`` with only names and types, and each field nullable."""
     if isinstance(kind, StructType):
         where = f"valueSchema, field {path}" if path else "valueSchema"
         names = kind.names
         if not names:
-            raise ConfigurationError(f"{where} names no field; it is DDL {_EXAMPLE}")
+            raise ConfigurationError(f"{where} names no field; give DDL {_EXAMPLE}")
         if twice := sorted({name for name in names if names.count(name) > 1}):
             raise ConfigurationError(f"{where} names {', '.join(twice)} more than once")
         dotted = f"{path}." if path else ""
@@ -110,14 +110,14 @@ def _checked(kind: DataType, path: str) -> DataType:
     if isinstance(kind, MapType):
         if type(kind.keyType) is not StringType:
             raise ConfigurationError(
-                f"valueSchema, field {path}: keys in JSON are strings, so it is MAP<STRING, …>, "
+                f"valueSchema, field {path}: keys in JSON are strings, so use MAP<STRING, …>, "
                 f"not {kind.simpleString().upper()}"
             )
         return MapType(_checked(kind.keyType, path), _checked(kind.valueType, f"{path}[]"))
     if type(kind) is StringType and not kind.isUTF8BinaryCollation():
         raise ConfigurationError(
             f"valueSchema, field {path}: strings are read without a collation, not as {kind.simpleString().upper()}: "
-            f"say STRING, and collate in the query, as in value.name COLLATE {kind.collation}"
+            f"use STRING, and collate in the query, as in value.name COLLATE {kind.collation}"
         )
     if type(kind) is DecimalType:
         if not 0 <= kind.scale <= kind.precision or not 1 <= kind.precision <= 38:
@@ -125,13 +125,13 @@ def _checked(kind: DataType, path: str) -> DataType:
         return kind
     if type(kind) not in _SIMPLE:
         raise ConfigurationError(
-            f"valueSchema, field {path}: {kind.simpleString().upper()} is no type that is parsed here: {_THERE_ARE}"
+            f"valueSchema, field {path}: {kind.simpleString().upper()} is not supported here: {_THERE_ARE}"
         )
     return type(kind)()
 
 
 class _Ddl:
-    """A parser of DDL; each method takes what it is named for."""
+    """Parses DDL; each method consumes the element in its name."""
 
     def __init__(self, text: str) -> None:
         self.text = text
@@ -143,7 +143,7 @@ class _Ddl:
         while self.text[at:].strip():
             found = _TOKEN.match(self.text, at)
             if found is None:
-                raise self.error("what stands there is neither a name nor a type", at)
+                raise self.error("expected a name or a type", at)
             yield found[1], found.start(1)
             at = found.end()
 
@@ -152,13 +152,13 @@ class _Ddl:
             at = self.tokens[self.next][1] if self.next < len(self.tokens) else len(self.text)
         rest = self.text[at : at + 30]
         place = f"at {rest!r}" if rest.strip() else "at its end"
-        return ConfigurationError(f"valueSchema {place}: {why}; it is DDL {_EXAMPLE}, or the JSON of a StructType")
+        return ConfigurationError(f"valueSchema {place}: {why}; give DDL {_EXAMPLE}, or the JSON of a StructType")
 
     def peek(self) -> str:
         return self.tokens[self.next][0] if self.next < len(self.tokens) else ""
 
     def took(self, *words: str) -> bool:
-        """Whether the next tokens are ``words``, which are then taken."""
+        """Consume the next tokens if they are ``words``; return whether they were."""
         coming = [token.lower() for token, _ in self.tokens[self.next : self.next + len(words)]]
         if coming != list(words):
             return False
@@ -167,13 +167,13 @@ class _Ddl:
 
     def take(self, word: str) -> None:
         if not self.took(word):
-            raise self.error(f"{word!r} is expected")
+            raise self.error(f"expected {word!r}")
 
     def schema(self) -> DataType:
         coming = [token.lower() for token, _ in self.tokens[:2]]
         found = self.type() if coming == ["struct", "<"] else StructType(self.fields(""))
         if self.peek():
-            raise self.error("',' or the end is expected")
+            raise self.error("expected ',' or the end")
         return found
 
     def fields(self, end: str) -> list[StructField]:
@@ -196,7 +196,7 @@ class _Ddl:
             self.next += 1
             return token[1:-1].replace("``", "`")
         if not re.fullmatch(r"\w+", token):
-            raise self.error("the name of a field is expected; one that is no word stands in `…`")
+            raise self.error("expected the name of a field; put a name that is not a word in `…`")
         self.next += 1
         return token
 
@@ -209,7 +209,7 @@ class _Ddl:
             self.next += 1
             return DecimalType(*self.numbers())
         if word not in _NESTED:
-            raise self.error(f"a type is expected: {_THERE_ARE}")
+            raise self.error(f"expected a type: {_THERE_ARE}")
         self.next += 1
         self.take("<")
         found: DataType
@@ -225,7 +225,7 @@ class _Ddl:
         return found
 
     def numbers(self) -> tuple[int, int]:
-        """Precision and scale of a decimal."""
+        """Parse the precision and scale of a decimal."""
         if not self.took("("):
             return 10, 0
         found = [self.number()]
@@ -237,6 +237,6 @@ class _Ddl:
     def number(self) -> int:
         token = self.peek()
         if not (token.isascii() and token.isdigit()):
-            raise self.error("a number is expected")
+            raise self.error("expected a number")
         self.next += 1
         return int(token)

@@ -1,8 +1,9 @@
-"""What ``.option(…)`` takes when rows are written: the names and meanings of Spark's own Kafka connector, and ours.
+"""The options for writing rows: names and meanings of Spark's own Kafka connector, and options of our own.
 
 Rules:
-- A job of the other connector changes the format's name and nothing else. What that refuses is refused.
-- ``kafka.…`` are the names of Kafka's producer; the rest is in `ottla.spark.kafka_options`.
+- To move a job over from that connector, you change only the name of the format. Options that it refuses are refused
+  here too.
+- Names with ``kafka.`` are options of Kafka's producer; the rest is in `ottla.spark.kafka_options`.
 
 Source: KafkaSourceProvider.scala, kafkaParamsForProducer.
 """
@@ -25,27 +26,27 @@ _SPARKS = (
     "asyncprogresstrackingcheckpointintervalms",
     "_asyncprogresstrackingoverridesinksupportcheck",
 )
-"""Of the query as a whole, which Spark hands to every sink."""
-_FOR_READING = "it is for reading"
-_SOURCE = "it is for reading: name the topic to write to in option topic"
+"""Options of the query as a whole, which Spark passes to every sink."""
+_FOR_READING = "it is a read option"
+_SOURCE = "it is a read option: name the topic to write to in option topic"
 _REFUSED = {
-    "path": "topics are no paths: name the topic in option topic, and call save() or start() without one",
+    "path": "topics are not paths: name the topic in option topic, and call save() or start() without a path",
     **dict.fromkeys(("subscribe", "subscribePattern", "assign"), _SOURCE),
-    "includeHeaders": "it is for reading: a column headers is written without it",
+    "includeHeaders": "it is a read option: a column headers is written without it",
     "kafka.key.serializer": "keys are bytes or strings: encode the column key",
     "kafka.value.serializer": "values are bytes or strings: encode the column value, as in to_json(struct('*'))",
     "kafka.interceptor.classes": "interceptors are Java classes, which Python cannot load",
-    "kafka.transactional.id": "rows are written at least once; exactly once, by transactions, is not there yet",
+    "kafka.transactional.id": "rows are written at least once; exactly-once writes with transactions are not supported",
 }
 _NAMES = Names("writing", ("topic", "partitioner", "exactlyOnce"), dict.fromkeys(READING, _FOR_READING) | _REFUSED)
 
 
 @dataclass(frozen=True, slots=True)
 class ProducerConfig:
-    """How to reach the brokers, and how to send; equal ones share a producer.
+    """How to reach the brokers, and how to send. Tasks with equal configurations share a producer.
 
     Attributes:
-        arguments: names and values as `ottla.sdk.client.Client.producer` takes them.
+        arguments: names and values of arguments of `ottla.sdk.client.Client.producer`.
     """
 
     client: ClientConfig
@@ -53,7 +54,7 @@ class ProducerConfig:
 
     @property
     def options(self) -> ProducerOptions:
-        """What a producer is made with."""
+        """The options of the producer."""
         given = dict(self.arguments)
         acks = given.pop("acks", "all")
         compression, _ = compressors(given.pop("compression", "none"), given.pop("compression_level", None))
@@ -64,10 +65,10 @@ class ProducerConfig:
 
 @dataclass(frozen=True, slots=True)
 class WriteOptions:
-    """The options of one query that writes, checked as far as that is possible without a broker.
+    """The options of a query that writes, checked as far as possible without a broker.
 
     Attributes:
-        topic: where all rows go; ``None``: where the column topic says.
+        topic: the topic for all rows; ``None``: the column topic names it.
     """
 
     producer: ProducerConfig
@@ -75,14 +76,14 @@ class WriteOptions:
 
     @classmethod
     def parse(cls, given: Mapping[str, str]) -> "WriteOptions":
-        """The options that a user gave, by names in any case.
+        """Parse the options that a user gave; names are case-insensitive.
 
         Raises:
-            ConfigurationError: one is unknown, missing, contradicts another, or has a value that cannot be.
+            ConfigurationError: an option is unknown, missing, contradicts another, or has an invalid value.
         """
         ours, kafkas = _NAMES.split({name: value for name, value in given.items() if name.lower() not in _SPARKS})
         if ours.get("topic") == "":
-            raise ConfigurationError("option topic is empty: name a topic, or leave it out if there is a column topic")
+            raise ConfigurationError("option topic is empty: name a topic, or leave the option out to use column topic")
         _refuse_exactly_once(ours)
         return cls(_producer(kafkas, ours.get("partitioner")), ours.get("topic"))
 
@@ -92,7 +93,7 @@ def _refuse_exactly_once(options: Mapping[str, str]) -> None:
     if wanted not in ("false", "true"):
         raise ConfigurationError(f"exactlyOnce must be false or true, not {options['exactlyOnce']!r}")
     if wanted == "true":
-        raise ConfigurationError("exactlyOnce=true is not there yet: leave it out, and rows are written at least once")
+        raise ConfigurationError("exactlyOnce=true is not supported: leave it out to write rows at least once")
 
 
 def _producer(kafkas: Mapping[str, str], partitioner: str | None) -> ProducerConfig:
@@ -107,9 +108,9 @@ def _producer(kafkas: Mapping[str, str], partitioner: str | None) -> ProducerCon
     limit = dict(client.options).get("delivery_timeout", math.inf)
     if linger >= limit:
         raise ConfigurationError(
-            f"{PREFIX}linger.ms ({linger * 1000:g}) must be below {PREFIX}delivery.timeout.ms ({limit * 1000:g}): "
-            "no row would be sent in time"
+            f"{PREFIX}linger.ms ({linger * 1000:g}) must be less than {PREFIX}delivery.timeout.ms ({limit * 1000:g}), "
+            "or rows time out before they are sent"
         )
     if arguments.get("acks") == 0:
-        warn("with acks=0 no broker says whether it has stored a row: rows may be lost")
+        warn("with acks=0 the brokers do not confirm that a row is stored: rows may be lost")
     return ProducerConfig(client, tuple(sorted(arguments.items())))

@@ -1,16 +1,16 @@
-"""Rows that become records: what the tasks of a query do that writes, in a batch or in a stream.
+"""Writes rows as records: the tasks of a query that writes, in a batch or in a stream.
 
     Arrow batch ──► one part per topic ──► each row's partition, sorted by it ──► `BlockingProducer.send_columns`
 
 Rules:
-- At least once: a task returns when all its records are acknowledged. One that fails may have written some; Spark runs
-  it again, from its first row on.
-- A worker process keeps its producer for the next task (`ottla.spark.kept`): each flushes before it ends, and so leaves
-  nothing in it.
-- A row is never an object of Python's: columns are sorted by Arrow, and sent as they lie.
-- The rows of a task keep their order in each partition. Java's producer takes them one by one, and so does the same.
-  Sorting keeps that order only if each row has its real partition by then, rows without a key included.
-- Columns, types and what is refused are those of Spark's own connector.
+- At least once: a task returns when all its records are acknowledged. A task that fails may have written some of them;
+  Spark runs it again, from its first row on.
+- A worker process keeps its producer for the next task (`ottla.spark.kept`). Each task flushes it at its end, so the
+  next task finds it empty.
+- A row never becomes a Python object: Arrow sorts the columns, and the producer sends them as they lie in memory.
+- The rows of a task keep their order in each partition, as they do with the Java producer, which takes rows one by one.
+  Sorting keeps that order only if each row already has its final partition, including rows without a key.
+- Columns and types are as in Spark's own connector, which refuses the same.
 
 Source: KafkaWriter.scala, KafkaWriteTask.scala.
 """
@@ -46,10 +46,10 @@ from ottla.spark.kept import Kept
 from ottla.spark.write_options import ProducerConfig, WriteOptions
 
 MAX_BYTES = 4 * 2**20
-"""Bytes of an Arrow batch that are sorted at a time, and sent before the next: more would be held twice, and the broker
-would have nothing to do meanwhile."""
+"""How many bytes of an Arrow batch are sorted and sent at a time. Larger parts would be held in memory twice, and the
+broker would be idle meanwhile."""
 UNPLACED = -1
-"""Stands for the partition of rows that neither a key nor the column partition places."""
+"""The partition of rows that have neither a key nor a value in the column partition."""
 
 _KEYED_IN_C = {function: name for name, function in PARTITIONERS.items()}
 
@@ -58,23 +58,23 @@ def _connect(config: ProducerConfig) -> BlockingProducer:
     return BlockingProducer(config.client.bootstrap, config.options, **config.client.arguments)
 
 
-# After an exception there are records in it that nobody flushes.
+# A producer cannot be used again after an exception: it holds records that no task would flush.
 producers = Kept(_connect)
 
 
 @dataclass
 class Written(WriterCommitMessage):
-    """What a task reports: how many rows it has written."""
+    """Reports how many rows a task has written."""
 
     rows: int
 
 
 class RowWriter:
-    """Writes the rows of a task; made on the driver.
+    """Writes the rows of a task. Created on the driver.
 
     Raises:
-        ConfigurationError: the columns are not such as can be written.
-        BrokerUnreachable: nobody answers to ``zeroconf://``.
+        ConfigurationError: the columns cannot be written.
+        BrokerUnreachable: no broker answers to ``zeroconf://``.
     """
 
     def __init__(self, options: WriteOptions, schema: StructType) -> None:
@@ -83,11 +83,11 @@ class RowWriter:
         self.options = replace(options, producer=producer)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
-        """Write all rows; returns when they are stored.
+        """Write all rows; return when they are stored.
 
         Raises:
-            DeliveryFailed, DeliveryTimeout, RecordTooLarge, EncodeError: rows were not stored, and why.
-            UnknownTopicOrPartition: there is no such topic, or no such partition.
+            DeliveryFailed, DeliveryTimeout, RecordTooLarge, EncodeError: rows were not stored; says why.
+            UnknownTopicOrPartition: the topic or the partition does not exist.
             BrokerUnreachable: the brokers do not answer.
         """
         with one_sentence():
@@ -95,7 +95,7 @@ class RowWriter:
 
     def _write(self, batches: Iterator[pa.RecordBatch]) -> Written:
         batch, rows = next(batches, None), 0
-        if batch is None:  # which needs no broker
+        if batch is None:  # no rows, so connect to no broker
             return Written(0)
         with producers.use(self.options.producer) as producer:
             partitioner = dict(self.options.producer.arguments).get("partitioner", "murmur2")
@@ -117,25 +117,25 @@ class BatchWriter(RowWriter, DataSourceArrowWriter):
 
 
 class StreamWriter(RowWriter, DataSourceStreamArrowWriter):
-    """``df.writeStream.format("ottla")``: each micro-batch is written as a batch query would."""
+    """``df.writeStream.format("ottla")``: writes each micro-batch as a batch query does."""
 
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
-        """Nothing: what tasks report is stored.
+        """Check that the tasks have run. They report only rows that are stored, so there is no more to commit.
 
         Raises:
-            ConfigurationError: no task was called. So it is with the trigger continuous, for which Spark runs no sink
-                in Python, and would take all rows for written.
+            ConfigurationError: no task ran. This happens with the trigger continuous: Spark does not run Python sinks
+                for it, but would count all rows as written.
         """
         if not all(isinstance(each, Written) for each in messages):
             with one_sentence():
                 raise ConfigurationError(
-                    "Spark has written no rows, because it runs no sinks in Python with trigger(continuous=…): "
+                    "no rows were written: Spark does not run Python sinks with trigger(continuous=…); "
                     "use trigger(processingTime=…)"
                 )
 
 
 def _parts(batch: pa.RecordBatch, size: int = MAX_BYTES) -> Iterator[pa.RecordBatch]:
-    """``batch`` in parts of about ``size`` bytes."""
+    """Divide ``batch`` into parts of about ``size`` bytes."""
     rows = max(1, batch.num_rows * size // max(1, batch.nbytes))
     return (batch.slice(start, rows) for start in range(0, batch.num_rows, rows))
 
@@ -147,20 +147,20 @@ _NESTED = (ArrayType, MapType, StructType)
 
 
 def check_schema(schema: StructType, topic: str | None) -> None:
-    """See whether rows of these columns can be written.
+    """Check that rows with these columns can be written.
 
     Raises:
-        ConfigurationError: one is missing, or has a type that it cannot have; or another is such that Spark cannot hand
-            the rows over, which it does with all columns.
+        ConfigurationError: a column is missing or has the wrong type, or Spark cannot convert a column to Arrow. Spark
+            converts all columns, including columns that are not written.
     """
     types = {field.name: field.dataType for field in schema.fields}
     if "value" not in types:
         raise ConfigurationError(
-            f"a column value is needed, and there is {', '.join(types) or 'none'}: name one so, as in "
+            f"column value is missing, the columns are {', '.join(types) or '(none)'}: name one value, as in "
             "df.selectExpr('to_json(struct(*)) AS value')"
         )
     if topic is None and "topic" not in types:
-        raise ConfigurationError("no topic is given: name one in option topic, or have a column topic")
+        raise ConfigurationError("no topic is given: name one in option topic, or add a column topic")
     _check(types, "key", "string or binary", isinstance(types.get("key", BinaryType()), _TEXT_OR_BYTES))
     _check(types, "value", "string or binary", isinstance(types["value"], _TEXT_OR_BYTES))
     if topic is None:
@@ -172,12 +172,12 @@ def check_schema(schema: StructType, topic: str | None) -> None:
 
 
 def _check_all(kind: DataType) -> None:
-    """See whether Spark can make Arrow of a type."""
-    advice = "write only the columns that are needed: .select('key', 'value')"
+    """Check that Spark can convert a type to Arrow."""
+    advice = "select only the columns that you need: .select('key', 'value')"
     if isinstance(kind, StructType):
         name, times = Counter(field.name for field in kind.fields).most_common(1)[0] if kind.fields else ("", 0)
         if times > 1:
-            raise ConfigurationError(f"two columns or fields are named {name}, which Spark cannot hand over: {advice}")
+            raise ConfigurationError(f"two columns or fields are named {name}, which Spark cannot convert: {advice}")
         for field in kind.fields:
             _check_all(field.dataType)
     elif isinstance(kind, ArrayType):
@@ -186,7 +186,7 @@ def _check_all(kind: DataType) -> None:
         _check_all(kind.keyType)
         _check_all(kind.valueType)
     elif isinstance(kind, YearMonthIntervalType | CalendarIntervalType):
-        raise ConfigurationError(f"a column is of type {kind.simpleString()}, which Spark cannot hand over: {advice}")
+        raise ConfigurationError(f"a column has type {kind.simpleString()}, which Spark cannot convert: {advice}")
 
 
 def _check(types: dict[str, DataType], name: str, wanted: str, fits: bool) -> None:
@@ -208,12 +208,12 @@ def _are_headers(given: DataType) -> bool:
 
 
 class _Sender:
-    """Sends rows where they belong.
+    """Sends rows to their topics and partitions.
 
     Args:
-        keyed: ``None``: the partitioner does not go by keys alone, and is asked for each record.
-        topic: of all rows; ``None``: the column says it.
-        batch_size: bytes of rows after which those without a key may go to another partition.
+        keyed: how keys decide the partition; ``None``: the producer asks the partitioner for each record.
+        topic: the topic of all rows; ``None``: the column topic names it.
+        batch_size: rows without a key may change to another partition after this many bytes.
     """
 
     def __init__(self, producer: BlockingProducer, keyed: Keyed | None, topic: str | None, batch_size: int) -> None:
@@ -226,13 +226,13 @@ class _Sender:
         names = rows.column("topic")
         if names.null_count:
             raise EncodeError(
-                f"{names.null_count} of {len(names)} rows have no topic: filter them, or name one in option topic"
+                f"{names.null_count} of {len(names)} rows have no topic: filter them out, or set option topic"
             )
         coded = names.dictionary_encode()
         try:
             topics = coded.dictionary.to_pylist()
         except UnicodeDecodeError as error:
-            raise EncodeError(f"a topic is no text: {error}") from None
+            raise EncodeError(f"a topic is not valid UTF-8: {error}") from None
         if len(topics) == 1:
             self._send_to(topics[0], rows)
             return
@@ -241,7 +241,7 @@ class _Sender:
             self._send_to(topics[index], rows.take(own))
 
     def _send_to(self, topic: str, rows: pa.RecordBatch) -> None:
-        """Send rows of one topic, each partition's in their order."""
+        """Send rows of one topic; the rows of each partition keep their order."""
         names = rows.schema.names
         columns = rows.select([name for name in ("key", "value", "headers") if name in names])
         keys, partitions = (rows.column(name) if name in names else None for name in ("key", "partition"))
@@ -251,8 +251,8 @@ class _Sender:
         elif pc.min(places).as_py() != UNPLACED:
             self._send_sorted(topic, columns, places)
         elif self._keyed is None:
-            # The producer asks the partitioner row by row. Sorting would move these rows before earlier rows with a
-            # given partition.
+            # The producer asks the partitioner row by row. Sorting would move these rows in front of earlier rows that
+            # name the same partition.
             self._send_runs(topic, _records(columns), places)
         else:
             start = 0
@@ -263,7 +263,7 @@ class _Sender:
                 start += part.num_rows
 
     def _send_sorted(self, topic: str, columns: pa.RecordBatch, places: pa.Array) -> None:
-        order = pc.array_sort_indices(places)  # which keeps the order of equal ones
+        order = pc.array_sort_indices(places)  # a stable sort
         self._send_runs(topic, _records(columns.take(order)), places.take(order))
 
     def _send_runs(self, topic: str, records: ColumnRecords, places: pa.Array) -> None:
@@ -274,14 +274,14 @@ class _Sender:
             start = stop
 
     def _places(self, topic: str, keys: pa.Array | None, partitions: pa.Array | None, count: int) -> pa.Array | None:
-        """The partition of each row, or `UNPLACED`; ``None``: the producer places all of them."""
+        """Return the partition of each row, or `UNPLACED`; ``None`` if the producer is to choose all of them."""
         explicit = partitions is not None and partitions.null_count < count
         if keys is not None and self._keyed is not None and (self._keyed.hash_null or keys.null_count < count):
             places = _hashed(self._keyed, keys, self._producer.partition_count(topic))
         elif explicit:
             places = pa.repeat(pa.scalar(UNPLACED, pa.int32()), count)
         else:
-            self._producer.partition_count(topic)  # says why there is none, sooner than a record would
+            self._producer.partition_count(topic)  # if the topic is missing, fail here rather than at the first record
             return None
         if partitions is not None and explicit:
             self._check_partitions(topic, partitions)
@@ -291,22 +291,22 @@ class _Sender:
     def _check_partitions(self, topic: str, partitions: pa.Array) -> None:
         """
         Raises:
-            UnknownTopicOrPartition: a row names a partition that the topic has not.
+            UnknownTopicOrPartition: a row names a partition that the topic does not have.
         """
         low, high = pc.min_max(partitions).as_py().values()
         count = self._producer.partition_count(topic)
-        if high >= count:  # it may have more by now
+        if high >= count:  # partitions may have been added
             count = self._producer.partition_count(topic, fresh=True)
         if low < 0 or high >= count:
             wrong = low if low < 0 else high
             raise UnknownTopicOrPartition(
-                told=f"a row names partition {wrong}, and {topic!r} has partitions 0 to {count - 1}: correct the "
-                "column partition, or make it null where the key is to decide"
+                told=f"a row names partition {wrong}, but {topic!r} has partitions 0 to {count - 1}: correct the "
+                "column partition, or make it null to let the key decide"
             )
 
 
 def _groups(codes: pa.Array) -> Iterator[tuple[int, pa.Array]]:
-    """Each code, and the rows that have it, in their order."""
+    """Return each code and the indices of its rows, in order."""
     order, start = pc.array_sort_indices(codes), 0
     runs = pc.run_end_encode(codes.take(order))
     for code, stop in zip(runs.values.to_pylist(), runs.run_ends.to_pylist(), strict=True):
@@ -315,13 +315,13 @@ def _groups(codes: pa.Array) -> Iterator[tuple[int, pa.Array]]:
 
 
 def _hashed(keyed: Keyed, keys: pa.Array, count: int) -> pa.Array:
-    """The partition of each key, or `UNPLACED`."""
+    """Return the partition of each key, or `UNPLACED`."""
     column = _binary(keys)
     if name := _KEYED_IN_C.get(keyed.hash):
         places = pa.Array.from_buffers(
             pa.int32(), len(keys), [None, pa.py_buffer(partition_column(name, column, count))]
         )
-    else:  # ours alone, and in Python
+    else:  # a partitioner of our own, in Python
         found = array("i", (UNPLACED if key is None else keyed.hash(key, count) for key in column))
         places = pa.Array.from_buffers(pa.int32(), len(keys), [None, pa.py_buffer(found)])
     if keyed.hash_null and keys.null_count:
@@ -346,7 +346,7 @@ def _records(columns: pa.RecordBatch) -> ColumnRecords:
 
 
 def _binary(array: pa.Array) -> BinaryColumn:
-    """Strings as their UTF-8."""
+    """Convert a column to bytes; strings become UTF-8."""
     if array.type not in (pa.binary(), pa.string()):  # spark.sql.execution.arrow.useLargeVarTypes
         array = array.cast(pa.binary())
     validity, offsets, data = array.buffers()
@@ -360,7 +360,7 @@ def _binary(array: pa.Array) -> BinaryColumn:
 
 
 def _headers(array: pa.ListArray) -> HeaderColumn | None:
-    """Those of each row; ``None`` where no row has any. Spark and Arrow leave nothing in rows that are null."""
+    """Return the headers of each row; ``None`` if no row has any. A null row has no items, in Spark and in Arrow."""
     end = array.offset + len(array)
     offsets = memoryview(array.buffers()[1]).cast("B")[: 4 * (end + 1)].cast("i")[array.offset :]
     if offsets[0] == offsets[-1]:
@@ -368,5 +368,5 @@ def _headers(array: pa.ListArray) -> HeaderColumn | None:
     items = array.values
     names, values = items.field(0), items.field(1)
     if items.null_count or names.null_count:
-        raise EncodeError("a header is null, or has no key: leave it out of the array")
+        raise EncodeError("a header is null or has no key: leave it out of the array")
     return HeaderColumn(offsets, _binary(names), _binary(values))

@@ -1,24 +1,24 @@
 """One file per API, each with its request and response; `APIS` finds them by key.
 
-A module is imported when its API is first asked for: nobody needs all of them, and declaring them takes a while.
+A module is imported when its API is first used: hardly any program needs all of them, and declaring them takes a while.
 
-How to read these files, and what all APIs share, said here once:
+Conventions of these files, and rules that all APIs share:
 
-- A field that a version lacks reads as its default. ``()`` and ``None`` are two things wherever a field may be null.
-- ``throttle_time_ms``: by how many milliseconds the client is over a quota, nearly always 0. A broker before 2.0 waits
-  that long and then answers; a later one answers at once and leaves the connection unread for that long. From the
-  version marked KIP-219 on a client that knows the rules sends nothing meanwhile.
-- ``error_code``: 0, or a code of `ottla.errors`, where each says what it means and whether to retry; files name the
-  codes that matter to them. ``error_message`` is text for people, ``None`` or empty where there is nothing to add.
-  A request that fails as a whole, in an answer without a code at the top, has the code in every element.
-- Any answer may say UNSUPPORTED_VERSION, INVALID_REQUEST, UNKNOWN_SERVER_ERROR, or that a principal lacks a right
-  (…_AUTHORIZATION_FAILED): of a topic one may not even describe, brokers say that it does not exist.
-- ``topic_id`` identifies a topic for its life, so that one recreated under the same name is another; `NO_UUID` is none.
+- A field that a version lacks reads as its default. If a field may be null, ``()`` and ``None`` mean different things.
+- ``throttle_time_ms``: by how many milliseconds the client exceeds a quota, nearly always 0. A broker before 2.0 waits
+  that long and then answers; a later one answers at once and stops reading from the connection for that long. From the
+  version marked KIP-219 on, a client that follows the rules sends nothing in that time.
+- ``error_code``: 0, or a code of `ottla.errors`, which says what each means and whether to retry; the files list the
+  codes that matter for their API. ``error_message`` is text for people; ``None`` or empty if there is nothing to add.
+  If a request fails as a whole and its response has no code at the top, every element has the code.
+- Any response may contain UNSUPPORTED_VERSION, INVALID_REQUEST, UNKNOWN_SERVER_ERROR, or say that the principal lacks a
+  right (…_AUTHORIZATION_FAILED). If a topic may not even be described, brokers say that it does not exist.
+- ``topic_id`` identifies a topic for its lifetime: a recreated topic has another id. `NO_UUID` means none.
 - ``…_authorized_operations`` is a set of bits, sent only if asked for (-2**31: not asked for). Bit n stands for the
   ACL operation n: 3 read, 4 write, 5 create, 6 delete, 7 alter, 8 describe, 9 cluster action, 10 describe configs,
   11 alter configs, 12 idempotent write, 13 create tokens, 14 describe tokens, 15 two-phase commit.
-- "Versions" names the release of Kafka that first had each, and what it changed. Kafka 4.0 dropped those older than
-  the ones of 2.1 or so (KIP-896); they are declared here, since old clients and brokers live on.
+- "Versions" lists the release of Kafka that introduced each version, and its changes. Kafka 4.0 dropped most
+  versions from before 2.1 (KIP-896); they are declared here because old clients and brokers are still in use.
 """
 
 import functools
@@ -108,11 +108,11 @@ NAMES = {
     93: "StreamsGroupTopologyDescriptionUpdate",
     94: "UnregisterController",
 }
-"""Kafka's name of each API that a client may use, by key."""
+"""Kafka's name of each API that clients may use, by key."""
 
 
 class ApiMessages(NamedTuple):
-    """The two messages of one API."""
+    """The request and response classes of one API."""
 
     name: str
     request: type[Any]

@@ -1,15 +1,15 @@
 """AddPartitionsToTxn (key 24): tell the coordinator that a transaction is about to write to these partitions.
 
-Sent by a transactional producer to its transaction coordinator, before it sends the first batch of the transaction to a
-partition; the first one opens the transaction. The coordinator notes them in `__transaction_state`, for these are the
-partitions that must get a marker in the end. From Produce version 12 on (`transaction.version` 2) clients need not: the
+Sent by a transactional producer to its transaction coordinator, before the transaction's first batch for a partition;
+the first such request opens the transaction. The coordinator records the partitions in `__transaction_state`, because
+these must get a marker at the end. From Produce version 12 on (`transaction.version` 2), clients need not send it: the
 leader of the partition asks the coordinator itself.
 
 Versions 0-3 are for clients, one transaction each, in the fields `v3_and_below_…`. Versions 4 and later are for
-brokers, which need the right to CLUSTER_ACTION: they ask for many transactions at once, and may merely check with
+brokers, which need the right to CLUSTER_ACTION: they ask for many transactions at once, and may only check with
 `verify_only`.
 
-It is all or nothing: if one partition is refused, the others say OPERATION_NOT_ATTEMPTED.
+The request succeeds or fails as a whole: if one partition is refused, the others get OPERATION_NOT_ATTEMPTED.
 
 Errors:
     CONCURRENT_TRANSACTIONS: the last transaction is still being ended: repeat after a short pause.
@@ -18,8 +18,8 @@ Errors:
     INVALID_PRODUCER_ID_MAPPING: the coordinator has another producer id for the transactional id, or has forgotten it
         (`transactional.id.expiration.ms`, seven days): fatal.
     INVALID_TXN_STATE: the coordinator has aborted the transaction meanwhile, or is in the wrong state.
-    TRANSACTION_ABORTABLE (v5+): abort the transaction. To `verify_only`: the partition is not part of it.
-    UNKNOWN_TOPIC_OR_PARTITION: repeat after a pause. OPERATION_NOT_ATTEMPTED: another partition has failed.
+    TRANSACTION_ABORTABLE (v5+): abort the transaction. With `verify_only`: the partition is not part of it.
+    UNKNOWN_TOPIC_OR_PARTITION: repeat after a pause. OPERATION_NOT_ATTEMPTED: another partition failed.
     COORDINATOR_LOAD_IN_PROGRESS: repeat after a pause. COORDINATOR_NOT_AVAILABLE, NOT_COORDINATOR: find the coordinator
         and repeat.
     TRANSACTIONAL_ID_AUTHORIZATION_FAILED, TOPIC_AUTHORIZATION_FAILED: the principal may not write there.
@@ -27,10 +27,10 @@ Errors:
 Versions:
     0 (0.11.0): new (KIP-98).
     1 (2.0): throttled after the answer (KIP-219).
-    2 (2.7): the same bytes; PRODUCER_FENCED may come back (KIP-588).
+    2 (2.7): the same bytes; PRODUCER_FENCED may be returned (KIP-588).
     3 (2.8): flexible.
     4 (3.6): from brokers, for many transactions, `verify_only` (KIP-890).
-    5 (3.8): the same bytes; TRANSACTION_ABORTABLE may come back (KIP-890).
+    5 (3.8): the same bytes; TRANSACTION_ABORTABLE may be returned (KIP-890).
 
 Source: KafkaApis.scala, handleAddPartitionsToTxnRequest; TransactionCoordinator.scala,
     handleAddPartitionsToTransaction.
@@ -49,11 +49,11 @@ class AddPartitionsToTxnTopic:
 class AddPartitionsToTxnTransaction:
     transactional_id: str = wire(String)
     producer_id: int = wire(Int64)
-    """As InitProducerId gave it."""
+    """From InitProducerId."""
     producer_epoch: int = wire(Int16)
-    """As InitProducerId gave it."""
+    """From InitProducerId."""
     verify_only: bool = wire(Boolean, default=False)
-    """Only say whether the partitions belong to the transaction."""
+    """Only check whether the partitions belong to the transaction."""
     topics: tuple[AddPartitionsToTxnTopic, ...] = wire(Array(AddPartitionsToTxnTopic))
 
 
@@ -64,9 +64,9 @@ class AddPartitionsToTxnRequest:
     )
     v3_and_below_transactional_id: str = wire(String, "0-3", default="")
     v3_and_below_producer_id: int = wire(Int64, "0-3", default=0)
-    """As InitProducerId gave it."""
+    """From InitProducerId."""
     v3_and_below_producer_epoch: int = wire(Int16, "0-3", default=0)
-    """As InitProducerId gave it."""
+    """From InitProducerId."""
     v3_and_below_topics: tuple[AddPartitionsToTxnTopic, ...] = wire(Array(AddPartitionsToTxnTopic), "0-3", default=())
 
 
@@ -92,7 +92,7 @@ class AddPartitionsToTxnResult:
 class AddPartitionsToTxnResponse:
     throttle_time_ms: int = wire(Int32, default=0)
     error_code: int = wire(Int16, "4+", default=0, ignorable=True)
-    """Of the request as a whole. v0-3 have it in each partition."""
+    """Error of the request as a whole. v0-3 have it in each partition."""
     results_by_transaction: tuple[AddPartitionsToTxnResult, ...] = wire(
         Array(AddPartitionsToTxnResult), "4+", default=()
     )

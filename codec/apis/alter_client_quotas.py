@@ -1,14 +1,14 @@
 """AlterClientQuotas (key 49): set or remove quotas of users, clients and IP addresses.
 
 Sent by administrators (Admin.alterClientQuotas, kafka-configs.sh --alter) to any broker, which forwards it to the
-controller. It takes the right to alter the cluster's configurations. DescribeClientQuotas says what entities and keys
-there are; brokers apply a change to connected clients a little after the answer.
+controller. Requires the right to alter the cluster's configurations. For entities and keys see DescribeClientQuotas.
+Brokers apply a change to connected clients a little after the response.
 
-Each entity succeeds or fails as a whole, and by itself.
+Each entity succeeds or fails as a whole, and independently of the others.
 
 Errors:
-    INVALID_REQUEST: no such entity type or combination (``ip`` stands alone), a key that does not go with the entity
-        or comes twice, or a value that is not above 0, or not whole where it must be.
+    INVALID_REQUEST: an unknown entity type or combination (``ip`` must be alone), a key that does not fit the entity or
+        is repeated, or a value that is not above 0, or not whole where it must be.
 
 Versions:
     0 (2.6)
@@ -25,9 +25,9 @@ class EntityData:
     """One part of an entity."""
 
     entity_type: str = wire(String)
-    """``user``, ``client-id``, or both parts together; ``ip`` alone."""
+    """``user``, ``client-id``, or both together; ``ip`` alone."""
     entity_name: str | None = wire(String, null="0+")
-    """``None``: the default, for all that have no quota of their own."""
+    """``None``: the default, for everybody without a quota of their own."""
 
 
 @struct
@@ -35,12 +35,11 @@ class OpData:
     """A change of one quota."""
 
     key: str = wire(String)
-    """As in DescribeClientQuotas: ``producer_byte_rate`` and so on."""
+    """As in DescribeClientQuotas, for example ``producer_byte_rate``."""
     value: float = wire(Float64)
-    """Above 0, and whole except for ``request_percentage`` and ``controller_mutation_rate``; not looked at if
-    `remove`."""
+    """Above 0, and whole except for ``request_percentage`` and ``controller_mutation_rate``; ignored with `remove`."""
     remove: bool = wire(Boolean)
-    """Back to what the more general entities say. Removing what is not set is no error."""
+    """Return to the quota of a more general entity. Removing a quota that is not set is no error."""
 
 
 @struct
@@ -49,14 +48,14 @@ class EntryData:
 
     entity: tuple[EntityData, ...] = wire(Array(EntityData))
     ops: tuple[OpData, ...] = wire(Array(OpData))
-    """Keys that are not named stay as they are."""
+    """Keys that are not named do not change."""
 
 
 @message(key=49, versions="0-1", flexible="1+")
 class AlterClientQuotasRequest:
     entries: tuple[EntryData, ...] = wire(Array(EntryData))
     validate_only: bool = wire(Boolean)
-    """Check everything, change nothing."""
+    """Check the request without changing anything."""
 
 
 @struct

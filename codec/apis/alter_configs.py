@@ -1,18 +1,17 @@
-"""AlterConfigs (key 33): replace all that is set for a resource.
+"""AlterConfigs (key 33): replace the whole configuration of a resource.
 
 Sent by administrators (Admin.alterConfigs, until Kafka 4.0 dropped it) to any broker, which forwards it to the
-controller; what concerns one broker must be sent to that very broker, for it checks the values first.
+controller. The configuration of one broker must be sent to that broker, because it checks the values first.
 
-A trap: the keys that the request does not name go back to their defaults. Two administrators, or one that reads,
-changes and writes, undo each other's work. IncrementalAlterConfigs (2.3+) changes single keys: send that wherever the
-broker knows it.
+Caution: keys that the request does not name return to their defaults. So two administrators who read, change and write
+undo each other's changes. IncrementalAlterConfigs (2.3+) changes single keys: use that if the broker supports it.
 
-Each resource succeeds or fails as a whole, and by itself.
+Each resource succeeds or fails as a whole, and independently of the others.
 
 Errors:
     INVALID_CONFIG: a key that does not exist, or a value that does not fit.
-    INVALID_REQUEST: a resource or key that comes twice, a value ``None``, another broker's id; or a broker's key that
-        does not fit, or cannot be changed at run time.
+    INVALID_REQUEST: a repeated resource or key, a value ``None``, the id of another broker; or a broker's key that does
+        not fit, or cannot be changed at run time.
     POLICY_VIOLATION: the cluster's `alter.config.policy.class.name` refused it; the message says why.
     UNKNOWN_TOPIC_OR_PARTITION: no such topic.
 
@@ -31,24 +30,24 @@ from ottla.codec.wire import Array, Boolean, Int8, Int16, Int32, String, message
 class AlterableConfig:
     name: str = wire(String)
     value: str | None = wire(String, null="0+")
-    """Brokers refuse ``None``. To go back to the default leave the key out."""
+    """Brokers refuse ``None``. To return to the default, leave the key out."""
 
 
 @struct
 class AlterConfigsResource:
     resource_type: int = wire(Int8)
-    """As in DescribeConfigs, but for `BROKER_LOGGER`."""
+    """As in DescribeConfigs, except `BROKER_LOGGER`."""
     resource_name: str = wire(String)
     """As in DescribeConfigs."""
     configs: tuple[AlterableConfig, ...] = wire(Array(AlterableConfig))
-    """All that shall be set for the resource; ``()`` unsets everything."""
+    """The complete configuration of the resource; ``()`` removes everything."""
 
 
 @message(key=33, versions="0-2", flexible="2+")
 class AlterConfigsRequest:
     resources: tuple[AlterConfigsResource, ...] = wire(Array(AlterConfigsResource))
     validate_only: bool = wire(Boolean)
-    """Check everything, change nothing."""
+    """Check the request without changing anything."""
 
 
 @struct

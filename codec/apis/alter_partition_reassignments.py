@@ -1,23 +1,23 @@
 """AlterPartitionReassignments (key 45): move partitions to other brokers, or stop such a move.
 
 Sent by administrators (Admin.alterPartitionReassignments, kafka-reassign-partitions.sh --execute, --cancel) to any
-broker, which forwards it to the controller. It takes the right to alter the cluster.
+broker, which forwards it to the controller. Requires the right to alter the cluster.
 
-The answer only says that the move began: the new replicas are added, copy the partition, and when they are all in sync
-the old ones are dropped. Watch it with ListPartitionReassignments; meanwhile Metadata shows old and new replicas
-together. A new target replaces one under way. Copying is as fast as the network lets it unless throttled
-(`leader.replication.throttled.rate` and the like).
+The response only says that the move began. The new replicas are added and copy the partition; when all are in sync, the
+old ones are removed. Watch it with ListPartitionReassignments; meanwhile Metadata shows old and new replicas together.
+A new target replaces a move under way. Copying uses the full network bandwidth unless it is throttled
+(`leader.replication.throttled.rate` and similar settings).
 
-Each partition succeeds or fails by itself.
+Each partition succeeds or fails independently.
 
 Errors:
-    INVALID_REPLICA_ASSIGNMENT: the list is empty, a broker is unknown or comes twice, or a cancellation would need an
+    INVALID_REPLICA_ASSIGNMENT: the list is empty, a broker is unknown or repeated, or a cancellation would need an
         unclean election that the topic does not allow.
     NO_REASSIGNMENT_IN_PROGRESS: there is nothing to cancel.
     INVALID_REPLICATION_FACTOR: more or fewer replicas than before, while `allow_replication_factor_change` is false.
     UNKNOWN_TOPIC_OR_PARTITION: no such partition.
-    NOT_CONTROLLER: not sent to the controller; brokers of a cluster with ZooKeeper do not forward. Metadata tells it.
-    REQUEST_TIMED_OUT: it may have begun all the same: list before trying again.
+    NOT_CONTROLLER: not sent to the controller; brokers of a cluster with ZooKeeper do not forward. See Metadata.
+    REQUEST_TIMED_OUT: the move may have begun nevertheless: list the moves before trying again.
 
 Versions:
     0 (2.4)
@@ -33,7 +33,7 @@ from ottla.codec.wire import Array, Boolean, Int16, Int32, String, message, stru
 class ReassignablePartition:
     partition_index: int = wire(Int32)
     replicas: tuple[int, ...] | None = wire(Array(Int32), null="0+", default=None)
-    """Broker ids, all that there shall be, the preferred leader first. ``None``: cancel, go back to how it was."""
+    """Broker ids of the complete new list, the preferred leader first. ``None``: cancel, return to the old list."""
 
 
 @struct
@@ -45,10 +45,10 @@ class ReassignableTopic:
 @message(key=45, versions="0-1", flexible="0+")
 class AlterPartitionReassignmentsRequest:
     timeout_ms: int = wire(Int32, default=60000)
-    """How long the answer may take; the move itself takes as long as it takes."""
+    """Time limit of the response; the move itself has none."""
     allow_replication_factor_change: bool = wire(Boolean, "1+", default=True)
-    """``False``: refuse partitions that would have more or fewer replicas than now, which happens where a list was
-    made from Metadata during a move."""
+    """``False``: refuse partitions that would have more or fewer replicas than now, which happens if a list was made
+    from Metadata during a move."""
     topics: tuple[ReassignableTopic, ...] = wire(Array(ReassignableTopic))
 
 

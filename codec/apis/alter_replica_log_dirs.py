@@ -1,16 +1,16 @@
 """AlterReplicaLogDirs (key 34): move replicas between the disks of one broker.
 
-Sent by administrators (Admin.alterReplicaLogDirs, kafka-reassign-partitions.sh with `log_dirs`) to the broker whose
-replicas they are: directories are its own affair (`log.dirs`). It takes the right to alter the cluster. To move
-replicas between brokers there is AlterPartitionReassignments.
+Sent by administrators (Admin.alterReplicaLogDirs, kafka-reassign-partitions.sh with `log_dirs`) to the broker that has
+the replicas: each broker manages its own directories (`log.dirs`). Requires the right to alter the cluster. To move
+replicas between brokers, use AlterPartitionReassignments.
 
-The answer only says that the move began. The broker copies the log into a future log in the new directory, and swaps
-the two when it has caught up; watch it with DescribeLogDirs (`is_future_key`). To stop a move name the directory where
-the replica is now, to redirect it another one. Naming a directory for a replica that the broker does not have yet
-gives REPLICA_NOT_AVAILABLE, but is remembered until the replica comes, unless the broker restarts.
+The response only says that the move began. The broker copies the log into a future log in the new directory, and swaps
+the two when it has caught up; watch it with DescribeLogDirs (`is_future_key`). To stop a move, name the current
+directory of the replica; to redirect it, name another one. If the broker does not have the replica yet, it answers
+REPLICA_NOT_AVAILABLE, but remembers the directory until the replica is created or the broker restarts.
 
 Errors:
-    LOG_DIR_NOT_FOUND: not one of the broker's `log.dirs`, or not written as an absolute path.
+    LOG_DIR_NOT_FOUND: not one of the broker's `log.dirs`, or not an absolute path.
     KAFKA_STORAGE_ERROR: that directory, or the one of the replica, is offline.
     REPLICA_NOT_AVAILABLE: the broker has no such replica.
     INVALID_TOPIC_EXCEPTION: the topic's name is too long for the directory of a future log.
@@ -35,7 +35,7 @@ class AlterReplicaLogDirTopic:
 @struct
 class AlterReplicaLogDir:
     path: str = wire(String)
-    """Where the partitions shall go: an absolute path on the broker."""
+    """The directory for the partitions: an absolute path on the broker."""
     topics: tuple[AlterReplicaLogDirTopic, ...] = wire(Array(AlterReplicaLogDirTopic))
 
 

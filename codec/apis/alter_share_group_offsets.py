@@ -1,13 +1,13 @@
-"""AlterShareGroupOffsets (key 91): have a share group begin elsewhere in its partitions (KIP-932).
+"""AlterShareGroupOffsets (key 91): set where a share group starts in its partitions (KIP-932).
 
 Sent by an administrator (Admin.alterShareGroupOffsets, `kafka-share-groups.sh --reset-offsets`) to the group's
-coordinator. The group must have no members. The state of the partitions begins again at the offset given: what was
-acknowledged behind it is delivered again, and delivery counts are forgotten.
+coordinator. The group must have no members. The state of the partitions restarts at the given offset: records after it
+are delivered again even if they were acknowledged, and delivery counts are reset.
 
 Errors:
     NON_EMPTY_GROUP: the group has members: stop them first.
     GROUP_ID_NOT_FOUND: no such group, or one of another kind.
-    UNKNOWN_TOPIC_OR_PARTITION: of a partition: it does not exist.
+    UNKNOWN_TOPIC_OR_PARTITION: for a partition: it does not exist.
     NOT_COORDINATOR: ask FindCoordinator again.
     COORDINATOR_LOAD_IN_PROGRESS, COORDINATOR_NOT_AVAILABLE: ask again after a pause.
 
@@ -59,6 +59,6 @@ class AlterShareGroupOffsetsResponseTopic:
 class AlterShareGroupOffsetsResponse:
     throttle_time_ms: int = wire(Int32, default=0)
     error_code: int = wire(Int16)
-    """Of the group as a whole; then `responses` is empty."""
+    """Error of the group as a whole; then `responses` is empty."""
     error_message: str | None = wire(String, null="0+", default=None)
     responses: tuple[AlterShareGroupOffsetsResponseTopic, ...] = wire(Array(AlterShareGroupOffsetsResponseTopic))

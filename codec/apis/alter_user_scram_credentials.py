@@ -1,23 +1,23 @@
 """AlterUserScramCredentials (key 51): give users SCRAM passwords, or take them away.
 
 Sent by administrators (Admin.alterUserScramCredentials, kafka-configs.sh --alter --entity-type users) to any broker,
-which forwards it to the controller (up to 3.4 only clusters with ZooKeeper had it). It takes the right to alter the
+which forwards it to the controller (up to 3.4 only clusters with ZooKeeper had it). Requires the right to alter the
 cluster.
 
 The password itself is never sent: the sender salts and hashes it (RFC 5802's ``Hi``, which is PBKDF2 with the
-mechanism's HMAC), and the controller stores what it derives from that. A listener that sees `salted_password` can
-still log in, so use TLS. Connections that are open live on with the old password.
+mechanism's HMAC), and the controller stores values derived from that. An eavesdropper who sees `salted_password` can
+still log in, so use TLS. Connections that are already open stay valid with the old password.
 
-A user has one credential per mechanism, and a request may change one of each user. Each user succeeds or fails by
-itself.
+A user has one credential per mechanism, and a request may change one credential of each user. Each user succeeds or
+fails independently.
 
 Errors:
     RESOURCE_NOT_FOUND: nothing to delete.
-    DUPLICATE_RESOURCE: the user comes more than once; nothing was done for it.
-    UNSUPPORTED_SASL_MECHANISM: not a mechanism that the cluster knows.
+    DUPLICATE_RESOURCE: the request names the user more than once; none of these changes was made.
+    UNSUPPORTED_SASL_MECHANISM: the cluster does not know the mechanism.
     UNACCEPTABLE_CREDENTIAL: an empty user name, or too few or too many iterations.
     UNSUPPORTED_VERSION: the cluster's `metadata.version` is older than SCRAM in KRaft.
-    NOT_CONTROLLER: not sent to the controller; brokers of a cluster with ZooKeeper do not forward. Metadata tells it.
+    NOT_CONTROLLER: not sent to the controller; brokers of a cluster with ZooKeeper do not forward. See Metadata.
 
 Versions:
     0 (2.7)
@@ -40,7 +40,7 @@ class ScramCredentialDeletion:
 
 @struct
 class ScramCredentialUpsertion:
-    """A credential to make, or to put in place of the one that is there."""
+    """A credential to create, or to replace an existing one."""
 
     name: str = wire(String)
     mechanism: int = wire(Int8)

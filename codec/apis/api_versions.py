@@ -1,31 +1,31 @@
-"""ApiVersions (key 18): which APIs in which versions a broker knows; the first request on a connection.
+"""ApiVersions (key 18): which APIs a broker supports, in which versions; the first request on a connection.
 
-Sent by every client to every broker it connects to, after the TLS handshake and before SASL. For each API the client
-then uses the highest version that both know.
+Sent by every client to every broker that it connects to, after the TLS handshake and before SASL. For each API the
+client then uses the highest version that both support.
 
-The client cannot know which version of this request itself the broker understands, so two rules apply here only. The
-header of the response is always v0. And a broker that does not know the version of the request answers it in version 0,
-with UNSUPPORTED_VERSION and, since Kafka 2.4, the versions of ApiVersions in `api_keys`; older ones give no hint there,
-and the client asks again with version 0. Brokers before 0.10 know nothing of this and close the connection.
+The client cannot know which version of this request the broker supports, so two special rules apply. The header of the
+response is always v0. And a broker that does not know the version of the request answers in version 0, with
+UNSUPPORTED_VERSION and, since Kafka 2.4, the versions of ApiVersions in `api_keys`. Older brokers leave these out, and
+the client asks again with version 0. Brokers before 0.10 do not know this API and close the connection.
 
 Features are versions of the cluster as a whole (`metadata.version`, `transaction.version`, `group.version`,
-`share.version`, …): each node says what it could do, and what an operator has switched on with UpdateFeatures.
+`share.version`, …): each node reports its features, and those enabled with UpdateFeatures.
 
 Errors:
     UNSUPPORTED_VERSION: ask again in a version that `api_keys` allows, or in version 0.
-    INVALID_REQUEST: the name or version of the client's software is empty, or holds more than letters, digits, hyphens
-        and dots.
-    REBOOTSTRAP_REQUIRED (v5+): the client has come to another node or cluster than it meant: begin again with the
+    INVALID_REQUEST: the name or version of the client's software is empty, or contains other characters than letters,
+        digits, hyphens and dots.
+    REBOOTSTRAP_REQUIRED (v5+): the client reached another node or cluster than it wanted: start again with the
         bootstrap servers.
 
 Versions:
     0 (0.10.0): new (KIP-35).
     1 (0.11.0): `throttle_time_ms`.
     2 (2.0): throttled after the answer (KIP-219).
-    3 (2.4): flexible, but for the header of the response; the client names its software (KIP-511), brokers from 2.7 on
+    3 (2.4): flexible, except the header of the response; the client names its software (KIP-511), brokers from 2.7 on
         their features (KIP-584).
-    4 (3.9): the same bytes; features that begin at version 0 are told too.
-    5 (4.4): the client says whom it means to reach (KIP-1242).
+    4 (3.9): the same bytes; includes features whose lowest version is 0.
+    5 (4.4): the client names the node and cluster that it wants to reach (KIP-1242).
 
 Source: KafkaApis.scala, handleApiVersionsRequest; ApiVersionsRequest.java.
 """
@@ -36,12 +36,12 @@ from ottla.codec.wire import Array, Boolean, Int16, Int32, Int64, String, messag
 @message(key=18, versions="0-5", flexible="3+")
 class ApiVersionsRequest:
     client_software_name: str = wire(String, "3+", default="", ignorable=True)
-    """Such as ``apache-kafka-java``: letters, digits, hyphens and dots. For metrics."""
+    """For example ``apache-kafka-java``: letters, digits, hyphens and dots. For metrics."""
     client_software_version: str = wire(String, "3+", default="", ignorable=True)
     cluster_id: str | None = wire(String, "5+", null="5+", default=None, ignorable=True)
-    """The cluster that the client means to reach; ``None``: unknown. Together with `node_id` or not at all."""
+    """The cluster that the client wants to reach; ``None``: unknown. Set it together with `node_id`, or neither."""
     node_id: int = wire(Int32, "5+", default=-1, ignorable=True)
-    """The node that the client means to reach; -1: unknown."""
+    """The node that the client wants to reach; -1: unknown."""
 
 
 @struct
@@ -64,7 +64,7 @@ class SupportedFeatureKey:
 class FinalizedFeatureKey:
     name: str = wire(String)
     max_version_level: int = wire(Int16)
-    """The version in force."""
+    """The version in use."""
     min_version_level: int = wire(Int16)
     """The same as `max_version_level` in KRaft clusters."""
 
@@ -77,12 +77,12 @@ class ApiVersionsResponse:
     supported_features: tuple[SupportedFeatureKey, ...] = wire(
         Array(SupportedFeatureKey), "3+", default=(), tag=0, ignorable=True
     )
-    """What the node could do."""
+    """The features that the node supports."""
     finalized_features_epoch: int = wire(Int64, "3+", default=-1, tag=1, ignorable=True)
-    """Grows with each change, so that the newest of several answers can be told; -1: unknown."""
+    """Grows with each change, which shows which of several responses is the newest; -1: unknown."""
     finalized_features: tuple[FinalizedFeatureKey, ...] = wire(
         Array(FinalizedFeatureKey), "3+", default=(), tag=2, ignorable=True
     )
-    """What is switched on in the whole cluster; void if the epoch is -1."""
+    """The features enabled in the whole cluster; meaningless if the epoch is -1."""
     zk_migration_ready: bool = wire(Boolean, "3+", default=False, tag=3, ignorable=True)
-    """Only told by KRaft controllers of Kafka 3.x that take over from ZooKeeper."""
+    """Only from KRaft controllers of Kafka 3.x that take over from ZooKeeper."""

@@ -1,19 +1,19 @@
-"""ConsumerGroupDescribe (key 69): the members of consumer groups (KIP-848), what they have, and what they shall have.
+"""ConsumerGroupDescribe (key 69): members of consumer groups (KIP-848), with their current and target assignments.
 
 Sent by an administrator (Admin.describeConsumerGroups, `kafka-consumer-groups.sh --describe`) to the coordinator of the
-groups. It knows only groups of the new protocol; for the others it says GROUP_ID_NOT_FOUND, and one asks with
-DescribeGroups. A group that converges has members with `assignment` unlike `target_assignment`.
+groups. It knows only groups of the new protocol, and answers GROUP_ID_NOT_FOUND for others; use DescribeGroups for
+those. In a group that is reconciling, `assignment` and `target_assignment` of some members differ.
 
-Three epochs tell how far it is: `group_epoch` rises with every change of members, subscriptions or topics;
-`assignment_epoch` is the group epoch that the current target was computed for; a member's epoch is that of the target
-it has reached.
+Three epochs show the progress: `group_epoch` rises with every change of members, subscriptions or topics;
+`assignment_epoch` is the group epoch that the current target was computed for; a member's epoch is the epoch
+of the target that it has reached.
 
 Errors:
     GROUP_ID_NOT_FOUND: no such group, or one of another kind.
     INVALID_GROUP_ID: an empty group id.
     NOT_COORDINATOR: ask FindCoordinator again.
     COORDINATOR_LOAD_IN_PROGRESS, COORDINATOR_NOT_AVAILABLE: ask again after a pause.
-    TOPIC_AUTHORIZATION_FAILED: some topic of the group may not be described; then nothing of the group is shown.
+    TOPIC_AUTHORIZATION_FAILED: a topic of the group may not be described; then the group is not shown at all.
 
 Versions:
     0 (3.8): flexible.
@@ -52,19 +52,19 @@ class Member:
     """``None``: a dynamic member."""
     rack_id: str | None = wire(String, null="0+", default=None)
     member_epoch: int = wire(Int32)
-    """-2: a static member that is away for a while."""
+    """-2: a static member that is temporarily away."""
     client_id: str = wire(String)
     """From the header of its last heartbeat."""
     client_host: str = wire(String)
-    """Its address, such as ``/192.0.2.1``."""
+    """Its address, for example ``/192.0.2.1``."""
     subscribed_topic_names: tuple[str, ...] = wire(Array(String))
     subscribed_topic_regex: str | None = wire(String, null="0+", default=None)
     assignment: Assignment = wire(Nested(Assignment))
-    """What the member has."""
+    """The current assignment."""
     target_assignment: Assignment = wire(Nested(Assignment))
-    """What it shall have, once others have given it up."""
+    """The future assignment, once other members have given up its partitions."""
     member_type: int = wire(Int8, "1+", default=-1, ignorable=True)
-    """1: of the new protocol. 0: a classic member in a group that is migrating. -1: not known."""
+    """1: uses the new protocol. 0: a classic member in a group that is migrating. -1: unknown."""
 
 
 @struct
@@ -73,8 +73,8 @@ class DescribedGroup:
     error_message: str | None = wire(String, null="0+", default=None)
     group_id: str = wire(String)
     group_state: str = wire(String)
-    """``Empty``: no members. ``Assigning``: a new target is to be computed. ``Reconciling``: members are on the way
-    to it. ``Stable``: all have reached it. ``Dead``: gone. ``""`` with an error."""
+    """``Empty``: no members. ``Assigning``: a new target is being computed. ``Reconciling``: members are moving to the
+    target. ``Stable``: all have reached it. ``Dead``: gone. ``""`` with an error."""
     group_epoch: int = wire(Int32)
     assignment_epoch: int = wire(Int32)
     assignor_name: str = wire(String)

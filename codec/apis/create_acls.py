@@ -1,20 +1,20 @@
 """CreateAcls (key 30): allow or deny principals to do something.
 
 Sent by administrators (Admin.createAcls, kafka-acls.sh --add) to any broker, which forwards it to the controller; from
-4.0 on Java's Admin may ask a controller directly. It takes the right to alter the cluster. The answer comes when the
-rules are stored, and before every broker applies them.
+4.0 on Java's Admin may ask a controller directly. Requires the right to alter the cluster. The response comes when the
+rules are stored, possibly before every broker applies them.
 
 A rule says: this principal, from this host, is allowed or denied this operation on the resources that match a pattern.
-Deny beats allow; where a resource has rules and none of them allows, the answer is no. Where it has none,
-`allow.everyone.if.no.acl.found` decides. Some rights bring others: who may read, write, delete or alter may also
-describe. Rules are a set: to create one that exists succeeds and changes nothing.
+Deny wins over allow. If a resource has rules and none of them allows, the operation is refused. If it has none,
+`allow.everyone.if.no.acl.found` decides. Some rights include others: the right to read, write, delete or alter includes
+the right to describe. Rules are a set: creating a rule that exists succeeds and changes nothing.
 
-Results stand in the order of the request. A rule that is refused does not hinder the others.
+Results are in the order of the request. Each rule succeeds or fails independently.
 
 Errors:
     SECURITY_DISABLED: the brokers have no authorizer (`authorizer.class.name`).
-    INVALID_REQUEST: an empty resource name, a cluster of another name than ``kafka-cluster``, or a code that only
-        filters know (`ANY`, `MATCH`).
+    INVALID_REQUEST: an empty resource name, a cluster with another name than ``kafka-cluster``, or a code that is only
+        for filters (`ANY`, `MATCH`).
 
 Versions:
     0 (0.11.0): patterns are literal.
@@ -31,10 +31,10 @@ from ottla.codec.wire import Array, Int8, Int16, Int32, String, message, struct,
 
 
 class ResourceType(enum.IntEnum):
-    """What a rule is about, as CreateAcls, DescribeAcls and DeleteAcls number it."""
+    """The type of a rule's resource, as CreateAcls, DescribeAcls and DeleteAcls number it."""
 
     ANY = 1
-    """Of a filter: every type."""
+    """In a filter: every type."""
     TOPIC = 2
     GROUP = 3
     CLUSTER = 4
@@ -43,29 +43,29 @@ class ResourceType(enum.IntEnum):
     DELEGATION_TOKEN = 6
     """Its name is the token id."""
     USER = 7
-    """Its name is a principal, ``User:alice``: for whom tokens may be created and seen."""
+    """Its name is a principal, ``User:alice``: the user for whom tokens may be created and seen."""
 
 
 class PatternType(enum.IntEnum):
-    """How a resource's name is meant."""
+    """How to compare a resource's name."""
 
     ANY = 1
-    """Of a filter: rules of every pattern type, of the very name given."""
+    """In a filter: rules of every pattern type with exactly the given name."""
     MATCH = 2
-    """Of a filter: the rules that apply to a resource of the name given: literal ones, ``*``, and fitting prefixes."""
+    """In a filter: all rules that apply to a resource of the given name: literal ones, ``*``, and matching prefixes."""
     LITERAL = 3
-    """The name, the whole name; ``*`` is every name."""
+    """The whole name; ``*`` is every name."""
     PREFIXED = 4
     """The beginning of the name."""
 
 
 class AclOperation(enum.IntEnum):
-    """What a rule allows or denies. The bits of ``…_authorized_operations`` have the same numbers."""
+    """The operation that a rule allows or denies. The bits of ``…_authorized_operations`` have the same numbers."""
 
     ANY = 1
-    """Of a filter: every operation."""
+    """In a filter: every operation."""
     ALL = 2
-    """Of a rule: every operation."""
+    """In a rule: every operation."""
     READ = 3
     WRITE = 4
     CREATE = 5
@@ -73,20 +73,20 @@ class AclOperation(enum.IntEnum):
     ALTER = 7
     DESCRIBE = 8
     CLUSTER_ACTION = 9
-    """What brokers ask of each other."""
+    """Requests that brokers send to each other."""
     DESCRIBE_CONFIGS = 10
     ALTER_CONFIGS = 11
     IDEMPOTENT_WRITE = 12
-    """Of the cluster; from 2.8 on the right to write to any topic includes it (KIP-679)."""
+    """On the cluster; from 2.8 on the right to write to any topic includes it (KIP-679)."""
     CREATE_TOKENS = 13
     DESCRIBE_TOKENS = 14
     TWO_PHASE_COMMIT = 15
-    """Of a transactional id (KIP-939)."""
+    """On a transactional id (KIP-939)."""
 
 
 class AclPermissionType(enum.IntEnum):
     ANY = 1
-    """Of a filter: both."""
+    """In a filter: both."""
     DENY = 2
     ALLOW = 3
 
@@ -103,7 +103,7 @@ class AclCreation:
     principal: str = wire(String)
     """Type and name: ``User:alice``, or ``User:*`` for everyone."""
     host: str = wire(String)
-    """Client's IP address, not a name; ``*``: all."""
+    """The client's IP address, not a host name; ``*``: all."""
     operation: int = wire(Int8)
     """An `AclOperation`."""
     permission_type: int = wire(Int8)

@@ -1,13 +1,13 @@
-"""CreateDelegationToken (key 38): get a token with which others may act as oneself.
+"""CreateDelegationToken (key 38): get a token with which other processes can act as its owner.
 
-Sent by a client (Admin.createDelegationToken, kafka-delegation-tokens.sh --create), over a connection that proves who
-it is, to any broker, which forwards it to the controller. The token goes to workers, say, which then need neither
-Kerberos tickets nor certificates: they log in with SASL/SCRAM, `token_id` as the user name, the base64 of `hmac` as
-the password, and the extension ``tokenauth=true``, and are the token's owner. A worker cannot make, renew, expire or
-list tokens with it.
+Sent by a client (Admin.createDelegationToken, kafka-delegation-tokens.sh --create), over an authenticated connection,
+to any broker, which forwards it to the controller. Workers with the token need neither Kerberos tickets nor
+certificates: they log in with SASL/SCRAM, with `token_id` as the user name, the base64 of `hmac` as the password, and
+the extension ``tokenauth=true``, and are then authenticated as the token's owner. With the token they cannot create,
+renew, expire or list tokens.
 
 A token ends at `expiry_timestamp_ms` unless it is renewed (RenewDelegationToken), and at `max_timestamp_ms` in any
-case. Brokers learn of a new token a little after the answer, so the first login may fail.
+case. Brokers learn of a new token a little after the response, so the first login may fail.
 
 Errors:
     DELEGATION_TOKEN_AUTH_DISABLED: the brokers have no `delegation.token.secret.key`.
@@ -40,12 +40,12 @@ class CreatableRenewers:
 @message(key=38, versions="0-3", flexible="2+")
 class CreateDelegationTokenRequest:
     owner_principal_type: str | None = wire(String, "3+", null="3+", default="")
-    """``User``; not looked at if there is no name."""
+    """``User``; ignored if there is no name."""
     owner_principal_name: str | None = wire(String, "3+", null="3+", default="")
-    """Whom the token shall stand for; ``None`` or ``""``: the sender."""
+    """The owner of the token; ``None`` or ``""``: the sender."""
     renewers: tuple[CreatableRenewers, ...] = wire(Array(CreatableRenewers))
     max_lifetime_ms: int = wire(Int64)
-    """From now on; at most, and if this is not above 0, `delegation.token.max.lifetime.ms` (7 days)."""
+    """From now on. The maximum, also used if this is not above 0, is `delegation.token.max.lifetime.ms` (7 days)."""
 
 
 @message(key=38, versions="0-3", flexible="2+")
@@ -56,16 +56,16 @@ class CreateDelegationTokenResponse:
     principal_name: str = wire(String)
     """The owner's."""
     token_requester_principal_type: str = wire(String, "3+", default="")
-    """Of who sent the request, which may be another than the owner."""
+    """The sender of the request, who need not be the owner."""
     token_requester_principal_name: str = wire(String, "3+", default="")
     issue_timestamp_ms: int = wire(Int64)
-    """Milliseconds since 1970, by the controller's clock, as all three."""
+    """Milliseconds since 1970, by the controller's clock; so are the next two."""
     expiry_timestamp_ms: int = wire(Int64)
-    """When it ends unless renewed: after `delegation.token.expiry.time.ms` (1 day)."""
+    """When the token ends unless renewed: after `delegation.token.expiry.time.ms` (1 day)."""
     max_timestamp_ms: int = wire(Int64)
-    """When it ends for good."""
+    """When the token ends for good."""
     token_id: str = wire(String)
-    """The user name. Not secret."""
+    """The user name. It is not secret."""
     hmac: bytes = wire(Bytes)
-    """The secret: HMAC-SHA-512 of the token id under the brokers' key. It is also how the other APIs name a token."""
+    """The secret: HMAC-SHA-512 of the token id with the brokers' key. The other APIs identify a token by it."""
     throttle_time_ms: int = wire(Int32, default=0)

@@ -1,19 +1,20 @@
-"""CreateTopics (key 19): make topics, each with its number of partitions, replicas and configuration.
+"""CreateTopics (key 19): create topics, each with its number of partitions, replicas and configuration.
 
 Sent by tools and administrative clients (Admin.createTopics, kafka-topics.sh) to any broker, which forwards it to the
-controller; in ZooKeeper clusters to the broker that is the controller. Each topic succeeds or fails alone. When the
-answer comes, the topic exists for the controller; a broker may still say UNKNOWN_TOPIC_OR_PARTITION for a moment.
+controller; in ZooKeeper clusters to the broker that is the controller. Each topic succeeds or fails independently. When
+the response comes, the topic exists for the controller; brokers may answer UNKNOWN_TOPIC_OR_PARTITION for a moment.
 
 Errors:
-    TOPIC_ALREADY_EXISTS: with the partitions and settings it has, which need not be those of the request.
-    INVALID_TOPIC_EXCEPTION: empty, ``.``, ``..``, longer than 249, more than letters, digits, dots, underscores and
-        hyphens; or like an existing name but for dots in place of underscores (their metrics would collide).
-    INVALID_PARTITIONS, INVALID_REPLICATION_FACTOR, INVALID_REPLICA_ASSIGNMENT, INVALID_CONFIG: `error_message` says
-        what; more replicas than brokers is the usual case.
+    TOPIC_ALREADY_EXISTS: its partitions and settings may differ from the request.
+    INVALID_TOPIC_EXCEPTION: the name is empty, ``.``, ``..``, longer than 249, or has other characters than letters,
+        digits, dots, underscores and hyphens; or differs from an existing name only by dots in place of underscores
+        (their metrics would collide).
+    INVALID_PARTITIONS, INVALID_REPLICATION_FACTOR, INVALID_REPLICA_ASSIGNMENT, INVALID_CONFIG: see `error_message`;
+        usually more replicas are asked for than there are brokers.
     POLICY_VIOLATION: the broker's `create.topic.policy.class.name` forbids it.
-    INVALID_REQUEST: a name is in the request twice, or counts and `assignments` are both given.
+    INVALID_REQUEST: a name is repeated, or counts and `assignments` are both given.
     NOT_CONTROLLER: in ZooKeeper clusters: ask Metadata for the controller.
-    REQUEST_TIMED_OUT: the topic may come into being all the same.
+    REQUEST_TIMED_OUT: the topic may still be created.
     THROTTLING_QUOTA_EXCEEDED (v6+): repeat after `throttle_time_ms`. Older versions are delayed instead.
     TOPIC_AUTHORIZATION_FAILED, CLUSTER_AUTHORIZATION_FAILED: the principal may not create it.
 
@@ -23,9 +24,9 @@ Versions:
     2 (0.11.0): `throttle_time_ms`.
     3 (2.0): throttled after the answer (KIP-219).
     4 (2.4): -1 asks for the broker's default of partitions and replicas (KIP-464).
-    5 (2.4): flexible; the answer tells what was made (KIP-525).
-    6 (2.7): the same bytes; THROTTLING_QUOTA_EXCEEDED may come back (KIP-599).
-    7 (2.8): the answer tells the topic's id (KIP-516).
+    5 (2.4): flexible; the response describes the new topic (KIP-525).
+    6 (2.7): the same bytes; THROTTLING_QUOTA_EXCEEDED may be returned (KIP-599).
+    7 (2.8): the response has the topic's id (KIP-516).
 
 Source: ReplicationControlManager.java, createTopic.
 """
@@ -39,25 +40,25 @@ from ottla.codec.wire import NO_UUID, Array, Boolean, Int8, Int16, Int32, String
 class CreatableReplicaAssignment:
     partition_index: int = wire(Int32)
     broker_ids: tuple[int, ...] = wire(Array(Int32))
-    """In the order of preference: the first will lead."""
+    """In order of preference: the first will lead."""
 
 
 @struct
 class CreatableTopicConfig:
     name: str = wire(String)
     value: str | None = wire(String, null="0+")
-    """``None`` is refused."""
+    """Brokers refuse ``None``."""
 
 
 @struct
 class CreatableTopic:
     name: str = wire(String)
     num_partitions: int = wire(Int32)
-    """-1: the broker's `num.partitions` (v4+), or as `assignments` say."""
+    """-1: the broker's `num.partitions` (v4+), or as in `assignments`."""
     replication_factor: int = wire(Int16)
-    """-1: the broker's `default.replication.factor` (v4+), or as `assignments` say."""
+    """-1: the broker's `default.replication.factor` (v4+), or as in `assignments`."""
     assignments: tuple[CreatableReplicaAssignment, ...] = wire(Array(CreatableReplicaAssignment))
-    """The replicas of each partition by hand, from partition 0 without gaps; ``()``: the controller chooses."""
+    """The replicas of each partition, from partition 0 without gaps; ``()``: the controller chooses."""
     configs: tuple[CreatableTopicConfig, ...] = wire(Array(CreatableTopicConfig))
 
 
@@ -67,18 +68,18 @@ class CreateTopicsRequest:
     timeout_ms: int = wire(Int32, default=60000)
     """How long to wait until the topics exist."""
     validate_only: bool = wire(Boolean, "1+", default=False)
-    """Check, and make nothing."""
+    """Check the request without creating anything."""
 
 
 @struct
 class CreatableTopicConfigs:
     name: str = wire(String)
     value: str | None = wire(String, null="0+")
-    """``None`` where it is sensitive."""
+    """``None`` if it is sensitive."""
     read_only: bool = wire(Boolean)
     config_source: int = wire(Int8, default=-1, ignorable=True)
-    """1: the topic. 2: this broker, 3: all brokers, set at run time. 4: the file of the broker. 5: the default. -1:
-    unknown."""
+    """1: the topic. 2: this broker, 3: all brokers, set at run time. 4: the broker's properties file. 5: the default.
+    -1: unknown."""
     is_sensitive: bool = wire(Boolean)
 
 
@@ -88,9 +89,9 @@ class CreatableTopicResult:
     topic_id: uuid.UUID = wire(Uuid, "7+", default=NO_UUID, ignorable=True)
     error_code: int = wire(Int16)
     error_message: str | None = wire(String, "1+", null="0+", default="", ignorable=True)
-    """``None`` where there is no error."""
+    """``None`` without an error."""
     topic_config_error_code: int = wire(Int16, "5+", default=0, tag=0, ignorable=True)
-    """Why `configs` and the counts are not told: TOPIC_AUTHORIZATION_FAILED where one may not describe the
+    """Why `configs` and the counts are missing: TOPIC_AUTHORIZATION_FAILED if the principal may not describe the
     configuration."""
     num_partitions: int = wire(Int32, "5+", default=-1, ignorable=True)
     """-1: unknown."""
@@ -99,7 +100,7 @@ class CreatableTopicResult:
     configs: tuple[CreatableTopicConfigs, ...] | None = wire(
         Array(CreatableTopicConfigs), "5+", null="5+", default=(), ignorable=True
     )
-    """All settings in force, also those by default; ``None``: unknown."""
+    """All settings of the topic, including defaults; ``None``: unknown."""
 
 
 @message(key=19, versions="0-7", flexible="5+")

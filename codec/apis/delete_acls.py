@@ -1,11 +1,11 @@
 """DeleteAcls (key 31): remove the rules that filters match.
 
 Sent by administrators (Admin.deleteAcls, kafka-acls.sh --remove) to any broker, which forwards it to the controller;
-from 4.0 on Java's Admin may ask a controller directly. It takes the right to alter the cluster. What rules mean, and
-the enumerations, are in create_acls.py; filters compare as in DescribeAcls.
+from 4.0 on Java's Admin may ask a controller directly. Requires the right to alter the cluster. For rules and the
+enumerations see create_acls.py; filters compare as in DescribeAcls.
 
-Each filter has its result, in the order of the request, with the rules that it removed. A filter that matches nothing
-succeeds. In a KRaft cluster all that succeeds happens at once; one request may remove at most 10,000 rules.
+Each filter has its own result, in the order of the request, with the rules that it removed. A filter that matches no
+rule succeeds. A KRaft cluster removes all matching rules of a request at once; one request may remove at most 10,000.
 
 Errors:
     SECURITY_DISABLED: the brokers have no authorizer (`authorizer.class.name`).
@@ -49,7 +49,7 @@ class DeleteAclsRequest:
 
 @struct
 class DeleteAclsMatchingAcl:
-    """A rule that was removed, or could not be."""
+    """A rule that was removed, or could not be removed."""
 
     error_code: int = wire(Int16)
     error_message: str | None = wire(String, null="0+")
@@ -69,7 +69,7 @@ class DeleteAclsMatchingAcl:
 @struct
 class DeleteAclsFilterResult:
     error_code: int = wire(Int16)
-    """That of the filter; each rule has its own."""
+    """Error of the filter; each rule has its own."""
     error_message: str | None = wire(String, null="0+")
     matching_acls: tuple[DeleteAclsMatchingAcl, ...] = wire(Array(DeleteAclsMatchingAcl))
 

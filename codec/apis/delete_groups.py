@@ -1,17 +1,17 @@
-"""DeleteGroups (key 42): remove groups that have no members, with all that is stored for them.
+"""DeleteGroups (key 42): remove groups that have no members, with everything that is stored for them.
 
-Sent by administrators (Admin.deleteConsumerGroups, kafka-consumer-groups.sh --delete) to the coordinator of the groups:
-ask FindCoordinator for each, and send every coordinator its own. It takes the right to delete each group. Works for
-groups of every type; their committed offsets go, too, so that consumers under this id begin again where
-`auto.offset.reset` says. A group may come back at once: the next member that joins creates it.
+Sent by administrators (Admin.deleteConsumerGroups, kafka-consumer-groups.sh --delete) to the coordinators of the
+groups; find each with FindCoordinator. Requires the right to delete each group. Works for groups of every type. Their
+committed offsets are deleted too, so that consumers with this group id start where `auto.offset.reset` says. A group
+may reappear at once: the next member that joins creates it.
 
-Each group succeeds or fails by itself.
+Each group succeeds or fails independently.
 
 Errors:
-    NON_EMPTY_GROUP: it still has members: stop them first.
-    GROUP_ID_NOT_FOUND: no such group; after a retry, perhaps because the first try worked.
-    GROUP_DELETION_FAILED: something that must be removed first could not be, such as the description of a streams
-        group's topology in a broker's plugin; nothing was removed, retry later. UNKNOWN_SERVER_ERROR before v3.
+    NON_EMPTY_GROUP: the group still has members: stop them first.
+    GROUP_ID_NOT_FOUND: no such group; after a retry, perhaps because the first attempt succeeded.
+    GROUP_DELETION_FAILED: something that must be removed first could not be, for example the description of a streams
+        group's topology in a broker's plugin; the group is unchanged, retry later. UNKNOWN_SERVER_ERROR before v3.
     INVALID_GROUP_ID: the empty id.
     COORDINATOR_NOT_AVAILABLE, NOT_COORDINATOR: ask FindCoordinator again.
     COORDINATOR_LOAD_IN_PROGRESS: retry after a pause.

@@ -1,15 +1,15 @@
-"""DeleteRecords (key 21): forget all records of a partition before an offset.
+"""DeleteRecords (key 21): delete all records of a partition before an offset.
 
 Sent by tools and administrative clients (Admin.deleteRecords, kafka-delete-records.sh) to the leader of each partition.
 The leader moves the start of its log up to the offset, and answers when all live replicas have followed. From then on
-no consumer sees the records; the files go segment by segment, later. There is no way back.
+no consumer sees the records; the files are deleted later, segment by segment. This cannot be undone.
 
-An offset before the start of the log changes nothing and is no error.
+An offset before the start of the log changes nothing, and is no error.
 
 Errors:
     OFFSET_OUT_OF_RANGE: beyond the high watermark, or negative.
-    POLICY_VIOLATION: the topic does not delete (`cleanup.policy` lacks ``delete``).
-    REQUEST_TIMED_OUT: the leader has deleted, not all replicas have followed in time.
+    POLICY_VIOLATION: the topic's `cleanup.policy` does not contain ``delete``.
+    REQUEST_TIMED_OUT: the leader has deleted the records, but not all replicas have followed in time.
     NOT_LEADER_OR_FOLLOWER, KAFKA_STORAGE_ERROR: look up the leader, repeat.
     UNKNOWN_TOPIC_OR_PARTITION, TOPIC_AUTHORIZATION_FAILED: no such partition, or no right to delete from it.
 
@@ -28,7 +28,7 @@ from ottla.codec.wire import Array, Int16, Int32, Int64, String, message, struct
 class DeleteRecordsPartition:
     partition_index: int = wire(Int32)
     offset: int = wire(Int64)
-    """The first to be kept; -1: the high watermark, that is, delete everything."""
+    """The first offset to keep; -1: the high watermark, which deletes everything."""
 
 
 @struct
@@ -48,7 +48,7 @@ class DeleteRecordsRequest:
 class DeleteRecordsPartitionResult:
     partition_index: int = wire(Int32)
     low_watermark: int = wire(Int64)
-    """The first offset that all live replicas have now; -1 where there is an error."""
+    """The first offset that all live replicas have now; -1 if there is an error."""
     error_code: int = wire(Int16)
 
 

@@ -1,13 +1,13 @@
-"""DeleteShareGroupOffsets (key 92): forget what a share group has done with whole topics (KIP-932).
+"""DeleteShareGroupOffsets (key 92): delete the state of a share group for whole topics (KIP-932).
 
 Sent by an administrator (Admin.deleteShareGroupOffsets, `kafka-share-groups.sh --delete-offsets`) to the group's
-coordinator. The group must have no members. If it subscribes to such a topic again, it begins where
+coordinator. The group must have no members. If it subscribes to such a topic again, it starts where
 `share.auto.offset.reset` says.
 
 Errors:
     NON_EMPTY_GROUP: the group has members: stop them first.
     GROUP_ID_NOT_FOUND: no such group, or one of another kind.
-    UNKNOWN_TOPIC_OR_PARTITION: of a topic: it does not exist.
+    UNKNOWN_TOPIC_OR_PARTITION: for a topic: it does not exist.
     NOT_COORDINATOR: ask FindCoordinator again.
     COORDINATOR_LOAD_IN_PROGRESS, COORDINATOR_NOT_AVAILABLE: ask again after a pause.
 
@@ -43,6 +43,6 @@ class DeleteShareGroupOffsetsResponseTopic:
 class DeleteShareGroupOffsetsResponse:
     throttle_time_ms: int = wire(Int32, default=0)
     error_code: int = wire(Int16)
-    """Of the group as a whole; then `responses` is empty."""
+    """Error of the group as a whole; then `responses` is empty."""
     error_message: str | None = wire(String, null="0+", default=None)
     responses: tuple[DeleteShareGroupOffsetsResponseTopic, ...] = wire(Array(DeleteShareGroupOffsetsResponseTopic))

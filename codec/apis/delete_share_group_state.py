@@ -1,7 +1,8 @@
-"""DeleteShareGroupState (key 86): forget what a share group has done with partitions (KIP-932).
+"""DeleteShareGroupState (key 86): delete the state of a share group for partitions (KIP-932).
 
-Brokers only: sent by the group coordinator to the share coordinator when a share group is deleted (DeleteGroups), or
-some of its topics (DeleteShareGroupOffsets). Needs the right to cluster actions. To delete what is not there succeeds.
+Brokers only: sent by the group coordinator to the share coordinator when a share group (DeleteGroups) or some of its
+topics (DeleteShareGroupOffsets) are deleted. Requires the right to CLUSTER_ACTION. Deleting a state that does not exist
+succeeds.
 
 Errors:
     UNKNOWN_TOPIC_OR_PARTITION: the share coordinator does not know the partition.

@@ -1,18 +1,18 @@
 """DeleteTopics (key 20): remove topics with all their records.
 
 Sent by tools and administrative clients (Admin.deleteTopics, kafka-topics.sh) to any broker, which forwards it to the
-controller; in ZooKeeper clusters to the broker that is the controller. Each topic succeeds or fails alone. The answer
-comes when the controller has dropped the topic; brokers hear of it a moment later, and remove the files when
-`file.delete.delay.ms` (one minute) have passed.
+controller; in ZooKeeper clusters to the broker that is the controller. Each topic succeeds or fails independently. The
+response comes when the controller has removed the topic; brokers learn of it a moment later, and delete the files after
+`file.delete.delay.ms` (one minute).
 
-Deleting by id (v6+) is safe against deleting a topic that was recreated under the same name meanwhile.
+Deleting by id (v6+) prevents deleting a topic that was recreated in the meantime.
 
 Errors:
-    UNKNOWN_TOPIC_OR_PARTITION, UNKNOWN_TOPIC_ID (v6+): there is no such topic, or one may not know of it.
+    UNKNOWN_TOPIC_OR_PARTITION, UNKNOWN_TOPIC_ID (v6+): no such topic, or the principal may not know of it.
     TOPIC_DELETION_DISABLED (v3+): `delete.topic.enable` is false. Before version 3: INVALID_REQUEST.
-    INVALID_REQUEST: the topic is in the request twice, or with name and id, or with neither.
+    INVALID_REQUEST: the topic is repeated, or has both name and id, or neither.
     NOT_CONTROLLER: in ZooKeeper clusters: ask Metadata for the controller.
-    REQUEST_TIMED_OUT: the topic may be deleted all the same.
+    REQUEST_TIMED_OUT: the topic may still be deleted.
     THROTTLING_QUOTA_EXCEEDED (v5+): repeat after `throttle_time_ms`. Older versions are delayed instead.
     TOPIC_AUTHORIZATION_FAILED: the principal may not delete it.
 
@@ -20,9 +20,9 @@ Versions:
     0 (0.10.1): new (KIP-4).
     1 (0.11.0): `throttle_time_ms`.
     2 (2.0): throttled after the answer (KIP-219).
-    3 (2.1): the same bytes; TOPIC_DELETION_DISABLED may come back (KIP-322).
+    3 (2.1): the same bytes; TOPIC_DELETION_DISABLED may be returned (KIP-322).
     4 (2.4): flexible.
-    5 (2.7): `error_message`; THROTTLING_QUOTA_EXCEEDED may come back (KIP-599).
+    5 (2.7): `error_message`; THROTTLING_QUOTA_EXCEEDED may be returned (KIP-599).
     6 (2.8): topics by name or id, in `topics` (KIP-516).
 
 Source: ControllerApis.scala, deleteTopics.
@@ -54,7 +54,7 @@ class DeleteTopicsRequest:
 @struct
 class DeletableTopicResult:
     name: str | None = wire(String, null="6+")
-    """``None`` where there is no topic with this id, or one may not know its name."""
+    """``None`` if no topic has this id, or the principal may not know its name."""
     topic_id: uuid.UUID = wire(Uuid, "6+", default=NO_UUID, ignorable=True)
     error_code: int = wire(Int16)
     error_message: str | None = wire(String, "5+", null="5+", default=None, ignorable=True)

@@ -1,16 +1,16 @@
-"""DescribeAcls (key 29): which rules say who may do what.
+"""DescribeAcls (key 29): list the access rules that match a filter.
 
-Sent by administrators (Admin.describeAcls, kafka-acls.sh --list) to any broker, which answers from what it knows; from
-4.0 on Java's Admin may ask a controller directly. It takes the right to describe the cluster. The request is one
-filter; the answer has the rules that fit it in every respect, by resource. What rules mean, and the enumerations, are
-in create_acls.py.
+Sent by administrators (Admin.describeAcls, kafka-acls.sh --list) to any broker, which answers from its own copy; from
+4.0 on Java's Admin may ask a controller directly. Requires the right to describe the cluster. The request is one
+filter; the response has the rules that match all its fields, by resource. For rules and the enumerations see
+create_acls.py.
 
-Filters compare the text of a rule, they do not ask what it leads to: principal ``User:alice`` does not find the rules
-for ``User:*``, host ``10.0.0.1`` not those for ``*``. Only names do better, with `PatternType.MATCH`.
+Filters compare the text of a rule, not its effect: principal ``User:alice`` does not match rules for ``User:*``, and
+host ``10.0.0.1`` does not match rules for ``*``. Only names can be matched by effect, with `PatternType.MATCH`.
 
 Errors:
     SECURITY_DISABLED: the broker has no authorizer (`authorizer.class.name`).
-    UNSUPPORTED_VERSION: v0, and a rule that fits is not literal.
+    UNSUPPORTED_VERSION: v0, and a matching rule is not literal.
 
 Versions:
     0 (0.11.0): patterns are literal.

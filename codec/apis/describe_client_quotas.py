@@ -1,18 +1,18 @@
 """DescribeClientQuotas (key 48): which quotas are set for users, clients and IP addresses.
 
-Sent by administrators (Admin.describeClientQuotas, kafka-configs.sh --describe) to any broker, which answers from what
-it knows. It takes the right to describe the cluster's configurations.
+Sent by administrators (Admin.describeClientQuotas, kafka-configs.sh --describe) to any broker, which answers from its
+own copy. Requires the right to describe the cluster's configurations.
 
-Quotas hang on an entity: a user, a client id, a user with a client id, or an IP address; each of these may be the
-default, which stands for all that have none of their own. The request is a filter on entities, and the answer has what
-is set for them, not what applies in the end: that is the most particular entity's, from user and client id by way of
-user to client id.
+Quotas belong to an entity: a user, a client id, a user with a client id, or an IP address. Each of these may be the
+default, for everybody without a quota of their own. The request is a filter on entities. The response has the quotas
+that are set for them, not the effective ones: these are the most specific entity's, in the order user and client id,
+user, client id.
 
 All quotas are per broker, except `controller_mutation_rate`, which is the cluster's.
 
 Errors:
-    INVALID_REQUEST: an entity type that is empty or comes twice, ``ip`` next to another, or a `match` that does not go
-        with its `match_type`.
+    INVALID_REQUEST: an entity type that is empty or repeated, ``ip`` with another type, or a `match` that does not fit
+        its `match_type`.
     UNSUPPORTED_VERSION: an entity type that the broker does not know.
 
 Versions:
@@ -29,12 +29,12 @@ EXACT = 0
 DEFAULT = 1
 """Only the default entity."""
 ANY = 2
-"""Every entity that has this type, the default, too."""
+"""Every entity that has this type, including the default."""
 
 
 @struct
 class ComponentData:
-    """What one type of an entity's parts must be like."""
+    """A condition on one type in an entity."""
 
     entity_type: str = wire(String)
     """``user``, ``client-id`` or ``ip`` (2.8+)."""
@@ -47,9 +47,9 @@ class ComponentData:
 @message(key=48, versions="0-1", flexible="1+")
 class DescribeClientQuotasRequest:
     components: tuple[ComponentData, ...] = wire(Array(ComponentData))
-    """An entity must fit all of these; ``()``: every entity, unless `strict`."""
+    """An entity must match all of these; ``()``: every entity, unless `strict`."""
     strict: bool = wire(Boolean)
-    """An entity must have no other types than these: a user alone, not a user with a client id."""
+    """An entity must not have other types than these: a user alone, not a user with a client id."""
 
 
 @struct

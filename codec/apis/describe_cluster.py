@@ -1,17 +1,17 @@
 """DescribeCluster (key 60): which nodes make up a cluster.
 
-Sent by administrators (Admin.describeCluster) to any broker; from 3.7 on to a controller, too, which is how
-Admin clients that only know controllers (`bootstrap.controllers`) find the others. Metadata says nearly the same of
-brokers, but DescribeCluster never speaks of topics.
+Sent by administrators (Admin.describeCluster) to any broker; from 3.7 on to a controller too, which is how Admin
+clients that only know controllers (`bootstrap.controllers`) find the others. Metadata has nearly the same information
+about brokers, but DescribeCluster never returns topics.
 
-Brokers answer whoever asks; controllers want the right to alter the cluster. Addresses are those of the listener that
-the request came in by.
+Brokers answer anybody; controllers require the right to alter the cluster. Addresses belong to the listener that
+received the request.
 
 Errors:
-    MISMATCHED_ENDPOINT_TYPE: the request went to a broker and asks for controllers, or the other way round: connect to
-        the other kind. INVALID_REQUEST in v0.
+    MISMATCHED_ENDPOINT_TYPE: a broker was asked for controllers, or a controller for brokers: connect to the other
+        kind. INVALID_REQUEST in v0.
     UNSUPPORTED_ENDPOINT_TYPE: the broker does not know this `endpoint_type`.
-    CLUSTER_AUTHORIZATION_FAILED: the principal may not alter the cluster, as controllers want it.
+    CLUSTER_AUTHORIZATION_FAILED: the principal may not alter the cluster, which controllers require.
 
 Versions:
     0 (2.8): KIP-700.
@@ -34,12 +34,12 @@ class DescribeClusterRequest:
     endpoint_type: int = wire(Int8, "1+", default=BROKERS)
     """`BROKERS` or `CONTROLLERS`."""
     include_fenced_brokers: bool = wire(Boolean, "2+", default=False)
-    """List also brokers that are registered but take no part: just starting, stopped, or cut off."""
+    """Also list brokers that are registered but inactive: starting, stopped, or cut off."""
 
 
 @struct
 class DescribeClusterBroker:
-    """One node: a broker or a controller, as asked for."""
+    """One node: a broker or a controller, as requested."""
 
     broker_id: int = wire(Int32)
     host: str = wire(String)
@@ -56,11 +56,11 @@ class DescribeClusterResponse:
     error_code: int = wire(Int16)
     error_message: str | None = wire(String, null="0+", default=None)
     endpoint_type: int = wire(Int8, "1+", default=BROKERS)
-    """What is in `brokers`."""
+    """The kind of nodes in `brokers`."""
     cluster_id: str = wire(String)
     controller_id: int = wire(Int32, default=-1)
-    """Of controllers: the active one. Of brokers in a KRaft cluster: any broker alive, which forwards what is meant for
-    the controller. -1: not known."""
+    """Among controllers: the active one. Among brokers of a KRaft cluster: any live broker, which forwards requests
+    for the controller. -1: unknown."""
     brokers: tuple[DescribeClusterBroker, ...] = wire(Array(DescribeClusterBroker))
     cluster_authorized_operations: int = wire(Int32, default=-(2**31))
     """0 if the principal may not describe the cluster."""

@@ -1,9 +1,9 @@
 """DescribeDelegationToken (key 41): list delegation tokens.
 
 Sent by a client (Admin.describeDelegationToken, kafka-delegation-tokens.sh --describe) to any broker, which answers
-from what it knows. The answer has the tokens that the sender owns or may renew, those it may describe, and those of
-owners whose tokens it may describe; the rest is left out without an error. It holds the secrets: whoever reads it can
-log in. What tokens are says CreateDelegationToken.
+from its own copy. The response has the tokens that the sender owns, may renew, or may describe, and those of owners
+whose tokens it may describe; others are left out without an error. It contains the secrets, so everybody who reads it
+can log in. For tokens see CreateDelegationToken.
 
 Errors:
     DELEGATION_TOKEN_AUTH_DISABLED: the broker has no `delegation.token.secret.key`.
@@ -32,7 +32,7 @@ class DescribeDelegationTokenOwner:
 @message(key=41, versions="0-3", flexible="2+")
 class DescribeDelegationTokenRequest:
     owners: tuple[DescribeDelegationTokenOwner, ...] | None = wire(Array(DescribeDelegationTokenOwner), null="0+")
-    """Only tokens that one of these owns or may renew; ``None``: all; ``()``: none."""
+    """Only tokens that one of these principals owns or may renew; ``None``: all; ``()``: none."""
 
 
 @struct
@@ -48,19 +48,19 @@ class DescribedDelegationToken:
     principal_name: str = wire(String)
     """The owner's."""
     token_requester_principal_type: str = wire(String, "3+", default="")
-    """Of who had the token made, which may be another than the owner."""
+    """The principal that requested the token, which need not be the owner."""
     token_requester_principal_name: str = wire(String, "3+", default="")
     issue_timestamp: int = wire(Int64)
-    """Milliseconds since 1970, as all three."""
+    """Milliseconds since 1970; so are the next two."""
     expiry_timestamp: int = wire(Int64)
-    """When it ends unless renewed."""
+    """When the token ends unless renewed."""
     max_timestamp: int = wire(Int64)
-    """When it ends for good."""
+    """When the token ends for good."""
     token_id: str = wire(String)
     hmac: bytes = wire(Bytes)
-    """The secret, and how the other APIs name the token."""
+    """The secret. The other APIs identify the token by it."""
     renewers: tuple[DescribedDelegationTokenRenewer, ...] = wire(Array(DescribedDelegationTokenRenewer))
-    """Who may renew it, besides the owner."""
+    """Principals who may renew the token, besides the owner."""
 
 
 @message(key=41, versions="0-3", flexible="2+")

@@ -1,8 +1,8 @@
 """DescribeGroups (key 15): the state, protocol and members of classic groups.
 
-Sent by tools (Admin.describeConsumerGroups, kafka-consumer-groups.sh) to the coordinator of each group: a group that
-another broker coordinates has NOT_COORDINATOR in its place. Groups of other types are described by
-ConsumerGroupDescribe, ShareGroupDescribe and StreamsGroupDescribe, and do not exist for this API.
+Sent by tools (Admin.describeConsumerGroups, kafka-consumer-groups.sh) to the coordinator of each group: for a group
+that another broker coordinates, the response has NOT_COORDINATOR. Groups of other types do not exist for this API; use
+ConsumerGroupDescribe, ShareGroupDescribe and StreamsGroupDescribe.
 
 Before version 6 a group that does not exist is described without an error, as ``Dead`` and without members.
 
@@ -44,9 +44,9 @@ class DescribedGroupMember:
     client_host: str = wire(String)
     """Its address as Java prints it, with a slash: ``/10.0.0.7``."""
     member_metadata: bytes = wire(Bytes)
-    """As the member sent it in JoinGroup; empty unless the group is stable."""
+    """The member's metadata from JoinGroup; empty unless the group is stable."""
     member_assignment: bytes = wire(Bytes)
-    """As the leader sent it in SyncGroup; empty unless the group is stable."""
+    """The member's assignment from the leader's SyncGroup; empty unless the group is stable."""
 
 
 @struct
@@ -56,11 +56,11 @@ class DescribedGroup:
     group_id: str = wire(String)
     group_state: str = wire(String)
     """``Empty``, ``PreparingRebalance`` (waiting for JoinGroup), ``CompletingRebalance`` (waiting for the assignment),
-    ``Stable`` or ``Dead``; ``""`` where there is an error."""
+    ``Stable`` or ``Dead``; ``""`` if there is an error."""
     protocol_type: str = wire(String)
     """``consumer``, ``connect``; ``""`` for a group that only stores offsets."""
     protocol_data: str = wire(String)
-    """Name of the protocol chosen, such as ``range``; ``""`` unless the group is stable."""
+    """Name of the chosen protocol, for example ``range``; ``""`` unless the group is stable."""
     members: tuple[DescribedGroupMember, ...] = wire(Array(DescribedGroupMember))
     authorized_operations: int = wire(Int32, "3+", default=-(2**31))
 

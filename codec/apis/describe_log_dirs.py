@@ -1,16 +1,16 @@
-"""DescribeLogDirs (key 35): what lies on the disks of one broker, and how large it is.
+"""DescribeLogDirs (key 35): the contents of one broker's disks, and their sizes.
 
-Sent by administrators (Admin.describeLogDirs, kafka-log-dirs.sh) to each broker they want to know about; a broker
-answers only for its own `log.dirs`. It takes the right to describe the cluster.
+Sent by administrators (Admin.describeLogDirs, kafka-log-dirs.sh) to each broker of interest; a broker answers only for
+its own `log.dirs`. Requires the right to describe the cluster.
 
-Every directory is in the answer, whether it holds any of the partitions asked for or not. A partition appears twice
-while it moves between two of them (AlterReplicaLogDirs), and not at all if the broker has no replica of it. Tiered
-data in remote storage is not counted.
+The response has every directory, even those without any of the requested partitions. A partition appears twice while it
+moves between two directories (AlterReplicaLogDirs), and not at all if the broker has no replica of it. Tiered data in
+remote storage is not counted.
 
 Errors:
-    CLUSTER_AUTHORIZATION_FAILED: the principal may not describe the cluster; before v3 the answer has no directories
-        instead, as no other answer.
-    KAFKA_STORAGE_ERROR: of a directory: it is offline, after a failure of its disk.
+    CLUSTER_AUTHORIZATION_FAILED: the principal may not describe the cluster; before v3 the response then has no
+        directories, which happens in no other case.
+    KAFKA_STORAGE_ERROR: for a directory: it is offline, after a failure of its disk.
 
 Versions:
     0 (1.0)
@@ -42,12 +42,12 @@ class DescribeLogDirsRequest:
 class DescribeLogDirsPartition:
     partition_index: int = wire(Int32)
     partition_size: int = wire(Int64)
-    """Bytes in its segments, indexes not counted."""
+    """Bytes in its segments, without indexes."""
     offset_lag: int = wire(Int64)
-    """How many offsets the log is behind: behind the high watermark, or, a future log, behind the current log. -1: not
-    known, the replica is offline."""
+    """Number of offsets that the log is behind the high watermark; a future log, behind the current log. -1: unknown,
+    the replica is offline."""
     is_future_key: bool = wire(Boolean)
-    """A copy under way into this directory, which will replace the current log."""
+    """This is a copy under way into this directory, which will replace the current log."""
 
 
 @struct
@@ -64,11 +64,11 @@ class DescribeLogDirsResult:
     log_dir: str = wire(String)
     """Absolute path on the broker."""
     topics: tuple[DescribeLogDirsTopic, ...] = wire(Array(DescribeLogDirsTopic))
-    """Only those of the request that have a partition here."""
+    """The requested topics that have a partition here."""
     total_bytes: int = wire(Int64, "4+", default=-1, ignorable=True)
-    """Size of the volume that holds the directory; -1: not known, 2**63 - 1: that or more."""
+    """Size of the volume with the directory; -1: unknown, 2**63 - 1: that or more."""
     usable_bytes: int = wire(Int64, "4+", default=-1, ignorable=True)
-    """What the broker could still write to the volume; -1 and 2**63 - 1 as above."""
+    """Bytes that the broker could still write to the volume; -1 and 2**63 - 1 as above."""
     is_cordoned: bool = wire(Boolean, "5+", default=False, ignorable=True)
     """No new partitions are placed here (`cordoned.log.dirs`)."""
 

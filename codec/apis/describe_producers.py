@@ -1,15 +1,15 @@
-"""DescribeProducers (key 61): which idempotent and transactional producers a partition remembers.
+"""DescribeProducers (key 61): the idempotent and transactional producers that a partition remembers.
 
 Sent by administrators (Admin.describeProducers, kafka-transactions.sh describe-producers) to the leader of the
-partitions, or to any replica, whose own state it then tells. It takes the right to read each topic. It serves to find
-hanging transactions: one that began long ago and that its coordinator (DescribeTransactions) knows nothing of holds
-back the last stable offset, hence all `read_committed` consumers, until WriteTxnMarkers ends it.
+partitions, or to any replica, which then reports its own state. Requires the right to read each topic. It helps to find
+hanging transactions, which began long ago and are unknown to their coordinator (DescribeTransactions). They hold back
+the last stable offset, and with it all `read_committed` consumers, until WriteTxnMarkers ends them.
 
-Producers that have been silent for `producer.id.expiration.ms` (1 day), and have no open transaction, are forgotten.
+Producers that were inactive for `producer.id.expiration.ms` (1 day), and have no open transaction, are removed.
 
 Errors:
     NOT_LEADER_OR_FOLLOWER: the broker has no replica of the partition: ask Metadata.
-    KAFKA_STORAGE_ERROR: the disk of this replica is offline: ask another one.
+    KAFKA_STORAGE_ERROR: the disk of this replica is offline: ask another replica.
     UNKNOWN_TOPIC_OR_PARTITION: no such partition.
     INVALID_TOPIC_EXCEPTION: no topic can have this name.
 
@@ -37,15 +37,15 @@ class DescribeProducersRequest:
 class ProducerState:
     producer_id: int = wire(Int64)
     producer_epoch: int = wire(Int32)
-    """An int32 only here; other APIs have it as an int16."""
+    """An int32 here, but an int16 in other APIs."""
     last_sequence: int = wire(Int32, default=-1)
-    """Sequence number of the last record; -1: none is remembered, as after a marker alone."""
+    """Sequence number of the last record; -1: none, for example after a marker alone."""
     last_timestamp: int = wire(Int64, default=-1)
-    """Of the last batch or marker, in milliseconds since 1970; -1: none."""
+    """Timestamp of the last batch or marker, in milliseconds since 1970; -1: none."""
     coordinator_epoch: int = wire(Int32)
-    """Of the coordinator that wrote the last marker; -1: none yet."""
+    """Epoch of the coordinator that wrote the last marker; -1: none yet."""
     current_txn_start_offset: int = wire(Int64, default=-1)
-    """Where the open transaction begins in this partition; -1: none is open."""
+    """First offset of the open transaction in this partition; -1: none is open."""
 
 
 @struct

@@ -1,15 +1,15 @@
-"""DescribeQuorum (key 55): how the controllers of a KRaft cluster are doing.
+"""DescribeQuorum (key 55): the state of a KRaft cluster's controllers.
 
 Sent by administrators (Admin.describeMetadataQuorum, kafka-metadata-quorum.sh describe) to any broker, which forwards
-it to the active controller; from 3.7 on to a controller, too. It takes the right to describe the cluster. The answer
-is the view of the leader of `__cluster_metadata`: who votes, who only follows (brokers, and controllers that are not
-voters), and how far each has copied the metadata log. A replica that stays far behind the high watermark is in trouble;
-the quorum lives as long as more than half of the voters keep up.
+it to the active controller; from 3.7 on also directly to a controller. Requires the right to describe the cluster. The
+response is the view of the leader of `__cluster_metadata`: the voters, the observers (brokers, and controllers that are
+not voters), and how far each has copied the metadata log. A replica that stays far behind the high watermark has a
+problem; the quorum works as long as more than half of the voters keep up.
 
 Errors:
-    NOT_LEADER_OR_FOLLOWER: of the partition: this controller is not the leader: retry.
-    UNKNOWN_TOPIC_OR_PARTITION: of the partition: the request is not about partition 0 of `__cluster_metadata`, and
-        about nothing else.
+    NOT_LEADER_OR_FOLLOWER: for the partition: this controller is not the leader: retry.
+    UNKNOWN_TOPIC_OR_PARTITION: for the partition: the request must name partition 0 of `__cluster_metadata`, and
+        nothing else.
     UNSUPPORTED_VERSION: the cluster runs with ZooKeeper.
 
 Versions:
@@ -28,13 +28,13 @@ from ottla.codec.wire import NO_UUID, Array, Int16, Int32, Int64, String, UInt16
 @struct
 class PartitionDataRequest:
     partition_index: int = wire(Int32)
-    """0."""
+    """Always 0."""
 
 
 @struct
 class TopicDataRequest:
     topic_name: str = wire(String)
-    """``__cluster_metadata``."""
+    """Always ``__cluster_metadata``."""
     partitions: tuple[PartitionDataRequest, ...] = wire(Array(PartitionDataRequest))
 
 
@@ -49,13 +49,13 @@ class ReplicaState:
     replica_id: int = wire(Int32)
     """Node id."""
     replica_directory_id: uuid.UUID = wire(Uuid, "2+", default=NO_UUID)
-    """Of the metadata log's directory: a controller with a new disk is another replica. `NO_UUID`: not known."""
+    """Id of its metadata log directory: a controller with a new disk is another replica. `NO_UUID`: unknown."""
     log_end_offset: int = wire(Int64)
     """Next offset of its log, as far as the leader knows; -1: it has not fetched yet."""
     last_fetch_timestamp: int = wire(Int64, "1+", default=-1, ignorable=True)
-    """When it last fetched: milliseconds since 1970 by the leader's clock. Of the leader itself: now. -1: never."""
+    """Time of its last fetch: milliseconds since 1970 by the leader's clock. For the leader itself: now. -1: never."""
     last_caught_up_timestamp: int = wire(Int64, "1+", default=-1, ignorable=True)
-    """When it last had all that the leader had, likewise. Of the leader itself: now. -1: never."""
+    """Last time when it had everything that the leader had, likewise. For the leader itself: now. -1: never."""
 
 
 @struct
@@ -67,11 +67,11 @@ class PartitionData:
     """Node id of the active controller; -1: not known."""
     leader_epoch: int = wire(Int32)
     high_watermark: int = wire(Int64)
-    """One past the last record that more than half of the voters have; -1: not known yet."""
+    """One past the last record that more than half of the voters have; -1: unknown yet."""
     current_voters: tuple[ReplicaState, ...] = wire(Array(ReplicaState))
-    """The leader among them."""
+    """The voters, including the leader."""
     observers: tuple[ReplicaState, ...] = wire(Array(ReplicaState))
-    """Those that fetched within the last five minutes."""
+    """Observers that fetched within the last five minutes."""
 
 
 @struct
@@ -99,4 +99,4 @@ class DescribeQuorumResponse:
     error_message: str | None = wire(String, "2+", null="2+", default="", ignorable=True)
     topics: tuple[TopicData, ...] = wire(Array(TopicData))
     nodes: tuple[Node, ...] = wire(Array(Node), "2+", default=())
-    """Where the voters listen."""
+    """Addresses of the voters."""

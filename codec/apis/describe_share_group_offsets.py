@@ -1,14 +1,14 @@
-"""DescribeShareGroupOffsets (key 90): how far share groups have read their partitions, and how much is left (KIP-932).
+"""DescribeShareGroupOffsets (key 90): the progress of share groups in their partitions, and their lag (KIP-932).
 
 Sent by an administrator (Admin.listShareGroupOffsets, `kafka-share-groups.sh --describe`) to the coordinator of the
-groups. A share group has no committed offset but a start offset: everything before it is done, while of what follows
-some may be done and some not. `lag` counts the records that are not.
+groups. A share group has no committed offset but a start offset: all records before it are processed, and some of the
+later ones may be. `lag` counts the records that are not.
 
 Errors:
     GROUP_ID_NOT_FOUND: no such group, or one of another kind.
     NOT_COORDINATOR: ask FindCoordinator again.
     COORDINATOR_LOAD_IN_PROGRESS, COORDINATOR_NOT_AVAILABLE: ask again after a pause.
-    UNKNOWN_TOPIC_OR_PARTITION: of a partition: it does not exist.
+    UNKNOWN_TOPIC_OR_PARTITION: for a partition: it does not exist.
 
 Versions:
     0 (4.1): flexible.
@@ -34,7 +34,7 @@ class DescribeShareGroupOffsetsRequestGroup:
     topics: tuple[DescribeShareGroupOffsetsRequestTopic, ...] | None = wire(
         Array(DescribeShareGroupOffsetsRequestTopic), null="0+"
     )
-    """``None``: all that the group has a state of."""
+    """``None``: all partitions for which the group has a state."""
 
 
 @message(key=90, versions="0-1", flexible="0+")
@@ -46,11 +46,11 @@ class DescribeShareGroupOffsetsRequest:
 class DescribeShareGroupOffsetsResponsePartition:
     partition_index: int = wire(Int32)
     start_offset: int = wire(Int64)
-    """All before it is done; -1: not yet decided, since nobody of the group has fetched."""
+    """All records before it are processed; -1: not decided yet, because no member has fetched."""
     leader_epoch: int = wire(Int32)
-    """Of the leader that last stored the state."""
+    """Epoch of the leader that last stored the state."""
     lag: int = wire(Int64, "1+", default=-1, ignorable=True)
-    """Offsets from `start_offset` to the end of the log, without those that are done; -1: not known."""
+    """Offsets from `start_offset` to the end of the log, without processed ones; -1: unknown."""
     error_code: int = wire(Int16)
     error_message: str | None = wire(String, null="0+", default=None)
 

@@ -1,10 +1,10 @@
-"""DescribeTransactions (key 65): in which state some transactional ids are, and which partitions they hold.
+"""DescribeTransactions (key 65): the state and the partitions of transactional ids.
 
 Sent by an administrator (Admin.describeTransactions, `kafka-transactions.sh describe`) to the transaction coordinator
-of each id; ask FindCoordinator first. Made for finding transactions that hang (KIP-664): DescribeProducers tells what a
-partition believes, this tells what the coordinator believes, and a transaction open there but not here hangs.
+of each id; find it with FindCoordinator. It helps to find hanging transactions (KIP-664): DescribeProducers shows the
+view of a partition, this API shows the coordinator's view. A transaction that is open there but not here hangs.
 
-Topics that the principal may not describe are left out in silence.
+Topics that the principal may not describe are left out without an error.
 
 Errors:
     TRANSACTIONAL_ID_NOT_FOUND: no producer used this id, or it expired (`transactional.id.expiration.ms`).
@@ -24,7 +24,7 @@ from ottla.codec.wire import Array, Int16, Int32, Int64, String, message, struct
 @message(key=65, versions="0", flexible="0+")
 class DescribeTransactionsRequest:
     transactional_ids: tuple[str, ...] = wire(Array(String))
-    """All coordinated by the same broker; ``()`` describes none."""
+    """Ids with the same coordinator; ``()`` describes none."""
 
 
 @struct
@@ -35,7 +35,7 @@ class TopicData:
 
 @struct
 class TransactionState:
-    """Where there is an error, only `transactional_id` has a meaning."""
+    """With an error, only `transactional_id` has a meaning."""
 
     error_code: int = wire(Int16)
     transactional_id: str = wire(String)
@@ -43,13 +43,13 @@ class TransactionState:
     """``Empty``, ``Ongoing``, ``PrepareCommit``, ``PrepareAbort``, ``CompleteCommit``, ``CompleteAbort``, or
     ``PrepareEpochFence``."""
     transaction_timeout_ms: int = wire(Int32)
-    """As the producer asked for in InitProducerId: a transaction open for longer is aborted."""
+    """From the producer's InitProducerId: a transaction that is open for longer is aborted."""
     transaction_start_time_ms: int = wire(Int64)
-    """When the first partition joined, in milliseconds since 1970; -1 where none did yet."""
+    """When the first partition was added, in milliseconds since 1970; -1 if none has been added yet."""
     producer_id: int = wire(Int64)
     producer_epoch: int = wire(Int16)
     topics: tuple[TopicData, ...] = wire(Array(TopicData))
-    """The partitions of the open transaction. While it commits or aborts, those that still lack the marker."""
+    """The partitions of the open transaction. While it commits or aborts, those without the marker."""
 
 
 @message(key=65, versions="0", flexible="0+")

@@ -1,12 +1,12 @@
 """DescribeUserScramCredentials (key 50): which users can log in with SCRAM.
 
 Sent by administrators (Admin.describeUserScramCredentials, kafka-configs.sh --describe --entity-type users) to any
-broker, which answers from what it knows (up to 3.4 only clusters with ZooKeeper had it). It takes the right to describe
-the cluster. Neither passwords nor salts can be read back, only that there are some.
+broker, which answers from its own copy (up to 3.4 only clusters with ZooKeeper had it). Requires the right to describe
+the cluster. The response shows that credentials exist, but neither passwords nor salts.
 
 Errors:
-    RESOURCE_NOT_FOUND: of a user: there is no such user, or none with a SCRAM credential.
-    DUPLICATE_RESOURCE: of a user: the request names it twice.
+    RESOURCE_NOT_FOUND: for a user: it does not exist, or has no SCRAM credential.
+    DUPLICATE_RESOURCE: for a user: the request names it twice.
 
 Versions:
     0 (2.7)
@@ -33,7 +33,7 @@ class CredentialInfo:
     mechanism: int = wire(Int8)
     """1: SCRAM-SHA-256. 2: SCRAM-SHA-512."""
     iterations: int = wire(Int32)
-    """How often the password was hashed."""
+    """How many times the password was hashed."""
 
 
 @struct
@@ -49,6 +49,6 @@ class DescribeUserScramCredentialsResult:
 class DescribeUserScramCredentialsResponse:
     throttle_time_ms: int = wire(Int32, default=0)
     error_code: int = wire(Int16)
-    """That of the request as a whole; each user has its own."""
+    """Error of the request as a whole; each user has its own."""
     error_message: str | None = wire(String, null="0+")
     results: tuple[DescribeUserScramCredentialsResult, ...] = wire(Array(DescribeUserScramCredentialsResult))

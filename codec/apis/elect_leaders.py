@@ -1,20 +1,20 @@
-"""ElectLeaders (key 43): give partitions a leader: the preferred one or, at the price of records, any that lives.
+"""ElectLeaders (key 43): elect the preferred leader of partitions or, at the cost of lost records, any live replica.
 
 Sent by administrators (Admin.electLeaders, kafka-leader-election.sh) to any broker, which forwards it to the
-controller. It takes the right to alter the cluster. Leaders pile up on some brokers as others restart; a preferred
-election gives every partition back to its first replica (`auto.leader.rebalance.enable` does so by itself now and
-then). An unclean one brings back a partition whose in-sync replicas are all lost, and loses what only they had.
+controller. Requires the right to alter the cluster. When brokers restart, leaders accumulate on the others; a preferred
+election moves every partition back to its first replica (`auto.leader.rebalance.enable` does that periodically). An
+unclean election revives a partition whose in-sync replicas are all lost, and loses the records that only they had.
 
-Each partition succeeds or fails by itself. Asked about all partitions, the answer leaves out those where nothing was
-to do.
+Each partition succeeds or fails independently. If all partitions are asked for, the response leaves out those without
+a change.
 
 Errors:
-    ELECTION_NOT_NEEDED: preferred: it leads already; unclean: there is a leader. As good as 0.
+    ELECTION_NOT_NEEDED: preferred: it already leads; unclean: there is a leader. Counts as success.
     PREFERRED_LEADER_NOT_AVAILABLE: the first replica is dead or not in sync: wait for it.
     ELIGIBLE_LEADERS_NOT_AVAILABLE: unclean: no replica is alive.
     UNKNOWN_TOPIC_OR_PARTITION: no such partition.
-    CLUSTER_AUTHORIZATION_FAILED: the principal may not alter the cluster; for all partitions v0 shows an empty answer.
-    NOT_CONTROLLER: not sent to the controller; brokers of a cluster with ZooKeeper do not forward. Metadata tells it.
+    CLUSTER_AUTHORIZATION_FAILED: the principal may not alter the cluster; v0 returns no results for all partitions.
+    NOT_CONTROLLER: not sent to the controller; brokers of a cluster with ZooKeeper do not forward. See Metadata.
 
 Versions:
     0 (2.2): preferred elections only; the API was called ElectPreferredLeaders (KIP-183).
@@ -29,7 +29,7 @@ from ottla.codec.wire import Array, Int8, Int16, Int32, String, message, struct,
 PREFERRED = 0
 """The first replica of the partition's list, if it is in sync."""
 UNCLEAN = 1
-"""Where there is no leader, a live replica even if it is not in sync: records may be lost."""
+"""If there is no leader, a live replica even if it is not in sync: records may be lost."""
 
 
 @struct
@@ -45,7 +45,7 @@ class ElectLeadersRequest:
     topic_partitions: tuple[TopicPartitions, ...] | None = wire(Array(TopicPartitions), null="0+")
     """``None``: all partitions of the cluster."""
     timeout_ms: int = wire(Int32, default=60000)
-    """How long the answer may take."""
+    """How long the response may take."""
 
 
 @struct

@@ -1,15 +1,15 @@
-"""GetTelemetrySubscriptions (key 71): ask a broker which of the client's own metrics it wants, and how often (KIP-714).
+"""GetTelemetrySubscriptions (key 71): ask a broker which client metrics it wants, and how often (KIP-714).
 
-Sent by a client that lets itself be observed (`enable.metrics.push`) to one broker of its choice: at first, and again
-when the broker no longer knows the subscription. Operators subscribe to metrics of clients with
-`kafka-client-metrics.sh`; a broker whose metrics reporters receive none leaves both telemetry APIs out of ApiVersions.
+Sent by a client that allows metrics collection (`enable.metrics.push`) to one broker of its choice: at first, and again
+if the broker no longer knows the subscription. Operators subscribe to client metrics with `kafka-client-metrics.sh`; a
+broker whose metrics reporters do not receive any leaves both telemetry APIs out of ApiVersions.
 
-Next the client sends PushTelemetry every `push_interval_ms`, the first one after a random part between half and one and
-a half of it, so that clients do not push in step. If nothing is requested, it asks again after the interval. The client
-instance id, by which an operator finds a client's metrics, is assigned once, and kept for life with whatever broker.
+Then the client sends PushTelemetry every `push_interval_ms`, the first time after a random 0.5 to 1.5 intervals, so
+that clients do not push all at once. If the broker wants no metrics, the client asks again after the interval. The
+client instance id, by which an operator finds a client's metrics, is assigned once, and kept for life with any broker.
 
 Errors:
-    THROTTLING_QUOTA_EXCEEDED: asked again before the interval was over: wait.
+    THROTTLING_QUOTA_EXCEEDED: the client asked again before the interval was over: wait.
     INVALID_REQUEST, UNSUPPORTED_VERSION: do not push metrics at all.
 
 Versions:
@@ -26,7 +26,7 @@ from ottla.codec.wire import Array, Boolean, Int8, Int16, Int32, String, Uuid, m
 @message(key=71, versions="0", flexible="0+")
 class GetTelemetrySubscriptionsRequest:
     client_instance_id: uuid.UUID = wire(Uuid)
-    """`NO_UUID` the first time, then as the first answer gave it."""
+    """`NO_UUID` the first time, then the id from the first response."""
 
 
 @message(key=71, versions="0", flexible="0+")
@@ -34,17 +34,17 @@ class GetTelemetrySubscriptionsResponse:
     throttle_time_ms: int = wire(Int32, default=0)
     error_code: int = wire(Int16)
     client_instance_id: uuid.UUID = wire(Uuid)
-    """A new one if the request had none. Else brokers repeat it, and may say `NO_UUID`."""
+    """A new id if the request had none. Otherwise brokers repeat it, or send `NO_UUID`."""
     subscription_id: int = wire(Int32)
-    """To be sent with every push; it changes when the subscriptions do."""
+    """Send it with every push; it changes with the subscriptions."""
     accepted_compression_types: tuple[int, ...] = wire(Array(Int8))
-    """By the broker's preference, numbered as in record batches: 1 gzip, 2 snappy, 3 lz4, 4 zstd. 0 (none) is always
-    accepted."""
+    """In the broker's order of preference, numbered as in record batches: 1 gzip, 2 snappy, 3 lz4, 4 zstd. 0 (none) is
+    always accepted."""
     push_interval_ms: int = wire(Int32)
-    """The least of the intervals of the subscriptions that match the client; 5 min where none does."""
+    """The shortest interval of the subscriptions that match the client; 5 min if none matches."""
     telemetry_max_bytes: int = wire(Int32)
-    """A limit for `metrics` of PushTelemetry, as it is sent (compressed)."""
+    """A limit for the compressed `metrics` of PushTelemetry."""
     delta_temporality: bool = wire(Boolean)
-    """True: counters tell what they grew by since the last push. False: since the client started."""
+    """``True``: counters since the last push. ``False``: counters since the client started."""
     requested_metrics: tuple[str, ...] = wire(Array(String))
-    """Prefixes of names of metrics. ``()``: none are wanted. ``("",)``: all."""
+    """Prefixes of metric names. ``()``: none are wanted. ``("",)``: all."""

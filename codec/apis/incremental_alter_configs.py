@@ -1,17 +1,17 @@
 """IncrementalAlterConfigs (key 44): change single keys of a resource's configuration.
 
 Sent by administrators (Admin.incrementalAlterConfigs, kafka-configs.sh --alter) to any broker, which forwards it to
-the controller. What concerns one broker or its loggers must be sent to that very broker: it checks its values first,
-and log levels change only there, until its next start. Unlike AlterConfigs it leaves alone what the request does not
-name.
+the controller. The configuration of one broker, or its loggers, must be sent to that broker: it checks its values
+first, and log levels change only there, until its next start. Unlike AlterConfigs it does not touch keys that the
+request does not name.
 
-Each resource succeeds or fails as a whole, and by itself. Values are read with DescribeConfigs, which has the numbers
-of the resource types; brokers apply changes a little after the answer.
+Each resource succeeds or fails as a whole, and independently of the others. Read values with DescribeConfigs, which has
+the numbers of the resource types. Brokers apply changes a little after the response.
 
 Errors:
-    INVALID_CONFIG: a key that does not exist, a value that does not fit, `APPEND` or `SUBTRACT` to what is no list.
-    INVALID_REQUEST: a resource or key that comes twice, a value ``None`` though not `DELETE`, another broker's id; or
-        a broker's key that does not fit, or cannot be changed at run time.
+    INVALID_CONFIG: a key that does not exist, a value that does not fit, `APPEND` or `SUBTRACT` for a non-list.
+    INVALID_REQUEST: a repeated resource or key, a value ``None`` without `DELETE`, the id of another broker; or a
+        broker's key that does not fit, or cannot be changed at run time.
     POLICY_VIOLATION: the cluster's `alter.config.policy.class.name` refused it; the message says why.
     UNKNOWN_TOPIC_OR_PARTITION: no such topic.
 
@@ -27,11 +27,11 @@ from ottla.codec.wire import Array, Boolean, Int8, Int16, Int32, String, message
 SET = 0
 """Give the key this value."""
 DELETE = 1
-"""Unset the key, so that the next more general place decides."""
+"""Unset the key, so that the next more general place applies."""
 APPEND = 2
-"""Add to a list the elements (with commas between) that it lacks; a list that is unset begins as its default."""
+"""Add elements (separated by commas) that the list lacks; an unset list starts as its default."""
 SUBTRACT = 3
-"""Take the elements (with commas between) out of a list."""
+"""Remove elements (separated by commas) from a list."""
 
 
 @struct
@@ -40,7 +40,7 @@ class AlterableConfig:
     config_operation: int = wire(Int8)
     """`SET`, `DELETE`, `APPEND` or `SUBTRACT`."""
     value: str | None = wire(String, null="0+")
-    """``None`` for `DELETE`, and only there."""
+    """``None`` with `DELETE`, and only then."""
 
 
 @struct
@@ -56,7 +56,7 @@ class AlterConfigsResource:
 class IncrementalAlterConfigsRequest:
     resources: tuple[AlterConfigsResource, ...] = wire(Array(AlterConfigsResource))
     validate_only: bool = wire(Boolean)
-    """Check everything, change nothing."""
+    """Check the request without changing anything."""
 
 
 @struct

@@ -1,16 +1,16 @@
-"""InitializeShareGroupState (key 83): begin to keep a share group's state of partitions, or begin it again (KIP-932).
+"""InitializeShareGroupState (key 83): start or restart the state of a share group for partitions (KIP-932).
 
-Brokers only: sent by the group coordinator to the share coordinator (FindCoordinator, `SHARE`) when a share group gets
-to read partitions it never read, and for AlterShareGroupOffsets. Needs the right to cluster actions.
+Brokers only: sent by the group coordinator to the share coordinator (FindCoordinator, `SHARE`) when a share group is
+about to read partitions for the first time, and for AlterShareGroupOffsets. Requires the right to CLUSTER_ACTION.
 
 The share coordinator keeps, in `__share_group_state`, for each group and partition: the start offset, the state of the
-records behind it, and two epochs that fence late writers. The state epoch belongs to the group coordinator, which
-raises it with each initialization; the leader epoch to the partition's leader, which reads the state
-(ReadShareGroupState) and then writes it (WriteShareGroupState).
+records after it, and two epochs that fence late writers. The group coordinator owns the state epoch, and raises it with
+each initialization. The partition's leader owns the leader epoch: it reads the state (ReadShareGroupState) and then
+writes it (WriteShareGroupState).
 
 Errors:
-    FENCED_STATE_EPOCH: the state has a higher state epoch already: some later initialization was faster.
-    UNKNOWN_TOPIC_OR_PARTITION: the share coordinator does not know the partition, perhaps not yet.
+    FENCED_STATE_EPOCH: the state already has a higher state epoch: a later initialization came first.
+    UNKNOWN_TOPIC_OR_PARTITION: the share coordinator does not know the partition, or not yet.
     NOT_COORDINATOR, COORDINATOR_NOT_AVAILABLE: ask FindCoordinator again.
     COORDINATOR_LOAD_IN_PROGRESS: send it again after a pause.
 
@@ -30,7 +30,7 @@ class PartitionData:
     partition: int = wire(Int32)
     state_epoch: int = wire(Int32)
     start_offset: int = wire(Int64)
-    """The first offset to deliver; -1: the leader shall find it by `share.auto.offset.reset`."""
+    """The first offset to deliver; -1: the leader finds it by `share.auto.offset.reset`."""
 
 
 @struct

@@ -1,10 +1,10 @@
-"""ListConfigResources (key 74): the names of whatever has a configuration: topics, brokers, groups, client metrics.
+"""ListConfigResources (key 74): the names of all resources with a configuration, such as topics, brokers and groups.
 
 Sent by an administrator (Admin.listConfigResources, `kafka-configs.sh`, `kafka-client-metrics.sh --list`) to any
-broker; then ask DescribeConfigs about those of interest. Up to 4.0 it was called ListClientMetricsResources, and listed
-only the subscriptions to metrics of clients, which have names of their own and which no other API lists.
+broker; then ask DescribeConfigs about the interesting ones. Up to 4.0 it was called ListClientMetricsResources, and
+listed only the subscriptions to client metrics, which have their own names and which no other API lists.
 
-Needs the right to describe the configuration of the cluster. Groups are listed if some setting of theirs was changed,
+Requires the right to describe the configuration of the cluster. Groups are listed if a setting of theirs was changed,
 brokers if they are alive, topics always.
 
 Errors:
@@ -24,11 +24,11 @@ TOPIC = 2
 BROKER = 4
 """The node ids of brokers, as text."""
 BROKER_LOGGER = 8
-"""The log levels of brokers: node ids again."""
+"""The log levels of brokers: again by node ids."""
 CLIENT_METRICS = 16
-"""Subscriptions to metrics that clients push."""
+"""Subscriptions to client metrics."""
 GROUP = 32
-"""Groups that have settings of their own."""
+"""Groups that have their own settings."""
 
 
 @message(key=74, versions="0-1", flexible="0+")

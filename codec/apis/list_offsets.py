@@ -1,12 +1,12 @@
 """ListOffsets (key 2): the offset of the first record at or after a time, or of an end of the log.
 
-Sent by consumers to the leader of each partition, to find where to begin (`auto.offset.reset`, offsetsForTimes) or
-where the log ends (lag), and by tools (Admin.listOffsets, kafka-get-offsets.sh). `timestamp` is milliseconds since
+Sent by consumers to the leader of each partition, to find where to start (`auto.offset.reset`, offsetsForTimes) or
+where the log ends (lag), and by tools (Admin.listOffsets, kafka-get-offsets.sh). `timestamp` is in milliseconds since
 1970, or one of the special values below.
 
-An offset -1 without an error means that no record is that young, that the log is empty (`MAX_TIMESTAMP`), or that
-nothing is tiered. For a consumer the log ends at the high watermark, with `isolation_level` 1 at the last stable
-offset, and records beyond are not found.
+An offset -1 without an error means that all records are older, that the log is empty (`MAX_TIMESTAMP`), or that no
+record is tiered. For a consumer the log ends at the high watermark, with `isolation_level` 1 at the last stable offset,
+and records after that are not found.
 
 Errors:
     NOT_LEADER_OR_FOLLOWER, FENCED_LEADER_EPOCH, UNKNOWN_TOPIC_OR_PARTITION, KAFKA_STORAGE_ERROR: look up the leader,
@@ -15,18 +15,18 @@ Errors:
     OFFSET_NOT_AVAILABLE (v5+): a leader just elected does not know the high watermark of its epoch yet: repeat after a
         pause. Before version 5: LEADER_NOT_AVAILABLE.
     UNSUPPORTED_FOR_MESSAGE_FORMAT: the log is in a format without timestamps (before 0.10).
-    UNSUPPORTED_VERSION: of one partition: this version has no such special timestamp.
-    INVALID_REQUEST: of one partition: it is in the request twice.
+    UNSUPPORTED_VERSION: for one partition: this version does not have the special timestamp.
+    INVALID_REQUEST: for one partition: the request names it twice.
     REQUEST_TIMED_OUT (v10+): the tiered storage did not answer within `timeout_ms`.
     TOPIC_AUTHORIZATION_FAILED: the principal may not describe the topic.
 
 Versions:
-    0 (0.8.2): up to `max_num_offsets` offsets, only as fine as segments. Dropped by Kafka 4.0.
-    1 (0.10.1): one offset and its timestamp, by the time index (KIP-79).
+    0 (0.8.2): up to `max_num_offsets` offsets, only where segments begin. Dropped by Kafka 4.0.
+    1 (0.10.1): one offset and its timestamp, from the time index (KIP-79).
     2 (0.11.0): `isolation_level`, `throttle_time_ms` (KIP-98).
     3 (2.0): throttled after the answer (KIP-219).
     4 (2.1): leader epochs (KIP-320).
-    5 (2.2): the same bytes; OFFSET_NOT_AVAILABLE may come back (KIP-207).
+    5 (2.2): the same bytes; OFFSET_NOT_AVAILABLE may be returned (KIP-207).
     6 (2.8): flexible.
     7 (3.0): `MAX_TIMESTAMP` (KIP-734).
     8 (3.5): `EARLIEST_LOCAL` (KIP-405).
@@ -57,11 +57,11 @@ EARLIEST_PENDING_UPLOAD = -6
 class ListOffsetsPartition:
     partition_index: int = wire(Int32)
     current_leader_epoch: int = wire(Int32, "4+", default=-1, ignorable=True)
-    """The leader epoch that the client knows, so that an old leader cannot answer; -1: no check."""
+    """The leader epoch known to the client, so that a former leader refuses; -1: no check."""
     timestamp: int = wire(Int64)
     """Milliseconds since 1970, or one of the special values above."""
     max_num_offsets: int = wire(Int32, "0", default=1)
-    """How many offsets `old_style_offsets` may hold."""
+    """Maximum number of offsets in `old_style_offsets`."""
 
 
 @struct
@@ -78,7 +78,7 @@ class ListOffsetsRequest:
     """0: read_uncommitted. 1: read_committed."""
     topics: tuple[ListOffsetsTopic, ...] = wire(Array(ListOffsetsTopic))
     timeout_ms: int = wire(Int32, "10+", default=0, ignorable=True)
-    """How long the broker may ask its tiered storage; 0: as long as its own setting says."""
+    """How long the broker may wait for its tiered storage; 0: as long as its own setting says."""
 
 
 @struct
@@ -86,13 +86,13 @@ class ListOffsetsPartitionResponse:
     partition_index: int = wire(Int32)
     error_code: int = wire(Int16)
     old_style_offsets: tuple[int, ...] = wire(Array(Int64), "0", default=())
-    """Offsets at which segments begin, the youngest first; the first may be the end of the log."""
+    """Offsets at which segments begin, the highest first; the first may be the end of the log."""
     timestamp: int = wire(Int64, "1+", default=-1)
-    """Of the record at `offset`; -1 for an end of the log."""
+    """Timestamp of the record at `offset`; -1 for an end of the log."""
     offset: int = wire(Int64, "1+", default=-1)
-    """-1: there is none."""
+    """-1: no such offset."""
     leader_epoch: int = wire(Int32, "4+", default=-1)
-    """Of the record at `offset`; -1: unknown."""
+    """Leader epoch of the record at `offset`; -1: unknown."""
 
 
 @struct

@@ -1,12 +1,12 @@
 """ListPartitionReassignments (key 46): which partitions are moving between brokers.
 
 Sent by administrators (Admin.listPartitionReassignments, kafka-reassign-partitions.sh --list, --verify) to any broker,
-which forwards it to the controller. It takes the right to describe the cluster. Partitions that do not move, or do not
-exist, are left out without an error, so a partition that was asked for and is absent has arrived, or was never sent.
-The moves are made with AlterPartitionReassignments.
+which forwards it to the controller. Requires the right to describe the cluster. Partitions that do not move, or do not
+exist, are left out without an error. So if a requested partition is missing, its move is complete, or never began.
+AlterPartitionReassignments starts the moves.
 
 Errors:
-    NOT_CONTROLLER: not sent to the controller; brokers of a cluster with ZooKeeper do not forward. Metadata tells it.
+    NOT_CONTROLLER: not sent to the controller; brokers of a cluster with ZooKeeper do not forward. See Metadata.
 
 Versions:
     0 (2.4)
@@ -26,22 +26,22 @@ class ListPartitionReassignmentsTopics:
 @message(key=46, versions="0", flexible="0+")
 class ListPartitionReassignmentsRequest:
     timeout_ms: int = wire(Int32, default=60000)
-    """How long the answer may take."""
+    """How long the response may take."""
     topics: tuple[ListPartitionReassignmentsTopics, ...] | None = wire(
         Array(ListPartitionReassignmentsTopics), null="0+", default=None
     )
-    """``None``: all that move."""
+    """``None``: all partitions that are moving."""
 
 
 @struct
 class OngoingPartitionReassignment:
     partition_index: int = wire(Int32)
     replicas: tuple[int, ...] = wire(Array(Int32))
-    """Broker ids: those that stay, come and go together. After the move: these without `removing_replicas`."""
+    """Broker ids: remaining, added and removed ones together. After the move: these without `removing_replicas`."""
     adding_replicas: tuple[int, ...] = wire(Array(Int32))
-    """Brokers that come, whether they have caught up or not."""
+    """Brokers to be added, whether they have caught up or not."""
     removing_replicas: tuple[int, ...] = wire(Array(Int32))
-    """Brokers that go."""
+    """Brokers to be removed."""
 
 
 @struct

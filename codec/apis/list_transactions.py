@@ -1,16 +1,16 @@
-"""ListTransactions (key 66): which transactional ids a broker coordinates, and in which state they are.
+"""ListTransactions (key 66): the transactional ids that a broker coordinates, and their states.
 
-Sent by an administrator (Admin.listTransactions, `kafka-transactions.sh list`) to every broker, since each answers for
-the ids it coordinates. An id is listed from its first InitProducerId until it expires, whether it has a transaction
-open or not; ids that the principal may not describe are left out in silence.
+Sent by an administrator (Admin.listTransactions, `kafka-transactions.sh list`) to every broker, because each answers
+for the ids that it coordinates. An id is listed from its first InitProducerId until it expires, whether it has an open
+transaction or not. Ids that the principal may not describe are left out without an error.
 
-The filters narrow the list together: an id is listed if it passes all of them.
+An id is listed only if it passes all filters.
 
 Errors:
-    COORDINATOR_LOAD_IN_PROGRESS: the broker is loading some partition of `__transaction_state`; it lists nothing until
-        that is done. Ask again after a pause.
-    COORDINATOR_NOT_AVAILABLE: the broker is starting or stopping: likewise.
-    INVALID_REGULAR_EXPRESSION: v2+, `transactional_id_pattern` is not one.
+    COORDINATOR_LOAD_IN_PROGRESS: the broker is still loading a partition of `__transaction_state`, and lists nothing
+        until that is done. Ask again after a pause.
+    COORDINATOR_NOT_AVAILABLE: the broker is starting or stopping: ask again after a pause.
+    INVALID_REGULAR_EXPRESSION: v2+, `transactional_id_pattern` is invalid.
 
 Versions:
     0 (3.0): flexible.
@@ -26,14 +26,14 @@ from ottla.codec.wire import Array, Int16, Int32, Int64, String, message, struct
 @message(key=66, versions="0-2", flexible="0+")
 class ListTransactionsRequest:
     state_filters: tuple[str, ...] = wire(Array(String))
-    """Names of states, as in `TransactionState`; ``()`` takes all."""
+    """Names of states, as in `TransactionState`; ``()``: all."""
     producer_id_filters: tuple[int, ...] = wire(Array(Int64))
-    """``()`` takes all."""
+    """``()``: all."""
     duration_filter: int = wire(Int64, "1+", default=-1)
-    """In milliseconds: only ids whose last transaction began longer ago than this, or that never had one; combine it
-    with `state_filters` to see those that are open. Any negative number takes all."""
+    """In milliseconds: only ids whose last transaction began longer ago, or that never had one; combine it with
+    `state_filters` to find open transactions. A negative number: all."""
     transactional_id_pattern: str | None = wire(String, "2+", null="2+", default=None)
-    """A regular expression in RE2's syntax that must match the whole id; ``None`` or ``""`` takes all."""
+    """A regular expression in RE2's syntax that must match the whole id; ``None`` or ``""``: all."""
 
 
 @struct
@@ -50,5 +50,5 @@ class ListTransactionsResponse:
     throttle_time_ms: int = wire(Int32, default=0)
     error_code: int = wire(Int16)
     unknown_state_filters: tuple[str, ...] = wire(Array(String))
-    """Those of `state_filters` that name no state. They match nothing, and are no error."""
+    """Unknown names in `state_filters`. They match nothing, and are no error."""
     transaction_states: tuple[TransactionState, ...] = wire(Array(TransactionState))

@@ -1,15 +1,15 @@
-"""OffsetDelete (key 47): forget a group's committed offsets of some partitions.
+"""OffsetDelete (key 47): delete a group's committed offsets for some partitions.
 
 Sent by administrators (Admin.deleteConsumerGroupOffsets, kafka-consumer-groups.sh --delete-offsets) to the group's
-coordinator. It takes the right to delete the group and to read each topic. Useful where a group has stopped reading a
-topic, and its old offsets show as a lag that grows for ever. To remove a whole group there is DeleteGroups.
+coordinator. Requires the right to delete the group and to read each topic. Useful if a group has stopped reading a
+topic, because its old offsets show as an ever-growing lag. To remove a whole group, use DeleteGroups.
 
-Offsets of a topic that a member subscribes to stay, for they would be in use. A partition without an offset is no
-error. The one API of its age that never became flexible.
+Offsets of a topic that a member subscribes to are kept, because they are in use. A partition without an offset is no
+error. Unlike other APIs of its time, it never became flexible.
 
 Errors:
-    GROUP_SUBSCRIBED_TO_TOPIC: of a partition: a member subscribes to its topic.
-    NON_EMPTY_GROUP: the group has members, and is no consumer group (Connect's, say), so one cannot know what they use.
+    GROUP_SUBSCRIBED_TO_TOPIC: for a partition: a member subscribes to its topic.
+    NON_EMPTY_GROUP: the group has members but is not a consumer group (Connect's, say), so their topics are unknown.
     GROUP_ID_NOT_FOUND: no such group.
     UNKNOWN_TOPIC_OR_PARTITION: no such partition.
     COORDINATOR_NOT_AVAILABLE, NOT_COORDINATOR: ask FindCoordinator again.
@@ -56,6 +56,6 @@ class OffsetDeleteResponseTopic:
 @message(key=47, versions="0")
 class OffsetDeleteResponse:
     error_code: int = wire(Int16)
-    """That of the group; `topics` is empty then."""
+    """Error of the group; then `topics` is empty."""
     throttle_time_ms: int = wire(Int32, default=0, ignorable=True)
     topics: tuple[OffsetDeleteResponseTopic, ...] = wire(Array(OffsetDeleteResponseTopic))

@@ -1,19 +1,19 @@
-"""OffsetFetch (key 9): how far groups have read.
+"""OffsetFetch (key 9): read the committed offsets of groups.
 
-Sent to the groups' coordinator by a consumer that has got partitions and wants to know where to begin, and by tools
-(Admin.listConsumerGroupOffsets, for many groups at once). No request changes anything, so it may be repeated freely.
-A client that is no member may ask as well.
+Sent to the groups' coordinator by a consumer that has got partitions and wants to know where to start, and by tools
+(Admin.listConsumerGroupOffsets, for many groups at once). The request changes nothing, so it may be repeated freely,
+and clients that are not members may send it as well.
 
 A partition without a committed offset is no error: its `committed_offset` is -1, and `auto.offset.reset` decides. The
-same goes for groups that do not exist.
+same is true for groups that do not exist.
 
 Errors:
     UNSTABLE_OFFSET_COMMIT (v7+, with `require_stable`): a transaction that has sent offsets for the partition
         (TxnOffsetCommit) is undecided: ask again after a pause, or records may be read twice.
     UNKNOWN_MEMBER_ID, STALE_MEMBER_EPOCH (v9+): only if member id and epoch were sent: heartbeat or join first.
-    UNKNOWN_TOPIC_ID (v10+): of one topic.
-    GROUP_AUTHORIZATION_FAILED, TOPIC_AUTHORIZATION_FAILED: when all topics are asked for, those that one may not see
-        are left out.
+    UNKNOWN_TOPIC_ID (v10+): for one topic.
+    GROUP_AUTHORIZATION_FAILED, TOPIC_AUTHORIZATION_FAILED: if all topics are asked for, hidden topics are left
+        out.
     COORDINATOR_LOAD_IN_PROGRESS: ask again after a pause. COORDINATOR_NOT_AVAILABLE, NOT_COORDINATOR: ask
         FindCoordinator again.
 
@@ -59,7 +59,7 @@ class OffsetFetchRequestGroup:
     member_epoch: int = wire(Int32, "9+", default=-1, ignorable=True)
     """-1: do not check membership."""
     topics: tuple[OffsetFetchRequestTopics, ...] | None = wire(Array(OffsetFetchRequestTopics), null="0+")
-    """``None``: every topic that the group has offsets of."""
+    """``None``: every topic for which the group has offsets."""
 
 
 @message(key=9, versions="0-10", flexible="6+")
@@ -70,19 +70,19 @@ class OffsetFetchRequest:
     topics: tuple[OffsetFetchRequestTopic, ...] | None = wire(
         Array(OffsetFetchRequestTopic), "0-7", null="2-7", default=()
     )
-    """``None`` (v2+): every topic that the group has offsets of."""
+    """``None`` (v2+): every topic for which the group has offsets."""
     groups: tuple[OffsetFetchRequestGroup, ...] = wire(Array(OffsetFetchRequestGroup), "8+", default=())
     require_stable: bool = wire(Boolean, "7+", default=False)
-    """Whether to be told UNSTABLE_OFFSET_COMMIT, rather than an offset that a transaction is about to replace."""
+    """Return UNSTABLE_OFFSET_COMMIT rather than an offset that a transaction is about to replace."""
 
 
 @struct
 class OffsetFetchResponsePartition:
     partition_index: int = wire(Int32)
     committed_offset: int = wire(Int64)
-    """The next to read; -1: none was committed."""
+    """The next offset to read; -1: none was committed."""
     committed_leader_epoch: int = wire(Int32, "5+", default=-1, ignorable=True)
-    """Of the last record processed; -1: unknown."""
+    """Leader epoch of the last record processed; -1: unknown."""
     metadata: str | None = wire(String, null="0+")
     """As committed."""
     error_code: int = wire(Int16)
@@ -98,9 +98,9 @@ class OffsetFetchResponseTopic:
 class OffsetFetchResponsePartitions:
     partition_index: int = wire(Int32)
     committed_offset: int = wire(Int64)
-    """The next to read; -1: none was committed."""
+    """The next offset to read; -1: none was committed."""
     committed_leader_epoch: int = wire(Int32, default=-1, ignorable=True)
-    """Of the last record processed; -1: unknown."""
+    """Leader epoch of the last record processed; -1: unknown."""
     metadata: str | None = wire(String, null="0+")
     """As committed."""
     error_code: int = wire(Int16)
@@ -118,15 +118,15 @@ class OffsetFetchResponseGroup:
     group_id: str = wire(String)
     topics: tuple[OffsetFetchResponseTopics, ...] = wire(Array(OffsetFetchResponseTopics))
     error_code: int = wire(Int16, default=0)
-    """Of the group; `topics` is empty then."""
+    """Error of the group; then `topics` is empty."""
 
 
 @message(key=9, versions="0-10", flexible="6+")
 class OffsetFetchResponse:
-    """v0-7 answer in `topics` and `error_code`, v8+ in `groups`."""
+    """v0-7 use `topics` and `error_code`, v8+ use `groups`."""
 
     throttle_time_ms: int = wire(Int32, "3+", default=0, ignorable=True)
     topics: tuple[OffsetFetchResponseTopic, ...] = wire(Array(OffsetFetchResponseTopic), "0-7", default=())
     error_code: int = wire(Int16, "2-7", default=0, ignorable=True)
-    """Of the group. v0-1 have it in each partition instead."""
+    """Error of the group. v0-1 have it in each partition instead."""
     groups: tuple[OffsetFetchResponseGroup, ...] = wire(Array(OffsetFetchResponseGroup), "8+", default=())

@@ -1,13 +1,12 @@
-"""OffsetForLeaderEpoch (key 23): where an epoch of a leader ended in the log, to find out where two logs part.
+"""OffsetForLeaderEpoch (key 23): where a leader epoch ended in the log, to find the point at which two logs diverge.
 
-Sent to the leader of each partition: by consumers whose partition has got a new leader, to check that what they have
-read is still there (KIP-320); by followers before they fetch (KIP-101), up to Fetch version 12, which does the same on
-the way.
+Sent to the leader of each partition: by consumers whose partition has a new leader, to check that the records they have
+read still exist (KIP-320); by followers before they fetch (KIP-101), up to Fetch version 12, which includes this check.
 
-The asker names the epoch of its last record, and is told the largest epoch not above it that the leader's log has, with
-the offset at which that one ended. If this offset is below the asker's own position, or the epoch below its own, then
-the log was truncated after an unclean election, and what was read beyond that offset is gone: followers truncate,
-consumers report it or go by `auto.offset.reset`.
+The sender names the epoch of its last record. The response has the largest epoch in the leader's log that is not above
+it, and the offset at which that epoch ended. If this offset is below the sender's position, or the epoch below its own,
+then the log was truncated after an unclean election, and the records after that offset are gone: followers truncate,
+consumers report it or apply `auto.offset.reset`.
 
 Errors:
     FENCED_LEADER_EPOCH, NOT_LEADER_OR_FOLLOWER: look up the leader, ask there.
@@ -17,7 +16,7 @@ Errors:
 
 Versions:
     0 (0.11.0): for followers only (KIP-101). Versions 0-1 were dropped by Kafka 4.0.
-    1 (2.0): the answer tells the epoch that was found (KIP-279).
+    1 (2.0): the response has the epoch that was found (KIP-279).
     2 (2.1): `current_leader_epoch`, `throttle_time_ms`; for consumers too (KIP-320).
     3 (2.3): `replica_id` (KIP-392).
     4 (2.8): flexible.
@@ -32,9 +31,9 @@ from ottla.codec.wire import Array, Int16, Int32, Int64, String, message, struct
 class OffsetForLeaderPartition:
     partition: int = wire(Int32)
     current_leader_epoch: int = wire(Int32, "2+", default=-1, ignorable=True)
-    """The leader epoch that the client knows, so that an old leader cannot answer; -1: no check."""
+    """The leader epoch known to the client, so that a former leader refuses; -1: no check."""
     leader_epoch: int = wire(Int32)
-    """The epoch to look up: that of the last record the asker has."""
+    """The epoch to look up: the epoch of the sender's last record."""
 
 
 @struct
@@ -55,7 +54,7 @@ class EpochEndOffset:
     error_code: int = wire(Int16)
     partition: int = wire(Int32)
     leader_epoch: int = wire(Int32, "1+", default=-1, ignorable=True)
-    """The largest epoch in the log that is not above the one asked for; -1: none, or it is newer than all."""
+    """The largest epoch in the log that is not above the requested one; -1: none, or it is newer than all."""
     end_offset: int = wire(Int64, default=-1)
     """One past the last record of this epoch; -1: unknown."""
 

@@ -1,12 +1,12 @@
-"""ReadShareGroupState (key 84): fetch what a share group has done with a partition, to go on from there (KIP-932).
+"""ReadShareGroupState (key 84): read the state of a share group for a partition, to continue from there (KIP-932).
 
 Brokers only: sent by a partition's leader to the share coordinator when the group first reads the partition from it.
-Needs the right to cluster actions. Reading takes over: the coordinator remembers `leader_epoch`, and from then on
+Requires the right to CLUSTER_ACTION. Reading also takes over: the coordinator stores `leader_epoch`, and from then on
 refuses earlier leaders.
 
 Errors:
-    FENCED_LEADER_EPOCH: a later leader has read the state: this one leads no more.
-    UNKNOWN_TOPIC_OR_PARTITION: the share coordinator does not know the partition, perhaps not yet.
+    FENCED_LEADER_EPOCH: a later leader has read the state: stop.
+    UNKNOWN_TOPIC_OR_PARTITION: the share coordinator does not know the partition, or not yet.
     INVALID_REQUEST: no state was initialized (InitializeShareGroupState).
     NOT_COORDINATOR, COORDINATOR_NOT_AVAILABLE: ask FindCoordinator again.
     COORDINATOR_LOAD_IN_PROGRESS: send it again after a pause.
@@ -26,7 +26,7 @@ from ottla.codec.wire import Array, Int8, Int16, Int32, Int64, String, Uuid, mes
 class PartitionData:
     partition: int = wire(Int32)
     leader_epoch: int = wire(Int32)
-    """Of the leader that asks."""
+    """Epoch of the leader that asks."""
 
 
 @struct
@@ -43,13 +43,13 @@ class ReadShareGroupStateRequest:
 
 @struct
 class StateBatch:
-    """Records in one state. Those behind `start_offset` in no batch are available, and were never delivered."""
+    """Records in one state. Records after `start_offset` that are in no batch are available, never delivered."""
 
     first_offset: int = wire(Int64)
     last_offset: int = wire(Int64)
     """Inclusive."""
     delivery_state: int = wire(Int8)
-    """0: available. 2: acknowledged. 4: archived, that is, given up. (Locks are not stored.)"""
+    """0: available. 2: acknowledged. 4: archived, so never delivered again. (Locks are not stored.)"""
     delivery_count: int = wire(Int16)
 
 
@@ -59,9 +59,9 @@ class PartitionResult:
     error_code: int = wire(Int16)
     error_message: str | None = wire(String, null="0+", default=None)
     state_epoch: int = wire(Int32)
-    """To be sent with each WriteShareGroupState."""
+    """Send it with each WriteShareGroupState."""
     start_offset: int = wire(Int64)
-    """All before it is done; -1: not yet decided, the leader finds it by `share.auto.offset.reset`."""
+    """All records before it are processed; -1: undecided, the leader finds it by `share.auto.offset.reset`."""
     state_batches: tuple[StateBatch, ...] = wire(Array(StateBatch))
 
 

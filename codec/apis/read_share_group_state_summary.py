@@ -1,10 +1,10 @@
-"""ReadShareGroupStateSummary (key 87): how far a share group has read partitions, not record by record (KIP-932).
+"""ReadShareGroupStateSummary (key 87): a share group's progress in partitions, without single records (KIP-932).
 
-Brokers only: sent by the group coordinator to the share coordinator, to answer DescribeShareGroupOffsets. Needs the
-right to cluster actions. Unlike ReadShareGroupState it takes nothing over.
+Brokers only: sent by the group coordinator to the share coordinator, to answer DescribeShareGroupOffsets. Requires the
+right to CLUSTER_ACTION. Unlike ReadShareGroupState it does not take over the state.
 
 Errors:
-    UNKNOWN_TOPIC_OR_PARTITION: the share coordinator does not know the partition, perhaps not yet.
+    UNKNOWN_TOPIC_OR_PARTITION: the share coordinator does not know the partition, or not yet.
     NOT_COORDINATOR, COORDINATOR_NOT_AVAILABLE: ask FindCoordinator again.
     COORDINATOR_LOAD_IN_PROGRESS: send it again after a pause.
 
@@ -45,11 +45,11 @@ class PartitionResult:
     error_message: str | None = wire(String, null="0+", default=None)
     state_epoch: int = wire(Int32)
     leader_epoch: int = wire(Int32)
-    """Of the leader that last wrote."""
+    """Epoch of the leader that last wrote."""
     start_offset: int = wire(Int64)
-    """All before it is done; -1: not yet decided."""
+    """All records before it are processed; -1: not decided yet."""
     delivery_complete_count: int = wire(Int32, "1+", default=-1, ignorable=True)
-    """How many offsets from `start_offset` on are done (acknowledged or archived); -1: not known."""
+    """Number of offsets from `start_offset` on that are acknowledged or archived; -1: unknown."""
 
 
 @struct

@@ -1,17 +1,17 @@
-"""RemoveRaftVoter (key 81): take a controller out of the voters of the metadata quorum (KIP-853).
+"""RemoveRaftVoter (key 81): remove a controller from the voters of the metadata quorum (KIP-853).
 
 Sent by an administrator (Admin.removeRaftVoter, `kafka-metadata-quorum.sh remove-controller`) to any broker, which
-forwards it to the active controller, or to that itself; and by a controller that joins by itself and finds an older
-voter of its own id. A controller that is removed goes on as an observer; if it was the leader, it resigns once the
-change is committed. Its registration stays, until UnregisterController removes it.
+forwards it to the active controller, or directly to that controller; and by a controller that adds itself and finds an
+older voter with its id. A removed controller continues as an observer; if it was the leader, it resigns once the change
+is committed. Its registration stays until UnregisterController removes it.
 
 Errors:
     VOTER_NOT_FOUND: no voter has this id and directory id.
-    REQUEST_TIMED_OUT: another change is under way, the leader is too young to know what is committed, or the change was
-        not committed in time. Look at DescribeQuorum, then try again.
-    UNSUPPORTED_VERSION: `kraft.version` is 0, so the voters stand in `controller.quorum.voters`.
+    REQUEST_TIMED_OUT: another change is under way, the leader does not yet know what is committed, or the change was
+        not committed in time. Check with DescribeQuorum, then retry.
+    UNSUPPORTED_VERSION: `kraft.version` is 0, so the voters are in `controller.quorum.voters`.
     INVALID_REQUEST: no directory id.
-    INCONSISTENT_CLUSTER_ID: `cluster_id` is that of another cluster.
+    INCONSISTENT_CLUSTER_ID: `cluster_id` belongs to another cluster.
     NOT_LEADER_OR_FOLLOWER: the controller asked is not the leader.
 
 Versions:
@@ -32,7 +32,7 @@ class RemoveRaftVoterRequest:
     voter_id: int = wire(Int32)
     """Its `node.id`."""
     voter_directory_id: uuid.UUID = wire(Uuid)
-    """As DescribeQuorum (v2+) tells it."""
+    """From DescribeQuorum (v2+)."""
 
 
 @message(key=81, versions="0", flexible="0+")

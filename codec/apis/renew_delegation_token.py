@@ -1,12 +1,12 @@
-"""RenewDelegationToken (key 39): prolong a delegation token.
+"""RenewDelegationToken (key 39): extend the life of a delegation token.
 
 Sent by the token's owner, or one of its renewers (Admin.renewDelegationToken, kafka-delegation-tokens.sh --renew), to
-any broker, which forwards it to the controller. The time counts from now, and never reaches beyond the token's
-`max_timestamp_ms`; a short period can thus shorten a token's life, too. What tokens are says CreateDelegationToken.
+any broker, which forwards it to the controller. The time counts from now, and never exceeds the token's
+`max_timestamp_ms`; a short period can even shorten a token's life. For tokens see CreateDelegationToken.
 
 Errors:
-    DELEGATION_TOKEN_NOT_FOUND: no such token, or it has expired and was swept away.
-    DELEGATION_TOKEN_EXPIRED: too late, make a new one.
+    DELEGATION_TOKEN_NOT_FOUND: no such token, or it has expired and was removed.
+    DELEGATION_TOKEN_EXPIRED: too late, create a new token.
     DELEGATION_TOKEN_OWNER_MISMATCH: the principal is neither the owner nor a renewer.
     DELEGATION_TOKEN_AUTH_DISABLED: the brokers have no `delegation.token.secret.key`.
     DELEGATION_TOKEN_REQUEST_NOT_ALLOWED: the connection is plaintext, TLS without a client certificate, or logged in
@@ -26,14 +26,14 @@ from ottla.codec.wire import Bytes, Int16, Int32, Int64, message, wire
 @message(key=39, versions="0-2", flexible="2+")
 class RenewDelegationTokenRequest:
     hmac: bytes = wire(Bytes)
-    """Says which token; the bytes, not their base64."""
+    """Identifies the token; the bytes, not their base64."""
     renew_period_ms: int = wire(Int64)
-    """From now on; at most, and if this is not above 0, `delegation.token.expiry.time.ms` (1 day)."""
+    """From now on. The maximum, also used if this is not above 0, is `delegation.token.expiry.time.ms` (1 day)."""
 
 
 @message(key=39, versions="0-2", flexible="2+")
 class RenewDelegationTokenResponse:
     error_code: int = wire(Int16)
     expiry_timestamp_ms: int = wire(Int64)
-    """When the token ends now; milliseconds since 1970, by the controller's clock."""
+    """The new expiry time, in milliseconds since 1970, by the controller's clock."""
     throttle_time_ms: int = wire(Int32, default=0)

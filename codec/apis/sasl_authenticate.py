@@ -1,25 +1,25 @@
 """SaslAuthenticate (key 36): carry one token of a SASL exchange.
 
-Sent by every client of a SASL listener after SaslHandshake v1 has agreed on a mechanism, one request per token, until
-the mechanism is satisfied on both sides; nothing else may be sent meanwhile. (After SaslHandshake v0 the tokens go over
-the connection bare, each behind its length of four bytes, without this API.) With PLAIN it is one request,
-``\\0user\\0password``, and an empty answer; with SCRAM two of each.
+Sent by every client of a SASL listener after SaslHandshake v1 has agreed on a mechanism: one request per token, until
+both sides of the mechanism are satisfied; no other request may be sent meanwhile. (After SaslHandshake v0 the tokens
+are sent without this API, each after its 4-byte length.) PLAIN takes one request, ``\\0user\\0password``, with an empty
+response; SCRAM takes two of each.
 
-Sessions may be short (`connections.max.reauth.ms`, or a token that expires). Then the client authenticates again on the
-same connection, SaslHandshake first, as the same principal and with the same mechanism, before `session_lifetime_ms`
-have passed; Java's clients do so after 85 to 95 % of them. If it does not, the broker closes the connection at the next
-other request.
+Sessions may be limited (`connections.max.reauth.ms`, or a token that expires). Then the client authenticates again on
+the same connection, SaslHandshake first, as the same principal and with the same mechanism, before
+`session_lifetime_ms` have passed; Java's clients do so after 85 to 95 % of that time. Otherwise the broker closes the
+connection at the next other request.
 
-A failure is followed by the end of the connection, after up to `connection.failed.authentication.delay.ms`.
+After a failure the broker closes the connection, after up to `connection.failed.authentication.delay.ms`.
 
 Errors:
     SASL_AUTHENTICATION_FAILED: wrong credentials; fatal, do not retry. `error_message` may say why, but nothing that
-        would help to guess. Transient failures of Kerberos close the connection without an answer: retry.
-    ILLEGAL_SASL_STATE: the connection is authenticated already, or it is not time for a token.
+        helps to guess. After transient failures of Kerberos the broker closes the connection without a response: retry.
+    ILLEGAL_SASL_STATE: the connection is already authenticated, or no token is expected now.
 
 Versions:
     0 (1.0)
-    1 (2.2): `session_lifetime_ms`; says that the client can authenticate again (KIP-368).
+    1 (2.2): `session_lifetime_ms`; tells the broker that the client can authenticate again (KIP-368).
     2 (2.5): flexible.
 
 Source: SaslServerAuthenticator.java; SaslClientAuthenticator.java; KIP-152.
@@ -41,4 +41,4 @@ class SaslAuthenticateResponse:
     auth_bytes: bytes = wire(Bytes)
     """The broker's token; empty if it has none to send."""
     session_lifetime_ms: int = wire(Int64, "1+", default=0, ignorable=True)
-    """In the last answer of an exchange: how long the session lasts from now on. 0: as long as the connection."""
+    """In the last response of an exchange: how long the session lasts from now on. 0: as long as the connection."""

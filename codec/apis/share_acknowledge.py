@@ -1,23 +1,23 @@
-"""ShareAcknowledge (key 79): tell the leader what became of records acquired with ShareFetch, without fetching more.
+"""ShareAcknowledge (key 79): report to the leader the results of records acquired with ShareFetch (KIP-932).
 
-Sent by a member of a share group (Java's ShareConsumer, commitSync and commitAsync) to the leader of the partitions,
-when it has nothing to fetch; otherwise acknowledgements ride on ShareFetch. When the answer comes, they are stored.
+Sent by a member of a share group (Java's ShareConsumer, commitSync and commitAsync) to the leader of the partitions, if
+it has nothing to fetch; otherwise ShareFetch carries acknowledgements too. When the response comes, they are stored.
 
-It belongs to the share session that ShareFetch opened, and takes part in its epochs: each request of the session, of
-either kind, raises the epoch by one. It cannot open a session. With epoch -1 it closes the session, and the records
-that the member still holds become available.
+It belongs to the share session that ShareFetch opened, and shares its epochs: each request of the session, of either
+kind, raises the epoch by one. It cannot open a session. Epoch -1 closes the session, and the records that the member
+still holds become available.
 
 Errors:
-    INVALID_RECORD_STATE: some of the records were not locked for this member; the lock may have run out, and somebody
-        else have them now. None of the partition's acknowledgements counts.
-    SHARE_SESSION_NOT_FOUND, INVALID_SHARE_SESSION_EPOCH: the leader lost the session, or a request: open a new one with
-        ShareFetch. What was locked in the old one becomes available once the locks run out.
-    INVALID_REQUEST: batches out of order or overlapping, or another number of types than one or one for each offset.
-    NOT_LEADER_OR_FOLLOWER, FENCED_LEADER_EPOCH: the leader moved, and the locks are gone with it.
+    INVALID_RECORD_STATE: some of the records were not locked for this member; the lock may have expired, and another
+        member may have them now. No acknowledgement of the partition counts.
+    SHARE_SESSION_NOT_FOUND, INVALID_SHARE_SESSION_EPOCH: the leader lost the session, or a request: open a new session
+        with ShareFetch. Records that were locked in the old one become available when the locks expire.
+    INVALID_REQUEST: batches out of order or overlapping, or a number of types other than one, or one for each offset.
+    NOT_LEADER_OR_FOLLOWER, FENCED_LEADER_EPOCH: the leader has moved, and the locks are gone with it.
     UNKNOWN_TOPIC_OR_PARTITION, UNKNOWN_TOPIC_ID: refresh the metadata.
 
 Versions:
-    1 (4.1): flexible. Version 0 was an early access in 4.0, and is gone.
+    1 (4.1): flexible. Version 0 was an early access in 4.0, and was removed.
     2 (4.2): `RENEW`, `is_renew_ack`, `acquisition_lock_timeout_ms` (KIP-1222).
 
 Source: KafkaApis.scala, handleShareAcknowledgeRequest; SharePartitionManager.java; KIP-932.
@@ -59,9 +59,9 @@ class ShareAcknowledgeRequest:
     member_id: str | None = wire(String, null="0+")
     """As in ShareGroupHeartbeat, a UUID; brokers refuse ``None``."""
     share_session_epoch: int = wire(Int32)
-    """-1: close the session. Else one more than in the last request of the session."""
+    """-1: close the session. Otherwise one more than in the last request of the session."""
     is_renew_ack: bool = wire(Boolean, "2+", default=False)
-    """Some acknowledgement is a renewal."""
+    """An acknowledgement is a renewal."""
     topics: tuple[AcknowledgeTopic, ...] = wire(Array(AcknowledgeTopic))
 
 
@@ -101,7 +101,7 @@ class ShareAcknowledgeResponse:
     error_code: int = wire(Int16)
     error_message: str | None = wire(String, null="0+", default=None)
     acquisition_lock_timeout_ms: int = wire(Int32, "2+", default=0, ignorable=True)
-    """How long renewed locks hold from now on."""
+    """How long renewed locks last from now on."""
     responses: tuple[ShareAcknowledgeTopicResponse, ...] = wire(Array(ShareAcknowledgeTopicResponse))
     node_endpoints: tuple[NodeEndpoint, ...] = wire(Array(NodeEndpoint))
-    """Where the leaders named in `current_leader` listen."""
+    """Addresses of the leaders named in `current_leader`."""

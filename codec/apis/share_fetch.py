@@ -1,31 +1,31 @@
 """ShareFetch (key 78): acquire records for one member of a share group, and acknowledge earlier ones (KIP-932).
 
-Sent by a member (Java's ShareConsumer) to the leader of the partitions it was assigned (ShareGroupHeartbeat). Unlike
-Fetch it names no offsets: the leader chooses records that are available, and locks them for this member until
-`acquisition_lock_timeout_ms` is over (`group.share.record.lock.duration.ms`, 30 s). In that time the member
-acknowledges them, here or with ShareAcknowledge; otherwise they become available again, for anybody. A record that was
-delivered `group.share.delivery.count.limit` (5) times is given up.
+Sent by a member (Java's ShareConsumer) to the leaders of its partitions (ShareGroupHeartbeat). Unlike Fetch it names no
+offsets: the leader chooses records that are available, and locks them for this member for `acquisition_lock_timeout_ms`
+(`group.share.record.lock.duration.ms`, 30 s). In that time the member acknowledges them, here or with ShareAcknowledge;
+otherwise they become available to any member again. A record that was delivered `group.share.delivery.count.limit` (5)
+times is archived.
 
-`records` are whole batches of the log, so they may hold more than was acquired: only what `acquired_records` covers is
-the member's; skip the rest. An acquired offset for which the batches hold no record (compacted away, or a control
-record) must be acknowledged too, as `GAP`.
+`records` are whole batches of the log, so they may contain more than was acquired: only the records within
+`acquired_records` belong to the member; skip the rest. An acquired offset without a record in the batches (compacted
+away, or a control record) must be acknowledged too, as `GAP`.
 
 A member has one share session with each leader, which remembers the partitions. The request with epoch 0 opens it, and
-names all of them; each later one raises the epoch by one (after 2**31 - 1 comes 1) and names only what is added,
-acknowledged, or forgotten. Epoch -1 closes it, and releases what the member still holds.
+names all of them. Each later request raises the epoch by one (after 2**31 - 1 comes 1) and names only partitions that
+are added, acknowledged, or removed. Epoch -1 closes the session, and releases the records that the member still holds.
 
 Errors:
-    SHARE_SESSION_NOT_FOUND, INVALID_SHARE_SESSION_EPOCH: the leader lost the session, or a request: open a new one with
-        epoch 0. Acknowledgements that were under way are lost.
+    SHARE_SESSION_NOT_FOUND, INVALID_SHARE_SESSION_EPOCH: the leader lost the session, or a request: open a new session
+        with epoch 0. Acknowledgements in flight are lost.
     SHARE_SESSION_LIMIT_REACHED: the broker has `group.share.max.share.sessions` open: try again after a pause.
     INVALID_REQUEST: acknowledgements in the request that opens a session, or batches of them out of order.
-    INVALID_RECORD_STATE: as `acknowledge_error_code`: some of the records were not locked for this member, perhaps no
-        longer. None of the partition's acknowledgements counts.
+    INVALID_RECORD_STATE: as `acknowledge_error_code`: some of the records are not, or no longer, locked for this
+        member. No acknowledgement of the partition counts.
     NOT_LEADER_OR_FOLLOWER, FENCED_LEADER_EPOCH: go to `current_leader`, or refresh the metadata.
     UNKNOWN_TOPIC_OR_PARTITION, UNKNOWN_TOPIC_ID: refresh the metadata.
 
 Versions:
-    1 (4.1): flexible. Version 0 was an early access in 4.0, and is gone.
+    1 (4.1): flexible. Version 0 was an early access in 4.0, and was removed.
     2 (4.2): `share_acquire_mode` (KIP-1206); `RENEW` and `is_renew_ack` (KIP-1222).
 
 Source: KafkaApis.scala, handleShareFetchRequest; SharePartitionManager.java; SharePartition.java; KIP-932.
@@ -51,20 +51,20 @@ from ottla.codec.wire import (
 )
 
 GAP = 0
-"""There is no record at this offset."""
+"""The offset has no record."""
 ACCEPT = 1
 """Processed: never deliver it again."""
 RELEASE = 2
-"""Not processed: deliver it again, to anybody."""
+"""Not processed: deliver it again, to any member."""
 REJECT = 3
-"""Cannot be processed: give it up."""
+"""Cannot be processed: archive it."""
 RENEW = 4
 """Not yet processed: keep it locked for another `acquisition_lock_timeout_ms` (v2+)."""
 
 BATCH_OPTIMIZED = 0
-"""`max_records` is a wish: whole batches are acquired."""
+"""`max_records` is approximate: whole batches are acquired."""
 RECORD_LIMIT = 1
-"""`max_records` is a limit: a batch may be acquired in part."""
+"""`max_records` is a strict limit: a batch may be acquired in part."""
 
 
 @struct
@@ -103,23 +103,23 @@ class ShareFetchRequest:
     member_id: str | None = wire(String, null="0+")
     """As in ShareGroupHeartbeat, a UUID; brokers refuse ``None``."""
     share_session_epoch: int = wire(Int32)
-    """0: open a session. -1: close it. Else one more than in the last request."""
+    """0: open a session. -1: close it. Otherwise one more than in the last request."""
     max_wait_ms: int = wire(Int32)
     """How long the leader may wait for `min_bytes`."""
     min_bytes: int = wire(Int32)
     max_bytes: int = wire(Int32, default=2**31 - 1)
-    """Of all partitions together; the first batch may exceed it."""
+    """For all partitions together; the first batch may exceed it."""
     max_records: int = wire(Int32)
-    """How many records to acquire, Java's `max.poll.records`; how strictly, `share_acquire_mode` says."""
+    """How many records to acquire, Java's `max.poll.records`; `share_acquire_mode` says how strictly."""
     batch_size: int = wire(Int32)
     """How many records an element of `acquired_records` should cover; whole batches of the log are not cut for it."""
     share_acquire_mode: int = wire(Int8, "2+", default=BATCH_OPTIMIZED, ignorable=True)
     """`BATCH_OPTIMIZED` or `RECORD_LIMIT`."""
     is_renew_ack: bool = wire(Boolean, "2+", default=False)
-    """Some acknowledgement is `RENEW`. Then nothing is fetched, and `max_wait_ms`, `min_bytes`, `max_bytes` and
-    `max_records` must be 0."""
+    """An acknowledgement is `RENEW`. Then the leader returns no records, and `max_wait_ms`, `min_bytes`, `max_bytes`
+    and `max_records` must be 0."""
     topics: tuple[FetchTopic, ...] = wire(Array(FetchTopic))
-    """Partitions to add to the session, and those with acknowledgements."""
+    """Partitions to add to the session, or with acknowledgements."""
     forgotten_topics_data: tuple[ForgottenTopic, ...] = wire(Array(ForgottenTopic))
     """Partitions to remove from the session."""
 
@@ -144,15 +144,15 @@ class AcquiredRecords:
 class PartitionData:
     partition_index: int = wire(Int32)
     error_code: int = wire(Int16)
-    """Of the fetch."""
+    """Error of the fetch."""
     error_message: str | None = wire(String, null="0+", default=None)
     acknowledge_error_code: int = wire(Int16)
-    """Of the acknowledgements; the fetch may have succeeded all the same."""
+    """Error of the acknowledgements; the fetch may still have succeeded."""
     acknowledge_error_message: str | None = wire(String, null="0+", default=None)
     current_leader: LeaderIdAndEpoch = wire(Nested(LeaderIdAndEpoch))
     """Set with NOT_LEADER_OR_FOLLOWER and FENCED_LEADER_EPOCH."""
     records: Buffer | None = wire(Records, null="0")
-    """Record batches of the log; empty where nothing was acquired."""
+    """Record batches of the log; empty if no record was acquired."""
     acquired_records: tuple[AcquiredRecords, ...] = wire(Array(AcquiredRecords))
 
 
@@ -176,8 +176,8 @@ class ShareFetchResponse:
     error_code: int = wire(Int16)
     error_message: str | None = wire(String, null="0+", default=None)
     acquisition_lock_timeout_ms: int = wire(Int32)
-    """From when the leader acquired the records."""
+    """Counts from when the leader acquired the records."""
     responses: tuple[ShareFetchableTopicResponse, ...] = wire(Array(ShareFetchableTopicResponse))
     """Partitions of the session with records, errors, or acknowledgements."""
     node_endpoints: tuple[NodeEndpoint, ...] = wire(Array(NodeEndpoint))
-    """Where the leaders named in `current_leader` listen."""
+    """Addresses of the leaders named in `current_leader`."""

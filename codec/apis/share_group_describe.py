@@ -1,17 +1,17 @@
-"""ShareGroupDescribe (key 77): the members of share groups (KIP-932), and the partitions each reads.
+"""ShareGroupDescribe (key 77): the members of share groups (KIP-932), and the partitions that each reads.
 
 Sent by an administrator (Admin.describeShareGroups, `kafka-share-groups.sh --describe`) to the coordinator of the
-groups. How far a group has read is asked with DescribeShareGroupOffsets.
+groups. For a group's progress use DescribeShareGroupOffsets.
 
 Errors:
     GROUP_ID_NOT_FOUND: no such group, or one of another kind.
     INVALID_GROUP_ID: an empty group id.
     NOT_COORDINATOR: ask FindCoordinator again.
     COORDINATOR_LOAD_IN_PROGRESS, COORDINATOR_NOT_AVAILABLE: ask again after a pause.
-    TOPIC_AUTHORIZATION_FAILED: some topic of the group may not be described; then nothing of the group is shown.
+    TOPIC_AUTHORIZATION_FAILED: a topic of the group may not be described; then the group is not shown at all.
 
 Versions:
-    1 (4.1): flexible. Version 0 was an early access in 4.0, and is gone.
+    1 (4.1): flexible. Version 0 was an early access in 4.0, and was removed.
 """
 
 import uuid
@@ -45,10 +45,10 @@ class Member:
     client_id: str = wire(String)
     """From the header of its last heartbeat."""
     client_host: str = wire(String)
-    """Its address, such as ``/192.0.2.1``."""
+    """Its address, for example ``/192.0.2.1``."""
     subscribed_topic_names: tuple[str, ...] = wire(Array(String))
     assignment: Assignment = wire(Nested(Assignment))
-    """Partitions it reads, maybe together with others."""
+    """The member's partitions, possibly shared with others."""
 
 
 @struct
@@ -57,7 +57,7 @@ class DescribedGroup:
     error_message: str | None = wire(String, null="0+", default=None)
     group_id: str = wire(String)
     group_state: str = wire(String)
-    """``Empty``: no members. ``Stable``: some. ``Dead``: gone. ``""`` with an error."""
+    """``Empty``: no members. ``Stable``: has members. ``Dead``: gone. ``""`` with an error."""
     group_epoch: int = wire(Int32)
     """Rises with every change of members, subscriptions or topics."""
     assignment_epoch: int = wire(Int32)

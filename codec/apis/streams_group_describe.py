@@ -1,17 +1,17 @@
-"""StreamsGroupDescribe (key 89): the members of groups of Kafka Streams (KIP-1071), their topology, and their tasks.
+"""StreamsGroupDescribe (key 89): the members of Kafka Streams groups (KIP-1071), their topology, and their tasks.
 
 Sent by an administrator (Admin.describeStreamsGroups, `kafka-streams-groups.sh --describe`) to the coordinator of the
-groups. StreamsGroupHeartbeat explains tasks and topologies; the three epochs are those of ConsumerGroupDescribe.
+groups. StreamsGroupHeartbeat explains tasks and topologies; the three epochs are as in ConsumerGroupDescribe.
 
-`topology` is what the coordinator assigns tasks by, with topics resolved. `topology_description` is the whole graph of
-processors, for people to look at; it is there only if the application sent it and the broker has a plugin to store it.
+`topology` is the basis of the coordinator's assignment, with topics resolved. `topology_description` is the whole graph
+of processors, for people; it exists only if the application sent it and the broker has a plugin that stores it.
 
 Errors:
     GROUP_ID_NOT_FOUND: no such group, or one of another kind.
     INVALID_GROUP_ID: an empty group id.
     NOT_COORDINATOR: ask FindCoordinator again.
     COORDINATOR_LOAD_IN_PROGRESS, COORDINATOR_NOT_AVAILABLE: ask again after a pause.
-    TOPIC_AUTHORIZATION_FAILED: some topic of the group may not be described; then nothing of the group is shown.
+    TOPIC_AUTHORIZATION_FAILED: a topic of the group may not be described; then the group is not shown at all.
 
 Versions:
     0 (4.2): flexible.
@@ -50,22 +50,22 @@ class Subtopology:
     subtopology_id: str = wire(String)
     source_topics: tuple[str, ...] = wire(Array(String))
     repartition_sink_topics: tuple[str, ...] = wire(Array(String))
-    """Repartition topics it writes; another subtopology has them as source."""
+    """Repartition topics that it writes; another subtopology reads them."""
     state_changelog_topics: tuple[TopicInfo, ...] = wire(Array(TopicInfo))
     repartition_source_topics: tuple[TopicInfo, ...] = wire(Array(TopicInfo))
-    """Repartition topics it reads."""
+    """Repartition topics that it reads."""
 
 
 @struct
 class Topology:
     epoch: int = wire(Int32)
     subtopologies: tuple[Subtopology, ...] | None = wire(Array(Subtopology), null="0+", default=None)
-    """``None``: source topics are missing, or partition numbers do not fit together."""
+    """``None``: source topics are missing, or their numbers of partitions do not fit together."""
 
 
 @struct
 class Endpoint:
-    """Where an instance answers interactive queries, its `application.server`."""
+    """Address at which an instance answers interactive queries, its `application.server`."""
 
     host: str = wire(String)
     port: int = wire(UInt16)
@@ -73,7 +73,7 @@ class Endpoint:
 
 @struct
 class TaskOffset:
-    """Summed over the changelog partitions of a task."""
+    """The sum over the changelog partitions of a task."""
 
     subtopology_id: str = wire(String)
     partition: int = wire(Int32)
@@ -104,20 +104,20 @@ class Member:
     client_id: str = wire(String)
     """From the header of its last heartbeat."""
     client_host: str = wire(String)
-    """Its address, such as ``/192.0.2.1``."""
+    """Its address, for example ``/192.0.2.1``."""
     topology_epoch: int = wire(Int32)
-    """Of the topology it joined with; lower than the group's: it runs an older one."""
+    """Epoch of the topology with which it joined; lower than the group's: it runs an older one."""
     process_id: str = wire(String)
     """The same for all members of one process."""
     user_endpoint: Endpoint | None = wire(Nested(Endpoint), null="0+", default=None)
     client_tags: tuple[KeyValue, ...] = wire(Array(KeyValue))
     task_offsets: tuple[TaskOffset, ...] = wire(Array(TaskOffset))
-    """How far each task has restored its state."""
+    """Progress of each task in restoring its state."""
     task_end_offsets: tuple[TaskOffset, ...] = wire(Array(TaskOffset))
     assignment: Assignment = wire(Nested(Assignment))
-    """What the member has."""
+    """The current assignment."""
     target_assignment: Assignment = wire(Nested(Assignment))
-    """What it shall have, once others have given it up."""
+    """The future assignment, once other members have given up its tasks."""
     is_classic: bool = wire(Boolean)
     """A classic member in a group that is migrating."""
 
@@ -125,17 +125,17 @@ class Member:
 @struct
 class TopologyDescriptionNode:
     name: str = wire(String)
-    """Such as ``KSTREAM-SOURCE-0000000000``."""
+    """For example ``KSTREAM-SOURCE-0000000000``."""
     node_type: int = wire(Int8)
     """1: source. 2: processor. 3: sink."""
     source_topics: tuple[str, ...] = wire(Array(String))
-    """Of a source; ``()`` where a pattern chooses them."""
+    """Topics of a source; ``()`` if they match a pattern."""
     sink_topic: str | None = wire(String, null="0+", default=None)
-    """Of a sink; ``None`` where each record chooses its own."""
+    """Topic of a sink; ``None`` if each record chooses its own."""
     stores: tuple[str, ...] = wire(Array(String))
-    """State stores that a processor uses."""
+    """State stores that the processor uses."""
     successors: tuple[str, ...] = wire(Array(String))
-    """Names of the nodes it hands records to."""
+    """Names of the nodes to which it passes records."""
 
 
 @struct
@@ -146,7 +146,7 @@ class TopologyDescriptionSubtopology:
 
 @struct
 class TopologyDescriptionGlobalStore:
-    """A store that each instance holds whole: the source it is filled from, and the processor that fills it."""
+    """A store of which each instance has all data: its source, and the processor that fills it."""
 
     source: TopologyDescriptionNode = wire(Nested(TopologyDescriptionNode))
     processor: TopologyDescriptionNode = wire(Nested(TopologyDescriptionNode))
@@ -164,9 +164,9 @@ class DescribedGroup:
     error_message: str | None = wire(String, null="0+", default=None)
     group_id: str = wire(String)
     group_state: str = wire(String)
-    """``Empty``: no members. ``NotReady``: the topology cannot be run, as topics are missing or do not fit.
-    ``Assigning``: a new target is to be computed. ``Reconciling``: members are on the way to it. ``Stable``: all have
-    reached it. ``Dead``: gone. ``""`` with an error."""
+    """``Empty``: no members. ``NotReady``: the topology cannot run, because topics are missing or do not fit.
+    ``Assigning``: a new target is being computed. ``Reconciling``: members are moving to the target. ``Stable``: all
+    have reached it. ``Dead``: gone. ``""`` with an error."""
     group_epoch: int = wire(Int32)
     assignment_epoch: int = wire(Int32)
     topology: Topology | None = wire(Nested(Topology), null="0+", default=None)
@@ -175,9 +175,9 @@ class DescribedGroup:
     authorized_operations: int = wire(Int32, default=-(2**31))
     topology_description: TopologyDescription | None = wire(Nested(TopologyDescription), "1+", null="1+", default=None)
     topology_description_status: int = wire(Int8, "1+", default=0)
-    """0: not asked for. 1: none is stored. 2: the plugin failed. 3: here it is."""
+    """0: not asked for. 1: none is stored. 2: the plugin failed. 3: in `topology_description`."""
     assignor_name: str | None = wire(String, "1+", null="1+", default=None, ignorable=True)
-    """The next assignment will be computed by it, the current one may not have been; ``None`` with an error."""
+    """The assignor of the next assignment, not necessarily of the current one; ``None`` with an error."""
 
 
 @message(key=89, versions="0-1", flexible="0+")

@@ -1,24 +1,24 @@
-"""StreamsGroupHeartbeat (key 88): join, stay in, and leave a group of Kafka Streams, which shares out tasks.
+"""StreamsGroupHeartbeat (key 88): join, stay in, and leave a Kafka Streams group, which assigns tasks.
 
 Sent by each member (a thread of Kafka Streams with `group.protocol=streams`) to the group's coordinator every
-`heartbeat_interval_ms` of the last answer. It is ConsumerGroupHeartbeat with tasks in place of partitions (KIP-1071):
+`heartbeat_interval_ms` of the last response. It is ConsumerGroupHeartbeat with tasks in place of partitions (KIP-1071):
 a task is a subtopology and a partition number; it reads that partition of each source topic of the subtopology, and
 keeps its state in that partition of the changelog topics. A member runs a task as active, or as standby or warm-up,
 which only follow the changelog.
 
-The first member to join brings the topology, and the coordinator keeps it: it creates the internal topics that are
-missing, and assigns no tasks while a source topic lacks. `status` says what is wrong; it is no error, and heartbeats go
-on. What a member must give up goes to another once the member has said that it no longer owns it; then its epoch
+The first member to join sends the topology, and the coordinator stores it, creates missing internal topics, and assigns
+no tasks while a source topic is missing. `status` describes such problems; they are not errors, and heartbeats
+continue. Another member gets a task only after its owner has reported that it no longer owns it; then the owner's epoch
 rises.
 
-Fields that did not change since the last heartbeat are left out (``None``, or -1); all are sent when joining
+Fields that have not changed since the last heartbeat are left out (``None``, or -1); all are sent when joining
 (`member_epoch` 0) and after any error.
 
 Errors:
     UNKNOWN_MEMBER_ID: the member was removed: close all tasks, join with epoch 0 and the same member id.
-    FENCED_MEMBER_EPOCH: the member's epoch is not the coordinator's: the same.
+    FENCED_MEMBER_EPOCH: the member's epoch is not the coordinator's: do the same.
     STREAMS_INVALID_TOPOLOGY: the topology contradicts itself, or the topics: stop.
-    INVALID_REQUEST: a field lacks that its state requires, or is one that brokers do not support yet; up to Kafka 4.4
+    INVALID_REQUEST: a required field is missing, or a field is set that brokers do not support yet; up to Kafka 4.4
         also a topology that is neither the group's nor older: stop.
     UNRELEASED_INSTANCE_ID: another live member has this `instance_id`: stop.
     GROUP_MAX_SIZE_REACHED: the group has `group.streams.max.size` members: stop.
@@ -56,7 +56,7 @@ class TopicInfo:
 
     name: str = wire(String)
     partitions: int = wire(Int32)
-    """0: as many as the sources make it; always so for changelogs."""
+    """0: as many as its sources have; always 0 for changelogs."""
     replication_factor: int = wire(Int16)
     """0: the broker's default."""
     topic_configs: tuple[KeyValue, ...] = wire(Array(KeyValue))
@@ -64,7 +64,7 @@ class TopicInfo:
 
 @struct
 class CopartitionGroup:
-    """Topics that must have as many partitions each, by their index in the fields of `Subtopology` of these names."""
+    """Topics that must have equal numbers of partitions, as indices into the fields of `Subtopology` of these names."""
 
     source_topics: tuple[int, ...] = wire(Array(Int16))
     source_topic_regex: tuple[int, ...] = wire(Array(Int16))
@@ -74,15 +74,15 @@ class CopartitionGroup:
 @struct
 class Subtopology:
     subtopology_id: str = wire(String)
-    """The same in every member, since it is derived from the topology."""
+    """The same in every member, because it is derived from the topology."""
     source_topics: tuple[str, ...] = wire(Array(String))
     source_topic_regex: tuple[str, ...] = wire(Array(String))
     """Kafka 4.3 refuses any."""
     state_changelog_topics: tuple[TopicInfo, ...] = wire(Array(TopicInfo))
     repartition_sink_topics: tuple[str, ...] = wire(Array(String))
-    """Repartition topics it writes; another subtopology has them as source."""
+    """Repartition topics that it writes; another subtopology reads them."""
     repartition_source_topics: tuple[TopicInfo, ...] = wire(Array(TopicInfo))
-    """Repartition topics it reads."""
+    """Repartition topics that it reads."""
     copartition_groups: tuple[CopartitionGroup, ...] = wire(Array(CopartitionGroup))
 
 
@@ -103,7 +103,7 @@ class TaskIds:
 
 @struct
 class Endpoint:
-    """Where an instance answers interactive queries, its `application.server`."""
+    """Address at which an instance answers interactive queries, its `application.server`."""
 
     host: str = wire(String)
     port: int = wire(UInt16)
@@ -111,7 +111,7 @@ class Endpoint:
 
 @struct
 class TaskOffset:
-    """Summed over the changelog partitions of a task."""
+    """The sum over the changelog partitions of a task."""
 
     subtopology_id: str = wire(String)
     partition: int = wire(Int32)
@@ -123,21 +123,21 @@ class StreamsGroupHeartbeatRequest:
     group_id: str = wire(String)
     """The `application.id`."""
     member_id: str = wire(String)
-    """A random UUID that the member makes once and keeps."""
+    """A random UUID that the member creates once and keeps."""
     member_epoch: int = wire(Int32)
-    """As in the last answer, or `JOIN`, `LEAVE` or `LEAVE_STATIC`."""
+    """The one in the last response, or `JOIN`, `LEAVE` or `LEAVE_STATIC`."""
     endpoint_information_epoch: int = wire(Int32)
-    """As in the last answer that had `partitions_by_user_endpoint`."""
+    """From the last response with `partitions_by_user_endpoint`."""
     instance_id: str | None = wire(String, null="0+", default=None)
     """The `group.instance.id` of a static member; Kafka 4.3 refuses any. ``None``: the member is dynamic."""
     rack_id: str | None = wire(String, null="0+", default=None)
     """The `client.rack`; ``None``: none, or unchanged."""
     rebalance_timeout_ms: int = wire(Int32, default=-1)
-    """How long the member may take to give tasks up; -1: unchanged."""
+    """How long the member may take to give up tasks; -1: unchanged."""
     topology: Topology | None = wire(Nested(Topology), null="0+", default=None)
-    """When joining, and only then."""
+    """Only when joining."""
     active_tasks: tuple[TaskIds, ...] | None = wire(Array(TaskIds), null="0+", default=None)
-    """What the member runs now; ``None``: unchanged. The three are ``None`` together, and ``()`` when joining."""
+    """The member's current tasks; ``None``: unchanged. The three are ``None`` together, and ``()`` when joining."""
     standby_tasks: tuple[TaskIds, ...] | None = wire(Array(TaskIds), null="0+", default=None)
     warmup_tasks: tuple[TaskIds, ...] | None = wire(Array(TaskIds), null="0+", default=None)
     process_id: str | None = wire(String, null="0+", default=None)
@@ -145,13 +145,13 @@ class StreamsGroupHeartbeatRequest:
     user_endpoint: Endpoint | None = wire(Nested(Endpoint), null="0+", default=None)
     """``None``: unchanged, or none."""
     client_tags: tuple[KeyValue, ...] | None = wire(Array(KeyValue), null="0+", default=None)
-    """By which standby tasks are spread; ``None``: unchanged."""
+    """Tags over which standby tasks are spread; ``None``: unchanged."""
     task_offsets: tuple[TaskOffset, ...] | None = wire(Array(TaskOffset), null="0+", default=None)
-    """How far each task has restored its state; ``None``: unchanged. Kafka 4.3 refuses any."""
+    """Progress of each task in restoring its state; ``None``: unchanged. Kafka 4.3 refuses any."""
     task_end_offsets: tuple[TaskOffset, ...] | None = wire(Array(TaskOffset), null="0+", default=None)
-    """How far there is to restore; ``None``: unchanged. Kafka 4.3 refuses any."""
+    """Where each task's restoring ends; ``None``: unchanged. Kafka 4.3 refuses any."""
     shutdown_application: bool = wire(Boolean, default=False)
-    """Ask all members to shut down: they hear it as status 4."""
+    """Ask all members to shut down: they get status 4."""
 
 
 @struct
@@ -159,7 +159,7 @@ class Status:
     status_code: int = wire(Int8)
     """0: the member's topology is older than the group's. 1: source topics are missing. 2: numbers of partitions do not
     fit together. 3: internal topics are missing, and are being created. 4: a member asked all to shut down.
-    5: the assignment is not computed yet. 6 (v1+): client tags are missing that standby tasks are spread by."""
+    5: the assignment is not computed yet. 6 (v1+): client tags for spreading standby tasks are missing."""
     status_detail: str = wire(String)
 
 
@@ -171,12 +171,12 @@ class TopicPartition:
 
 @struct
 class EndpointToPartitions:
-    """Of one member. Those of an endpoint are to be united, since it may have many members."""
+    """The partitions of one member. An endpoint may have several members; then combine their partitions."""
 
     user_endpoint: Endpoint = wire(Nested(Endpoint))
     active_partitions: tuple[TopicPartition, ...] = wire(Array(TopicPartition))
     standby_partitions: tuple[TopicPartition, ...] = wire(Array(TopicPartition))
-    """Of standby and warm-up tasks."""
+    """Partitions of standby and warm-up tasks."""
 
 
 @message(key=88, versions="0-1", flexible="0+")
@@ -187,26 +187,26 @@ class StreamsGroupHeartbeatResponse:
     member_id: str = wire(String)
     """As in the request."""
     member_epoch: int = wire(Int32)
-    """To be sent in the next heartbeat, and in OffsetCommit."""
+    """Send it in the next heartbeat, and in OffsetCommit."""
     heartbeat_interval_ms: int = wire(Int32)
     """`group.streams.heartbeat.interval.ms` (5 s), which can be set for each group."""
     acceptable_recovery_lag_legacy: int = wire(Int32, "0", default=0)
-    """`acceptable_recovery_lag`, in 32 bits."""
+    """`acceptable_recovery_lag` in 32 bits."""
     task_offset_interval_ms: int = wire(Int32)
     """How often to send `task_offsets`."""
     acceptable_recovery_lag: int = wire(Int64, "1+", default=-1, ignorable=True)
-    """With how many offsets to restore a task may still become active; -1: the broker has no such limit."""
+    """A task may become active with at most this many offsets to restore; -1: the broker has no such limit."""
     status: tuple[Status, ...] | None = wire(Array(Status), null="0+")
-    """What keeps the group from working; empty: nothing."""
+    """Problems that keep the group from working; empty: none."""
     active_tasks: tuple[TaskIds, ...] | None = wire(Array(TaskIds), null="0+", default=None)
-    """What the member shall run: all of it, or ``None``: as before."""
+    """All tasks that the member should run now; ``None``: as before."""
     standby_tasks: tuple[TaskIds, ...] | None = wire(Array(TaskIds), null="0+", default=None)
     warmup_tasks: tuple[TaskIds, ...] | None = wire(Array(TaskIds), null="0+", default=None)
     topology_description_required: bool = wire(Boolean, "1+", default=False)
-    """The broker would like a StreamsGroupTopologyDescriptionUpdate."""
+    """The broker wants a StreamsGroupTopologyDescriptionUpdate."""
     endpoint_information_epoch: int = wire(Int32)
     """Rises when `partitions_by_user_endpoint` changes."""
     partitions_by_user_endpoint: tuple[EndpointToPartitions, ...] | None = wire(
         Array(EndpointToPartitions), null="0+", default=None
     )
-    """Which instance to ask for which partition; ``None``: as before."""
+    """Which instance has which partitions; ``None``: as before."""

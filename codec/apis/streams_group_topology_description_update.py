@@ -1,13 +1,13 @@
-"""StreamsGroupTopologyDescriptionUpdate (key 93): show the broker a Kafka Streams application (KIP-1331).
+"""StreamsGroupTopologyDescriptionUpdate (key 93): describe a Kafka Streams application to the broker (KIP-1331).
 
-Sent by a member of a streams group to the group's coordinator, if the last StreamsGroupHeartbeat answered that a
-description is wanted (`topology_description_required`) and `topology.description.push.enabled` is set. The broker hands
-it to a plugin (`group.streams.topology.description.plugin.class`), which stores it for StreamsGroupDescribe. It is for
-people to look at; tasks are assigned by the topology in the heartbeat.
+Sent by a member of a streams group to the group's coordinator, if the last StreamsGroupHeartbeat asked for a
+description (`topology_description_required`) and `topology.description.push.enabled` is set. The broker passes it to a
+plugin (`group.streams.topology.description.plugin.class`), which stores it for StreamsGroupDescribe. It is only for
+people to read; tasks are assigned by the topology in the heartbeat.
 
 Errors:
     UNKNOWN_MEMBER_ID: the member was removed, or the group is gone: close all tasks and join again.
-    STREAMS_TOPOLOGY_DESCRIPTION_UPDATE_FAILED: the plugin refused it, or failed. The application goes on without; a
+    STREAMS_TOPOLOGY_DESCRIPTION_UPDATE_FAILED: the plugin refused it, or failed. The application continues without; a
         later heartbeat may ask again.
     GROUP_ID_NOT_FOUND: not a streams group.
     NOT_COORDINATOR: ask FindCoordinator again.
@@ -23,17 +23,17 @@ from ottla.codec.wire import Array, Int8, Int16, Int32, Nested, String, message,
 @struct
 class TopologyDescriptionNode:
     name: str = wire(String)
-    """Such as ``KSTREAM-SOURCE-0000000000``."""
+    """For example ``KSTREAM-SOURCE-0000000000``."""
     node_type: int = wire(Int8)
     """1: source. 2: processor. 3: sink."""
     source_topics: tuple[str, ...] = wire(Array(String))
-    """Of a source; ``()`` where a pattern chooses them."""
+    """Topics of a source; ``()`` if they match a pattern."""
     sink_topic: str | None = wire(String, null="0+", default=None)
-    """Of a sink; ``None`` where each record chooses its own."""
+    """Topic of a sink; ``None`` if each record chooses its own."""
     stores: tuple[str, ...] = wire(Array(String))
     """State stores that a processor uses."""
     successors: tuple[str, ...] = wire(Array(String))
-    """Names of the nodes it hands records to."""
+    """Names of the nodes to which it passes records."""
 
 
 @struct
@@ -44,7 +44,7 @@ class TopologyDescriptionSubtopology:
 
 @struct
 class TopologyDescriptionGlobalStore:
-    """A store that each instance holds whole: the source it is filled from, and the processor that fills it."""
+    """A store of which each instance has all data: its source, and the processor that fills it."""
 
     source: TopologyDescriptionNode = wire(Nested(TopologyDescriptionNode))
     processor: TopologyDescriptionNode = wire(Nested(TopologyDescriptionNode))
@@ -62,7 +62,7 @@ class StreamsGroupTopologyDescriptionUpdateRequest:
     member_id: str = wire(String)
     """As in StreamsGroupHeartbeat."""
     topology_epoch: int = wire(Int32)
-    """Of the topology described, as in StreamsGroupHeartbeat."""
+    """Epoch of the described topology, as in StreamsGroupHeartbeat."""
     topology_description: TopologyDescription = wire(Nested(TopologyDescription))
 
 

@@ -1,17 +1,17 @@
-"""UnregisterBroker (key 64): forget a broker that is gone for good.
+"""UnregisterBroker (key 64): remove the registration of a broker that is gone for good.
 
 Sent by an administrator (Admin.unregisterBroker, `kafka-cluster.sh unregister`) to any broker, which forwards it to the
-controller, or to the controller itself. A broker registers by itself when it starts, and the registration outlives it:
-one that is switched off for ever still counts, and may block an upgrade of the cluster's features.
+controller, or to the controller itself. A broker registers itself when it starts, and the registration outlives it: a
+broker that is switched off for ever still counts, and may block an upgrade of the cluster's features.
 
-Nothing is moved: the broker leaves the in-sync sets and loses its leaderships, but stays in the replica lists of its
+No data is moved: the broker leaves the in-sync sets and loses its leaderships, but stays in the replica lists of its
 partitions. So reassign those first (AlterPartitionReassignments), stop the broker, then unregister it. Clusters with
-ZooKeeper do not know this API.
+ZooKeeper do not have this API.
 
 Errors:
     BROKER_ID_NOT_REGISTERED: no broker of this id is registered, perhaps because an earlier attempt succeeded.
     NOT_CONTROLLER: sent to a controller that is not the active one.
-    REQUEST_TIMED_OUT: the outcome is unknown; asking again is safe.
+    REQUEST_TIMED_OUT: the outcome is unknown; it is safe to send the request again.
 
 Versions:
     0 (2.8): flexible.

@@ -1,17 +1,17 @@
-"""UnregisterController (key 94): forget a controller that is gone for good (KIP-1312).
+"""UnregisterController (key 94): remove the registration of a controller that is gone for good (KIP-1312).
 
 Sent by an administrator (Admin.unregisterController, `kafka-cluster.sh unregister-controller`) to any broker, which
-forwards it to the active controller, or to a controller itself. Controllers register by themselves when they start, and
-the registration outlives them: that of a controller that no longer runs may block an upgrade of the cluster's features,
-since each registered one must support what is chosen.
+forwards it to the active controller, or to a controller itself. Controllers register themselves when they start, and
+the registration outlives them. That of a controller that no longer runs may block an upgrade of the cluster's features,
+because every registered controller must support the new level.
 
-This does not touch the quorum. Stop a voter, take it out (RemoveRaftVoter), then unregister it; one that still runs
-registers again.
+This does not change the quorum. Stop a voter, remove it from the voters (RemoveRaftVoter), then unregister it; one that
+still runs registers again.
 
 Errors:
-    UNSUPPORTED_VERSION: the cluster's `metadata.version` does not know unregistered controllers.
+    UNSUPPORTED_VERSION: the cluster's `metadata.version` does not support this.
     CONTROLLER_ID_NOT_REGISTERED: no controller of this id is registered, perhaps because an earlier attempt succeeded.
-    INVALID_REQUEST: the active controller does not unregister itself.
+    INVALID_REQUEST: the active controller cannot unregister itself.
     NOT_CONTROLLER: sent to a controller that is not the active one.
 
 Versions:

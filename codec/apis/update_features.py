@@ -1,24 +1,24 @@
 """UpdateFeatures (key 57): raise or lower the levels of the features that a cluster uses.
 
 Sent by administrators (Admin.updateFeatures, kafka-features.sh upgrade, downgrade) to any broker, which forwards it to
-the controller; from 3.7 on to a controller, too. It takes the right to alter the cluster. It is the last step of an
-upgrade: once all brokers run the new release, the cluster may use what they all understand, such as a new
-`metadata.version`, `transaction.version` or `group.version`. ApiVersions tells which levels a broker supports, and
-which are in force (finalized).
+the controller; from 3.7 on also to a controller. Requires the right to alter the cluster. It is the last step of an
+upgrade: once all brokers run the new release, the cluster may use features that all support, for example a new
+`metadata.version`, `transaction.version` or `group.version`. ApiVersions shows the levels that a broker supports, and
+the levels in use (finalized).
 
-In a KRaft cluster all changes of a request succeed or none. From v2 on a single code says so; the message names the
-feature that failed.
+In a KRaft cluster all changes of a request succeed or none. From v2 on there is a single code for all; the message
+names the feature that failed.
 
 Errors:
     INVALID_UPDATE_VERSION: a broker or controller does not support the level, `upgrade_type` does not allow the
         direction, the downgrade would lose metadata, or another feature must come first; the message says which.
-    FEATURE_UPDATE_FAILED: it could not be stored (clusters with ZooKeeper).
-    NOT_CONTROLLER: not sent to the controller; brokers of a cluster with ZooKeeper do not forward. Metadata tells it.
+    FEATURE_UPDATE_FAILED: the change could not be stored (clusters with ZooKeeper).
+    NOT_CONTROLLER: not sent to the controller; brokers of a cluster with ZooKeeper do not forward. See Metadata.
 
 Versions:
     0 (2.7): `allow_downgrade` (KIP-584).
     1 (3.3): `upgrade_type`, `validate_only` (KIP-778).
-    2 (4.0): no results of single features (KIP-1022).
+    2 (4.0): no results for single features (KIP-1022).
 
 Source: FeatureControlManager.java, updateFeatures.
 """
@@ -26,20 +26,20 @@ Source: FeatureControlManager.java, updateFeatures.
 from ottla.codec.wire import Array, Boolean, Int8, Int16, Int32, String, message, struct, wire
 
 UPGRADE = 1
-"""Only upwards."""
+"""Only raise the level."""
 SAFE_DOWNGRADE = 2
-"""Downwards, if nothing is lost by it."""
+"""Lower the level, if no metadata is lost by it."""
 UNSAFE_DOWNGRADE = 3
-"""Downwards, even if something is lost. For `metadata.version` no Kafka up to 4.3 does that."""
+"""Lower the level, even if metadata is lost. For `metadata.version` no Kafka up to 4.3 does that."""
 
 
 @struct
 class FeatureUpdateKey:
     feature: str = wire(String)
     max_version_level: int = wire(Int16)
-    """The level that shall be in force; 0: turn the feature off."""
+    """The new level; 0: turn the feature off."""
     allow_downgrade: bool = wire(Boolean, "0", default=False)
-    """The level is lower than the present one, or 0."""
+    """Allow a level that is lower than the current one, or 0."""
     upgrade_type: int = wire(Int8, "1+", default=UPGRADE)
     """`UPGRADE`, `SAFE_DOWNGRADE` or `UNSAFE_DOWNGRADE`."""
 
@@ -47,10 +47,10 @@ class FeatureUpdateKey:
 @message(key=57, versions="0-2", flexible="0+")
 class UpdateFeaturesRequest:
     timeout_ms: int = wire(Int32, default=60000)
-    """How long the answer may take."""
+    """How long the response may take."""
     feature_updates: tuple[FeatureUpdateKey, ...] = wire(Array(FeatureUpdateKey))
     validate_only: bool = wire(Boolean, "1+", default=False)
-    """Check everything, change nothing."""
+    """Check the request without changing anything."""
 
 
 @struct

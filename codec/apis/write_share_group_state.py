@@ -1,13 +1,13 @@
-"""WriteShareGroupState (key 85): store what a share group has just done with records of a partition (KIP-932).
+"""WriteShareGroupState (key 85): store changes of a share group's state for a partition (KIP-932).
 
 Brokers only: sent by a partition's leader to the share coordinator whenever records were acknowledged, released or
-given up, before the member hears that it succeeded. Needs the right to cluster actions. Only changes are sent; the
-coordinator merges them into the state, and writes a whole snapshot from time to time.
+archived, before the member gets its response. Requires the right to CLUSTER_ACTION. Only changes are sent; the
+coordinator merges them into the state, and writes a complete snapshot from time to time.
 
 Errors:
-    FENCED_LEADER_EPOCH: a later leader has read the state: this one leads no more.
-    FENCED_STATE_EPOCH: the state was initialized again, say by AlterShareGroupOffsets: read it again.
-    UNKNOWN_TOPIC_OR_PARTITION: the share coordinator does not know the partition, perhaps not yet.
+    FENCED_LEADER_EPOCH: a later leader has read the state: stop.
+    FENCED_STATE_EPOCH: the state was initialized again, for example by AlterShareGroupOffsets: read it again.
+    UNKNOWN_TOPIC_OR_PARTITION: the share coordinator does not know the partition, or not yet.
     INVALID_REQUEST: no state was initialized (InitializeShareGroupState).
     NOT_COORDINATOR, COORDINATOR_NOT_AVAILABLE: ask FindCoordinator again.
     COORDINATOR_LOAD_IN_PROGRESS: send it again after a pause.
@@ -30,7 +30,7 @@ class StateBatch:
     last_offset: int = wire(Int64)
     """Inclusive."""
     delivery_state: int = wire(Int8)
-    """0: available. 2: acknowledged. 4: archived, that is, given up. (Locks are not stored.)"""
+    """0: available. 2: acknowledged. 4: archived, so never delivered again. (Locks are not stored.)"""
     delivery_count: int = wire(Int16)
 
 
@@ -38,13 +38,13 @@ class StateBatch:
 class PartitionData:
     partition: int = wire(Int32)
     state_epoch: int = wire(Int32)
-    """As ReadShareGroupState gave it."""
+    """From ReadShareGroupState."""
     leader_epoch: int = wire(Int32)
-    """Of the leader that writes."""
+    """Epoch of the leader that writes."""
     start_offset: int = wire(Int64)
-    """All before it is done; -1: unchanged."""
+    """All records before it are processed; -1: unchanged."""
     delivery_complete_count: int = wire(Int32, "1+", default=-1, ignorable=True)
-    """How many offsets from `start_offset` on are done (acknowledged or archived), to reckon the lag; -1: not known."""
+    """Number of offsets from `start_offset` on that are acknowledged or archived, to compute the lag; -1: unknown."""
     state_batches: tuple[StateBatch, ...] = wire(Array(StateBatch))
 
 

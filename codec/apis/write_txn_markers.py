@@ -1,20 +1,20 @@
-"""WriteTxnMarkers (key 27): end a transaction in the partitions it touched.
+"""WriteTxnMarkers (key 27): end a transaction in its partitions.
 
-Sent by a transaction's coordinator to the leaders of those partitions once the outcome is settled in
-`__transaction_state`. Each leader appends a control record, the marker, that says whether the producer's records
-before it count. Until the marker is there, a `read_committed` consumer stops at the transaction's first record (the
+Sent by a transaction's coordinator to the leaders of those partitions once the outcome is stored in
+`__transaction_state`. Each leader appends a control record, the marker, which says whether the producer's records
+before it count. Until the marker is written, a `read_committed` consumer stops at the transaction's first record (the
 last stable offset).
 
-A person sends it too: Admin.abortTransaction (kafka-transactions.sh abort) frees a partition from a hanging
-transaction, one that no coordinator knows of any more, with what DescribeProducers tells. It takes the right to alter
-the cluster, or to cluster action, as brokers have.
+Administrators send it too: Admin.abortTransaction (kafka-transactions.sh abort) frees a partition from a hanging
+transaction, which its coordinator does not know any more, with the data from DescribeProducers. Requires the right to
+alter the cluster, or to CLUSTER_ACTION, as brokers have.
 
-There is no throttling and no code at the top: every partition has its own.
+The response has neither throttling nor a code at the top: every partition has its own code.
 
 Errors:
     NOT_LEADER_OR_FOLLOWER, UNKNOWN_TOPIC_OR_PARTITION, NOT_ENOUGH_REPLICAS, NOT_ENOUGH_REPLICAS_AFTER_APPEND,
-        REQUEST_TIMED_OUT, KAFKA_STORAGE_ERROR: send the marker again, to whoever leads the partition by then. The
-        coordinator does so until it succeeds. `__consumer_offsets` says NOT_LEADER_OR_FOLLOWER also while its group
+        REQUEST_TIMED_OUT, KAFKA_STORAGE_ERROR: send the marker again, to the partition's current leader. The
+        coordinator does so until it succeeds. `__consumer_offsets` also answers NOT_LEADER_OR_FOLLOWER while its group
         coordinator is not ready.
     INVALID_PRODUCER_EPOCH: a newer epoch of the producer has written here: this marker is out of date, drop it.
     TRANSACTION_COORDINATOR_FENCED: a newer coordinator has written here: drop it.
@@ -48,11 +48,11 @@ class WritableTxnMarker:
     """``True``: commit. ``False``: abort."""
     topics: tuple[WritableTxnMarkerTopic, ...] = wire(Array(WritableTxnMarkerTopic))
     coordinator_epoch: int = wire(Int32)
-    """Leader epoch of the coordinator's partition of `__transaction_state`; it goes into the marker, and fences older
+    """Leader epoch of the coordinator's partition of `__transaction_state`; the marker contains it, and it fences older
     coordinators."""
     transaction_version: int = wire(Int8, "2+", default=0, ignorable=True)
-    """Level of the feature `transaction.version`. 2 (KIP-890): the epoch must be higher than the one of the records,
-    as each transaction has its own. 0 or 1: it may be the same."""
+    """Level of the feature `transaction.version`. 2 (KIP-890): the epoch must be higher than the records' epoch,
+    because each transaction has its own. 0 or 1: it may be the same."""
 
 
 @message(key=27, versions="0-2", flexible="1+")

@@ -1,18 +1,19 @@
-"""Bytes to readable items, and those to text; `ottla dump` is made of it. No I/O here.
+"""Turns bytes into readable items, and items into text, for `ottla dump`. No I/O here.
 
     for item in dump_segment(pieces, Options(topic="flights")):
         print(text(item))
 
 Rules:
-- Bytes come in pieces, and what is held of them does not grow with the file: a batch, a frame, an entry. Snapshots and
-  checkpoints, which are small, are held whole.
-- What can be read is given before it is said what cannot: an item of kind `BROKEN` says where the first broken byte of
-  a batch, a frame or an entry is. Then the dump goes on with the next one. Where nothing tells where that begins, the
-  dump ends, and the item says so (``rest``).
-- Nothing is repaired or left out silently. What is merely not known (an API, a type of record) stays bytes.
+- Bytes come in pieces, and memory does not grow with the file: only a batch, a frame or an entry is held at a time.
+  Snapshots and checkpoints, which are small, are held as a whole.
+- The readable part comes first. Then an item of kind `BROKEN` says where the first broken byte of a batch, a frame or
+  an entry is, and the dump continues with the next one. If it is impossible to tell where that begins, the dump ends,
+  and the item says so (``rest``).
+- The dump neither repairs bytes nor leaves them out silently. Anything that is only unknown (an API, a type of record)
+  stays bytes.
 
-`items` has what all share, `readable` makes plain values of messages, `segments`, `files` and `captures` make items of
-bytes, and `text` makes text of items.
+`items` has what all dumps share, `readable` turns messages into plain values, `segments`, `files` and `captures` turn
+bytes into items, and `text` turns items into text.
 """
 
 from ottla.codec.dump.captures import dump_requests, dump_responses

@@ -1,6 +1,6 @@
-"""Captured frames: what one side of a connection has sent, each frame behind its length.
+"""Captured frames: the bytes that one side of a connection has sent, each frame after its length.
 
-Requests tell what they are. A response does not: its API and version are the request's, and must be given.
+Requests name their API and version. Responses do not: theirs are the request's, and must be given.
 """
 
 from collections.abc import Iterable, Iterator
@@ -35,12 +35,12 @@ _UNSUPPORTED_VERSION = UnsupportedVersion.code.to_bytes(2, "big")
 
 @dataclass(frozen=True, slots=True)
 class _Frame:
-    """A frame, the last one perhaps torn.
+    """A frame; the last one may be truncated.
 
     Attributes:
-        at: where its length stands in the stream.
-        size: what its length says.
-        data: what is behind the length.
+        at: position of its length in the stream.
+        size: the size that its length claims.
+        data: the bytes after the length.
     """
 
     at: int
@@ -52,11 +52,11 @@ class _Frame:
         return len(self.data) < self.size
 
     def broken(self, error: DecodeError, what: str) -> Item:
-        """An error within `data`. If the frame is torn, that is what is wrong with it."""
+        """Report an error within `data`. If the frame is truncated, report that instead."""
         start = self.at + _LENGTH
         place = start + max(error.offset, 0)
         if self.torn:
-            error = DecodeError(f"a frame of {self.size} bytes, of which there are {len(self.data)}", "length")
+            error = DecodeError(f"a frame of {self.size} bytes, but only {len(self.data)} follow", "length")
             place = self.at
         view = View(self.size.to_bytes(_LENGTH, "big") + self.data, self.at)
         return broken(error, at=place, within=f"{what} at {self.at}", view=view)
@@ -64,11 +64,11 @@ class _Frame:
 
 @dataclass(frozen=True, slots=True)
 class _Opened:
-    """What the header of a frame says.
+    """The header of a frame.
 
     Attributes:
-        cls: of the message, ``None`` where the API or the version is not known.
-        start: where the message begins in the frame.
+        cls: class of the message; ``None`` if the API or the version is unknown.
+        start: position of the message in the frame.
     """
 
     kind: str
@@ -82,7 +82,7 @@ class _Opened:
 
 
 def dump_requests(pieces: Iterable[Buffer], options: Options) -> Dump:
-    """What a client has sent."""
+    """Dump the frames that a client has sent."""
     for frame in _frames(pieces):
         if isinstance(frame, Item):
             yield frame
@@ -96,7 +96,7 @@ def dump_requests(pieces: Iterable[Buffer], options: Options) -> Dump:
 
 
 def dump_responses(pieces: Iterable[Buffer], options: Options, *, api_key: int, version: int) -> Dump:
-    """What a broker has sent, all of it in answer to requests of one API and version.
+    """Dump the frames that a broker has sent, all of them responses of one API and version.
 
     Raises:
         UnknownVersion: (while iterating) the API has no such version.
@@ -114,19 +114,19 @@ def dump_responses(pieces: Iterable[Buffer], options: Options, *, api_key: int, 
 
 
 def _frames(pieces: Iterable[Buffer]) -> Iterator[_Frame | Item]:
-    """The frames; what is wrong with the length of one ends them."""
+    """Yield the frames; an invalid length is the last item."""
     source = Pieces(pieces)
     while head := source.take(_LENGTH):
         at = source.position - len(head)
         if len(head) < _LENGTH:
-            error = DecodeError(f"{len(head)} of the {_LENGTH} bytes of a length, and then the end", "length")
+            error = DecodeError(f"the stream ends after {len(head)} of the {_LENGTH} bytes of a length", "length")
             yield broken(error, at=at, within=f"frame at {at}", view=View(head, at))
             return
         size = int.from_bytes(head, "big", signed=True)
         if not 0 <= size <= frames.MAX_FRAME:
             start = head + source.peek(_LENGTH)
             hint = f": this looks like {seems}" if (seems := frames.looks_like(start)) else ""
-            error = DecodeError(f"{head.hex(' ')} is no length of a frame{hint}", "length")
+            error = DecodeError(f"{head.hex(' ')} is not the length of a frame{hint}", "length")
             yield broken(error, at=at, within=f"frame at {at}", view=View(start, at), rest=LOST.format("frame"))
             return
         yield _Frame(at, size, source.take(size))
@@ -144,13 +144,13 @@ def _open_request(data: bytes) -> _Opened:
 def _open_response(data: bytes, api_key: int, version: int) -> _Opened:
     header, start = messages.parse(ResponseHeader, frames.response_header_version(api_key, version), data)
     if api_key == frames.API_VERSIONS and data[start : start + 2] == _UNSUPPORTED_VERSION:
-        version = 0  # in which it is said that the version of the request is not known (KIP-511)
+        version = 0  # a broker that does not know the request's version answers in this one (KIP-511)
     fields = {"api": NAMES[api_key], "api_key": api_key, "api_version": version, **Plain(0).message(header)}
     return _Opened("response", fields, APIS[api_key].response, version, start)
 
 
 def _items(frame: _Frame, opened: _Opened, options: Options) -> Dump:
-    """The frame, and what in it is broken."""
+    """Yield the frame, and the errors in it."""
     fields = {"at": frame.at, "size": frame.size, **opened.fields}
     if opened.cls is None:
         yield Item(opened.kind, {**fields, "message": frame.data[opened.start :]})
@@ -166,7 +166,7 @@ def _items(frame: _Frame, opened: _Opened, options: Options) -> Dump:
         return
     left = {"leftover": frame.data[end:]} if end < len(frame.data) else {}
     yield Item(opened.kind, {**fields, "message": plain.message(message), **left})
-    if frame.torn or (left and opened.kind == "response"):  # behind a request, brokers put up with it
+    if frame.torn or (left and opened.kind == "response"):  # brokers accept extra bytes after a request
         yield frame.broken(DecodeError(f"{len(frame.data) - end} bytes left over", "", end), str(opened))
     if sets.damages and not frame.torn:
         starts = plain.record_sets_at(opened.cls, frame.data, opened.start)
@@ -176,10 +176,10 @@ def _items(frame: _Frame, opened: _Opened, options: Options) -> Dump:
 
 
 class _RecordSets:
-    """Makes plain values of the record sets in a message.
+    """Turns the record sets in a message into plain values.
 
     Attributes:
-        damages: what is wrong with them: the number of the set, and an error whose offset is that in the set.
+        damages: the errors in them: the number of the set, and an error whose offset counts within the set.
     """
 
     def __init__(self, options: Options) -> None:
@@ -188,7 +188,7 @@ class _RecordSets:
         self.damages: list[tuple[int, DecodeError]] = []
 
     def plain(self, path: str, data: Buffer) -> dict[str, Any]:
-        """The batches of a set."""
+        """Return the batches of a set."""
         batches: list[dict[str, Any]] = []
         self._number += 1
         at = 0
@@ -223,5 +223,5 @@ class _RecordSets:
 
 
 def _joined(path: str, inner: str) -> str:
-    """The path of a field of a batch, of which ``inner`` begins with the class."""
+    """Return the path of a field of a batch; ``inner`` begins with the class, which is dropped."""
     return path + "".join(inner.partition(".")[1:])

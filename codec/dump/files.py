@@ -1,4 +1,4 @@
-"""Indexes, snapshots and checkpoints."""
+"""Dumps indexes, snapshots and checkpoints."""
 
 from collections.abc import Callable, Iterable, Iterator
 from itertools import chain
@@ -15,16 +15,16 @@ from ottla.codec.wire import Buffer
 from ottla.errors import DecodeError
 
 _LARGEST = 256 * 2**20
-"""Bytes of a file that is held whole."""
+"""The largest file, in bytes, that is held as a whole."""
 
-_NOT_READ = "not read: such a file is right as a whole, or not"
+_NOT_READ = "not read: such a file is valid only as a whole"
 
 _RISING: dict[type[Any], dict[str, int]] = {
     OffsetIndexEntry: {"relative_offset": 0, "position": 4},
     TimeIndexEntry: {"timestamp": 0, "relative_offset": 8},
     AbortedTxn: {},
 }
-"""Fields that do not fall from one entry to the next, and where they stand in it."""
+"""Fields that never decrease from one entry to the next, and their positions in an entry."""
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -32,17 +32,17 @@ _RISING: dict[type[Any], dict[str, int]] = {
 
 
 def dump_offset_index(pieces: Iterable[Buffer], options: Options) -> Dump:
-    """``.index`` files."""
+    """Dump an ``.index`` file."""
     return _index(OffsetIndexEntry, pieces, options)
 
 
 def dump_time_index(pieces: Iterable[Buffer], options: Options) -> Dump:
-    """``.timeindex`` files."""
+    """Dump a ``.timeindex`` file."""
     return _index(TimeIndexEntry, pieces, options)
 
 
 def dump_transaction_index(pieces: Iterable[Buffer], options: Options) -> Dump:
-    """``.txnindex`` files."""
+    """Dump a ``.txnindex`` file."""
     return _index(AbortedTxn, pieces, options)
 
 
@@ -71,16 +71,16 @@ def _index(cls: type[Any], pieces: Iterable[Buffer], options: Options) -> Dump:
 
 
 def _zeros(end: int, count: int, size: int) -> Iterator[tuple[int, bytes]]:
-    """Entries of nothing but zeros, which turned out not to be the unused end of the file."""
+    """Yield entries of zeros that are not the unused end of the file, because a non-zero entry follows them."""
     return ((end - left * size, bytes(size)) for left in range(count, 0, -1))
 
 
 def _fall(before: Any, entry: Any) -> DecodeError | None:
-    """What is wrong with an entry behind the one ``before`` it."""
+    """Return the error if ``entry`` must not follow ``before``."""
     cls = type(entry)
     for name, offset in _RISING[cls].items() if before is not None else ():
         if (now := getattr(entry, name)) < (last := getattr(before, name)):
-            return DecodeError(f"{now} after {last}, and entries rise", f"{cls.__name__}.{name}", offset)
+            return DecodeError(f"{now} after {last}, but entries ascend", f"{cls.__name__}.{name}", offset)
     return None
 
 
@@ -101,11 +101,11 @@ def _entry_items(entry: Any, at: int, options: Options) -> Dump:
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# Files that are held whole.
+# Files that are held as a whole.
 
 
 def dump_snapshot(pieces: Iterable[Buffer], options: Options) -> Dump:
-    """``.snapshot`` files: the producers of a partition."""
+    """Dump a ``.snapshot`` file: the producers of a partition."""
     return _whole(pieces, _snapshot)
 
 
@@ -122,19 +122,19 @@ def _snapshot(data: bytes) -> Dump:
 
 
 def dump_leader_epochs(pieces: Iterable[Buffer], options: Options) -> Dump:
-    """``leader-epoch-checkpoint``: which leader wrote from where on."""
+    """Dump ``leader-epoch-checkpoint``: the leader epochs, each with its start offset."""
     return _whole(
         pieces, lambda data: (Item("leader_epoch", line._asdict()) for line in checkpoints.parse_leader_epochs(data))
     )
 
 
 def dump_offsets(pieces: Iterable[Buffer], options: Options) -> Dump:
-    """``…-offset-checkpoint``: an offset of each partition."""
+    """Dump an ``…-offset-checkpoint``: an offset for each partition."""
     return _whole(pieces, lambda data: (Item("offset", line._asdict()) for line in checkpoints.parse_offsets(data)))
 
 
 def dump_partition_metadata(pieces: Iterable[Buffer], options: Options) -> Dump:
-    """``partition.metadata``: the topic's id."""
+    """Dump ``partition.metadata``: the topic's id."""
     return _whole(pieces, _partition_metadata)
 
 
@@ -144,7 +144,7 @@ def _partition_metadata(data: bytes) -> Dump:
 
 
 def dump_properties(pieces: Iterable[Buffer], options: Options) -> Dump:
-    """``meta.properties``: whose data folder it is."""
+    """Dump ``meta.properties``: the node that the data folder belongs to."""
     return _whole(pieces, _properties)
 
 
@@ -153,10 +153,10 @@ def _properties(data: bytes) -> Dump:
 
 
 def _whole(pieces: Iterable[Buffer], items: Callable[[bytes], Dump]) -> Dump:
-    """The items of a file that is held whole, up to the first broken byte."""
+    """Yield the items of a file that is held as a whole, up to the first broken byte."""
     data = Pieces(pieces).take(_LARGEST + 1)
     if len(data) > _LARGEST:
-        error = DecodeError(f"the file is larger than the {_LARGEST} bytes that are believed of one of its kind")
+        error = DecodeError(f"the file is larger than {_LARGEST} bytes, the limit for files of its kind")
         yield broken(error, at=_LARGEST, within="", view=View(data), rest=_NOT_READ)
         return
     try:

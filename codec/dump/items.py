@@ -1,4 +1,4 @@
-"""What every dump is made of: options, items, and the report of a broken byte."""
+"""What all dumps share: options, items, and the report of a broken byte."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -8,21 +8,21 @@ from ottla.codec.wire import Buffer
 from ottla.errors import DecodeError
 
 BROKEN = "broken"
-"""The kind of the items that say what is wrong with the bytes."""
+"""The kind of items that report an error in the bytes."""
 _BEFORE, _BEHIND = 8, 16
-"""Bytes that are shown before and from a broken one on."""
+"""How many bytes are shown before the broken one, and from it on."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """What is shown, and how.
+    """What to show, and how.
 
     Attributes:
-        topic: whose segment it is: the records of internal topics are messages.
-        base_offset: what the offsets of an index count from; ``None`` where that is not known.
-        start: the offset to begin with, of a segment or an index.
+        topic: topic of the segment; the records of internal topics are parsed.
+        base_offset: the base of the offsets in an index; ``None`` if it is unknown.
+        start: first offset to show, of a segment or an index.
         records: show the records of batches.
-        deep: take apart the bytes in which members of a group speak to each other.
+        deep: parse the data that members of a group exchange.
         raw: leave the keys and values of internal topics and control records as bytes.
     """
 
@@ -34,14 +34,14 @@ class Options:
     raw: bool = False
 
     def skips(self, offset: int) -> bool:
-        """Whether ``offset`` is before the one to begin with; by default none is, also no broken one below 0."""
+        """Whether ``offset`` is before `start`. With the default start none is, not even a broken offset below 0."""
         return self.start > 0 and offset < self.start
 
 
 class Item(NamedTuple):
-    """A part of a dump: ``kind`` says what it is, ``fields`` are plain values (see `readable`).
+    """A part of a dump: ``kind`` names it, ``fields`` are plain values (see `readable`).
 
-    ``at`` among the fields is where it begins in the file.
+    The field ``at`` is its position in the file.
     """
 
     kind: str
@@ -56,8 +56,8 @@ class View:
     """Bytes to show around a broken one.
 
     Attributes:
-        at: the offset of the first.
-        of: what they are, unless they are the file's.
+        at: offset of the first of them.
+        of: the name of the bytes, if they are not the file's.
     """
 
     data: Buffer
@@ -66,13 +66,13 @@ class View:
 
 
 def broken(error: DecodeError, *, at: int, within: str, view: View, inner: int | None = None, rest: str = "") -> Item:
-    """The report of a broken byte.
+    """Report a broken byte.
 
     Args:
-        at: where it is in the file or stream; of compressed records, where these begin.
-        within: what it belongs to, such as ``batch at 4096 (offsets 17-20)``.
-        inner: where it is in the view, if the view is not of the file.
-        rest: why what follows is not read, if that is so.
+        at: its position in the file or stream; in compressed records, the position of the compressed data.
+        within: the enclosing part, for example ``batch at 4096 (offsets 17-20)``.
+        inner: its position in the view, if the view does not show the file.
+        rest: why the bytes after it are not read, if they are not.
     """
     place = max(0, (at if inner is None else inner) - view.at)
     start = max(0, place - _BEFORE)

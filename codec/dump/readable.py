@@ -1,12 +1,12 @@
-"""Messages as plain values, and plain values as text for people; what `ottla.codec.dump` writes with.
+"""Messages as plain values, and plain values as text, for `ottla.codec.dump`.
 
-Plain values are dicts, lists, strings, numbers, bytes and None. Numbers that stand for something are `Named`: as JSON
-they are the numbers, as text the names stand beside them.
+Plain values are dicts, lists, strings, numbers, bytes and None. Numbers with a meaning are `Named`: in JSON they are
+plain numbers, in text their names stand beside them.
 
 Rules:
-- A message's plain value has the fields that its version has, in the order of the declaration, tagged fields only if
-  they were sent, and tagged fields that its class does not know as ``unknown_tags``.
-- Text never holds a character that a terminal would act upon.
+- A message's plain value has the fields of its version, in the order of the declaration; tagged fields only if they
+  were sent; and, as ``unknown_tags``, tagged fields that its class does not know.
+- Text never contains a character that a terminal would interpret.
 """
 
 import functools
@@ -32,9 +32,9 @@ from ottla.codec.wire import Buffer
 from ottla.errors import BY_CODE, DecodeError
 
 WIDTH = 100
-"""Characters of a value that is still written in one line."""
+"""The longest value, in characters, that is written in one line."""
 _CUT = 200
-"""Characters of a string, or bytes, that are shown of a long one."""
+"""How many characters or bytes of a long value are shown."""
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -89,7 +89,7 @@ _NUMBERS: Mapping[str, Mapping[int, str]] = {
     "DescribeAclsResource.resource_type": _names(ResourceType),
     "DeleteAclsMatchingAcl.resource_type": _names(ResourceType),
 }  # fmt: skip
-"""``field`` or ``Class.field`` -> number -> what it stands for. 0 has no name where it means nothing in particular."""
+"""``field`` or ``Class.field`` -> number -> meaning. 0 is not listed if it has no meaning of its own."""
 
 _EMBEDDED: Mapping[str, Callable[[Buffer], tuple[int, Any]]] = {
     "JoinGroupRequestProtocol.metadata": parse_subscription,
@@ -103,11 +103,11 @@ _EMBEDDED: Mapping[str, Callable[[Buffer], tuple[int, Any]]] = {
     "MemberMetadata.assignment": parse_assignment,
     "ConsumerProtocolSubscription.user_data": parse_sticky,
 }
-"""Bytes that hold a message where a group's members are consumers; in others they hold what those like."""
+"""Fields whose bytes are a message if the group's members are consumers; other members define them as they like."""
 
 
 class Named(int):
-    """A number, and what it stands for."""
+    """A number with a name."""
 
     name: str
 
@@ -118,12 +118,12 @@ class Named(int):
 
 
 def is_time(milliseconds: int) -> bool:
-    """Whether the number is from 1973 to 5138: others are no times that anybody meant."""
+    """Whether the number is a time from 1973 to 5138; any other number is hardly meant as a time."""
     return 10**11 <= milliseconds < 10**14
 
 
 def time_text(milliseconds: int) -> str:
-    """A time since 1970 as people read it, in UTC; the number itself where it is no likely time."""
+    """Return a time in UTC as text; a number that is hardly meant as a time is returned as it is."""
     if not is_time(milliseconds):
         return str(int(milliseconds))
     seconds, rest = divmod(milliseconds, 1000)
@@ -141,12 +141,12 @@ def _second_text(seconds: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Plain:
-    """Makes plain values of messages of one version.
+    """Turns messages of one version into plain values.
 
     Attributes:
-        version: of the message.
-        deep: take the bytes apart in which members of a group speak to each other.
-        record_set: what a record set becomes; called with its path and its bytes.
+        version: version of the message.
+        deep: parse the data that members of a group exchange.
+        record_set: turns a record set into its plain value; called with its path and its bytes.
     """
 
     version: int
@@ -154,23 +154,23 @@ class Plain:
     record_set: Callable[[str, Buffer], Any] = lambda path, data: bytes(data)
 
     def message(self, message: Any) -> dict[str, Any]:
-        """The plain value of ``message``."""
+        """Return the plain value of ``message``."""
         return self._struct(message, type(message).__name__)
 
     def begun(self, cls: type[Any], data: Buffer, offset: int, end: int) -> dict[str, Any]:
-        """What can be read of a message of ``cls`` that begins at ``data[offset]`` and is broken at ``end``."""
+        """Return the readable part of a ``cls`` message that begins at ``data[offset]`` and is broken at ``end``."""
         made: dict[str, Any] = {}
         stream = io.BytesIO(bytes(data[:end]))
         stream.seek(offset)
         hashable: Any = cls
-        with suppress(DecodeError):  # as expected: here the bytes end that are whole
+        with suppress(DecodeError):  # always raised, at the end of the intact bytes
             self._begin(wire.message_tree(hashable, self.version), stream, made)
         return made
 
     def record_sets_at(self, cls: type[Any], data: Buffer, offset: int) -> list[int]:
-        """Where the record sets begin of a whole message of ``cls`` that begins at ``data[offset]``.
+        """Return the positions of the record sets in an intact ``cls`` message that begins at ``data[offset]``.
 
-        They are in the order in which `message` comes upon them.
+        In the order in which `message` finds them.
         """
         stream, starts = io.BytesIO(bytes(data)), list[int]()
         stream.seek(offset)
@@ -190,7 +190,7 @@ class Plain:
         return made
 
     def _value(self, value: Any, owner: type[Any], name: str, path: str) -> Any:
-        """The plain value of a field, or of an element of it."""
+        """Return the plain value of a field, or of one of its elements."""
         match value:
             case bool():
                 return value
@@ -222,12 +222,12 @@ class Plain:
         try:
             version, message = _EMBEDDED[where](data)
         except DecodeError:
-            return data  # the members are no consumers, or the assignor is somebody's own
+            return data  # the members are not consumers, or use a custom assignor
         newest = wire.api(type(message)).versions.high
         return {"version": version, **Plain(min(version, newest), self.deep).message(message)}
 
     def _begin(self, node: Any, stream: io.BytesIO, made: dict[str, Any]) -> None:
-        """Fill ``made`` with what the bytes say, as far as they go."""
+        """Parse into ``made``, as far as the bytes go."""
         for name, member in node.members:
             match member:
                 case wire.Structure(null=False):
@@ -254,10 +254,10 @@ class Plain:
 
 
 def lines(fields: Mapping[str, Any], indent: str = "", *, full: bool = False) -> Iterator[str]:
-    """One line for each field; what does not fit into one follows it, indented.
+    """Yield one line for each field. A value that does not fit into the line follows in indented lines.
 
     Args:
-        full: show long strings and bytes whole.
+        full: do not shorten long strings and bytes.
     """
     for name, value in fields.items():
         yield from _entry(f"{indent}{name}:", value, f"{indent}  ", full)
@@ -283,7 +283,7 @@ def _entry(lead: str, value: Any, indent: str, full: bool) -> Iterator[str]:
 
 
 def one_line(value: Any, *, full: bool = False) -> str | None:
-    """The value in one line; ``None`` if it is a list or dict that needs more."""
+    """Return the value as one line; ``None`` if it is a list or dict that needs several."""
     match value:
         case dict():
             texts = [one_line(each, full=full) for each in value.values()]
@@ -300,7 +300,7 @@ def one_line(value: Any, *, full: bool = False) -> str | None:
 
 
 def scalar(value: Any, *, full: bool = False) -> str:
-    """A number, a string, bytes or nothing."""
+    """Return a number, a string, bytes or null as text."""
     match value:
         case bytes():
             return bytes_text(value, full=full)
@@ -316,19 +316,19 @@ def scalar(value: Any, *, full: bool = False) -> str:
 
 
 def bytes_text(data: bytes, *, full: bool = False) -> str:
-    """As a string where it is one that can be printed, otherwise in hexadecimal digits."""
+    """Return printable bytes as a string, others in hexadecimal digits."""
     try:
         text = data.decode()
         if text.isprintable() or all(each.isprintable() or each in "\t\r\n" for each in text):
             return quoted(text, full=full)
     except UnicodeDecodeError:
-        pass  # then it is no text
+        pass  # not text
     shown = data if full else data[: _CUT // 2]
     return f"0x{shown.hex()}{_more(len(data) - len(shown), 'bytes')}"
 
 
 def quoted(text: str, *, full: bool = False) -> str:
-    """Between quotes, with what cannot be printed escaped as JSON does."""
+    """Quote ``text``, with unprintable characters escaped as in JSON."""
     if len(text) <= _CUT or full:
         shown = encode_basestring(text)
         return shown if text.isprintable() else printable(shown)
@@ -336,7 +336,7 @@ def quoted(text: str, *, full: bool = False) -> str:
 
 
 def printable(text: str) -> str:
-    """``text`` with what a terminal would act upon escaped as JSON does; a line may end."""
+    """Escape characters that a terminal would interpret, as JSON does; newlines stay."""
     if text.isprintable() or all(map(str.isprintable, text.split("\n"))):
         return text
     return "".join(each if each.isprintable() or each == "\n" else json.dumps(each)[1:-1] for each in text)

@@ -1,4 +1,4 @@
-"""Segments: each batch, then its records."""
+"""Dumps segments: each batch, then its records."""
 
 from collections.abc import Iterable
 from dataclasses import replace
@@ -16,17 +16,17 @@ from ottla.codec.stored.segments import Batch, Segment, Segment07, TornTail
 from ottla.codec.wire import Buffer
 from ottla.errors import DecodeError
 
-LOST = "not read, because nothing tells where the next {} begins"
-"""The ``rest`` of an item that says why a dump ends."""
+LOST = "not read, because it is unknown where the next {} begins"
+"""The ``rest`` of an item at which a dump ends."""
 
 
 def dump_segment(pieces: Iterable[Buffer], options: Options) -> Dump:
-    """``.log`` and ``.checkpoint`` files."""
+    """Dump a ``.log`` or ``.checkpoint`` file."""
     return _dump(Segment(pieces), options)
 
 
 def dump_segment_07(pieces: Iterable[Buffer], options: Options) -> Dump:
-    """``.kafka`` files of Kafka 0.7 and ``.jafka`` files."""
+    """Dump a ``.kafka`` file of Kafka 0.7, or a ``.jafka`` file."""
     return _dump(Segment07(pieces, options.base_offset or 0), options)
 
 
@@ -68,16 +68,16 @@ def _batch_items(batch: Batch, view: View, options: Options) -> Dump:
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# Batches of any age, as plain values.
+# Batches of any format as plain values.
 
 
 def last_offset(batch: Batch) -> int:
-    """Of its last record."""
+    """Return the offset of the last record."""
     return batch.offset if isinstance(batch, kafka07.Message) else batch.last_offset
 
 
 def is_control(batch: Batch) -> bool:
-    """Whether its records are markers and the like."""
+    """Whether the batch holds control records, for example markers."""
     return isinstance(batch, RecordBatch) and batch.control
 
 
@@ -86,7 +86,7 @@ def _crc(batch: Batch) -> int:
 
 
 def wrong_crc(batch: Batch) -> DecodeError | None:
-    """What to say of a batch whose CRC does not match."""
+    """Return the error if the CRC does not match."""
     try:
         batch.check_crc()
     except DecodeError as error:
@@ -95,7 +95,7 @@ def wrong_crc(batch: Batch) -> DecodeError | None:
 
 
 def batch_fields(batch: Batch, size: int) -> dict[str, Any]:
-    """What the header of a batch says."""
+    """Return the header fields of a batch."""
     crc = {"crc": _crc(batch), "crc_matches": batch.crc_matches}
     match batch:
         case kafka07.Message():
@@ -133,10 +133,10 @@ def _time(batch: RecordBatch | Message, latest: int) -> dict[str, Any]:
 
 
 def record_fields(record: Record, control: bool, options: Options) -> dict[str, Any]:
-    """A record; in internal topics and control batches key and value are messages.
+    """Return the fields of a record; in internal topics and control batches its key and value are parsed.
 
     Raises:
-        DecodeError: they are not the messages that they should be; the path begins with the message's class.
+        DecodeError: they are not the expected messages; the path begins with the message's class.
     """
     place = {"offset": record.offset, "timestamp": record.timestamp}
     headers = [{"key": name, "value": value} for name, value in record.headers]
@@ -159,7 +159,7 @@ def _message(value: Any, version: int, options: Options) -> Any:
 
 
 def readable_records(batch: Batch) -> tuple[Iterable[Record], DecodeError | None]:
-    """The records up to the first that is damaged, and what is wrong with that one."""
+    """Return the records before the first damaged one, and the error of that one."""
     try:
         return batch.records(), None
     except DecodeError as error:
@@ -171,7 +171,7 @@ def readable_records(batch: Batch) -> tuple[Iterable[Record], DecodeError | None
 
 
 def _row(path: str) -> int | None:
-    """Of the record that a path leads to."""
+    """Return the row of the record in a path."""
     number = path.removeprefix("RecordBatch.records[").partition("]")[0]
     return int(number) if number.isdecimal() else None
 
@@ -181,7 +181,7 @@ def _body(batch: RecordBatch) -> bytes:
 
 
 def _starts(body: bytes, row: int) -> list[int]:
-    """Where each record begins, up to ``row``."""
+    """Return the start of each record, up to ``row``."""
     starts = [0]
     for _ in range(row):
         head, start = messages.parse(RecordLength, MAGIC, body, starts[-1])
@@ -190,7 +190,7 @@ def _starts(body: bytes, row: int) -> list[int]:
 
 
 def _parse_record(body: bytes, at: int) -> tuple[RecordBody, int]:
-    """The record behind the length at ``body[at]``, and where it begins."""
+    """Return the record whose length is at ``body[at]``, and where the record begins."""
     start = messages.parse(RecordLength, MAGIC, body, at)[1]
     return messages.parse(RecordBody, MAGIC, body, start)[0], start
 
@@ -202,14 +202,14 @@ def _record(batch: RecordBatch, body: RecordBody) -> Record:
 
 
 def in_record(error: DecodeError, batch: Batch, row: int) -> DecodeError:
-    """An error in the message that a record's key or value is, as an error in the batch's records."""
+    """Turn an error in a parsed key or value into an error in the batch's records."""
     part = "key" if error.path.partition(".")[0].endswith("Key") else "value"
     path = f"records[{row}].{part} as {error.path}"
     if not isinstance(batch, RecordBatch):
         return DecodeError(error.reason, path)
     body = _body(batch)
     record, start = _parse_record(body, _starts(body, row)[-1])
-    if part == "key":  # what stands behind it: an empty value and no headers, one byte each
+    if part == "key":  # after the key come a null value and no headers, one byte each
         size, behind = len(record.key or b""), len(messages.build(replace(record, value=None, headers=()), 2)) - 2
     else:
         size, behind = len(record.value or b""), len(messages.build(replace(record, headers=()), 2)) - 1
@@ -217,9 +217,9 @@ def in_record(error: DecodeError, batch: Batch, row: int) -> DecodeError:
 
 
 def place(error: DecodeError, batch: Batch) -> int:
-    """Where an error that `readable_records`, `in_record` or `wrong_crc` tells is in the batch.
+    """Return the position in the batch of an error from `readable_records`, `in_record` or `wrong_crc`.
 
-    Of what was compressed that is where it begins.
+    For an error in decompressed data, that is where the compressed data begins.
     """
     if not error.within.startswith(DECOMPRESSED):
         return max(error.offset, 0)
@@ -232,7 +232,7 @@ def place(error: DecodeError, batch: Batch) -> int:
 
 
 def _located(error: DecodeError, batch: Batch, view: View, within: str) -> Item:
-    """Where an error in a batch is in the file."""
+    """Report an error in a batch, with its position in the file."""
     at = view.at + place(error, batch)
     if error.within.startswith(DECOMPRESSED):
         within = f"{within}, byte {error.offset} of its decompressed records"

@@ -1,4 +1,4 @@
-"""Items as text for people."""
+"""Items as text."""
 
 from collections.abc import Callable
 from typing import Any
@@ -8,10 +8,10 @@ from ottla.codec.dump.readable import bytes_text, lines, one_line, printable, qu
 
 
 def text(item: Item, *, full: bool = False) -> str:
-    """One item in one line or several.
+    """Return an item as text, in one line or several.
 
     Args:
-        full: show long strings and bytes whole.
+        full: do not shorten long strings and bytes.
     """
     return printable(_WRITERS.get(item.kind, _other)(item, full))
 
@@ -93,7 +93,7 @@ def _frame(item: Item, full: bool) -> str:
         head += f", client id {scalar(frame['client_id'])}"
     head += f", {frame['size']} bytes"
     rest: dict[str, Any] = {name: frame[name] for name in ("unknown_tags", "leftover") if name in frame}
-    if not isinstance(frame["message"], dict):  # the API or its version is not known
+    if not isinstance(frame["message"], dict):  # the API or its version is unknown
         rest = {"message": frame["message"], **rest}
         return "\n".join((f"{head}, not known", *lines(rest, "  ", full=full)))
     return "\n".join((head, *lines({**frame["message"], **rest}, "  ", full=full)))

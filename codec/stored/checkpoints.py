@@ -6,8 +6,8 @@
     0 0                       flights 0 4711                                           version=1
                               flights 1 4690
 
-The first two begin with their version and the number of lines that follow. So do ``replication-offset-checkpoint``
-(high watermarks), ``log-start-offset-checkpoint`` and ``cleaner-offset-checkpoint``, which look like the second.
+The first two begin with their version and the number of lines that follow. ``replication-offset-checkpoint`` (high
+watermarks), ``log-start-offset-checkpoint`` and ``cleaner-offset-checkpoint`` look like the second.
 
 Source: CheckpointFile.java, LeaderEpochCheckpointFile.java, OffsetCheckpointFile.java, PartitionMetadataFile.java, and
 java.util.Properties.
@@ -30,7 +30,7 @@ _INT32, _INT64 = 1 << 31, 1 << 63
 
 
 class LeaderEpoch(NamedTuple):
-    """A line of ``leader-epoch-checkpoint``: the leader of `epoch` wrote from `start_offset` on."""
+    """A line of ``leader-epoch-checkpoint``: the leader of `epoch` wrote the records from `start_offset` on."""
 
     epoch: int
     start_offset: int
@@ -45,30 +45,30 @@ class PartitionOffset(NamedTuple):
 
 
 def parse_leader_epochs(data: Buffer) -> Iterator[LeaderEpoch]:
-    """The lines of ``leader-epoch-checkpoint``.
+    """Yield the lines of ``leader-epoch-checkpoint``.
 
     Raises:
-        DecodeError: (while iterating) a line is not as it should be.
+        DecodeError: (while iterating) a line is invalid.
     """
     return _parse(data, _leader_epoch)
 
 
 def build_leader_epochs(lines: Iterable[LeaderEpoch]) -> bytes:
-    """The opposite."""
+    """Build the content of ``leader-epoch-checkpoint``."""
     return _build(lines)
 
 
 def parse_offsets(data: Buffer) -> Iterator[PartitionOffset]:
-    """The lines of any offset checkpoint.
+    """Yield the lines of any offset checkpoint.
 
     Raises:
-        DecodeError: (while iterating) a line is not as it should be.
+        DecodeError: (while iterating) a line is invalid.
     """
     return _parse(data, _partition_offset)
 
 
 def build_offsets(lines: Iterable[PartitionOffset]) -> bytes:
-    """The opposite."""
+    """Build the content of an offset checkpoint."""
     return _build(lines)
 
 
@@ -81,14 +81,14 @@ def _partition_offset(topic: str, partition: str, offset: str) -> PartitionOffse
 
 
 def _number(text: str, limit: int) -> int:
-    """A number as Java writes it."""
+    """Parse a number as Java writes it."""
     if not re.fullmatch(r"-?[0-9]{1,19}", text, re.ASCII) or not -limit <= int(text) < limit:
         raise ValueError(f"{text!r:.40} is not a number that fits")
     return int(text)
 
 
 def _parse(data: Buffer, make: Callable[..., T]) -> Iterator[T]:
-    """The lines behind the version and the count, each made of its words; an empty file has none, and is not wrong."""
+    """Parse the lines after the version and the count; ``make`` takes a line's words. An empty file is valid."""
     if not (lines := list(_lines(data))):
         return
     _check(lines, 0, "version", lambda text: text == _VERSION, f"{_VERSION} (the only version)")
@@ -96,8 +96,8 @@ def _parse(data: Buffer, make: Callable[..., T]) -> Iterator[T]:
     for index, (start, text) in enumerate(lines[2:], 2):
         try:
             yield make(*text.split(" "))
-        except (TypeError, ValueError) as error:  # too few or too many words, or one that is no number
-            reason = f"{text!r:.80} is no such line" if isinstance(error, TypeError) else str(error)
+        except (TypeError, ValueError) as error:  # too few or too many words, or a word that is not a number
+            reason = f"{text!r:.80} is not such a line" if isinstance(error, TypeError) else str(error)
             raise DecodeError(reason, f"line[{index}]", start) from None
     start, count = lines[1]
     if len(lines) - 2 != int(count):
@@ -115,7 +115,7 @@ def _check(lines: list[tuple[int, str]], index: int, what: str, fits: Callable[[
 
 
 def _lines(data: Buffer) -> Iterator[tuple[int, str]]:
-    """Where each line begins, and the line."""
+    """Yield the start of each line, and the line."""
     start = 0
     for line in bytes(data).splitlines(keepends=True):
         try:
@@ -131,24 +131,24 @@ def _build(lines: Iterable[tuple[object, ...]]) -> bytes:
 
 
 def short_id(value: uuid.UUID) -> str:
-    """A UUID as Kafka writes it: 22 characters of base64."""
+    """Return a UUID as Kafka writes it: 22 characters of base64."""
     return base64.urlsafe_b64encode(value.bytes).decode().rstrip("=")
 
 
 def parse_short_id(text: str) -> uuid.UUID:
-    """The opposite.
+    """Parse a UUID as Kafka writes it.
 
     Raises:
-        DecodeError: it is none.
+        DecodeError: the text is not such a UUID.
     """
     try:
         return uuid.UUID(bytes=base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True))
     except (binascii.Error, ValueError):
-        raise DecodeError(f"{text!r:.40} is no id: 22 characters of base64 are") from None
+        raise DecodeError(f"{text!r:.40} is not an id, which is 22 characters of base64") from None
 
 
 def parse_partition_metadata(data: Buffer) -> uuid.UUID:
-    """``partition.metadata``: the id of the partition's topic.
+    """Parse ``partition.metadata``; return the id of the partition's topic.
 
     Raises:
         DecodeError: it is not such a file.
@@ -164,16 +164,16 @@ def parse_partition_metadata(data: Buffer) -> uuid.UUID:
 
 
 def build_partition_metadata(topic_id: uuid.UUID) -> bytes:
-    """The opposite."""
+    """Build the content of ``partition.metadata``."""
     return f"version: {_VERSION}\ntopic_id: {short_id(topic_id)}".encode()
 
 
 class Properties(NamedTuple):
-    """A file of Java's properties, such as ``meta.properties``."""
+    """The content of a Java properties file, for example ``meta.properties``."""
 
     entries: Mapping[str, str]
     comments: tuple[str, ...] = ()
-    """Lines above the entries, without their ``#``."""
+    """The comment lines, without their ``#``."""
 
 
 _BLANKS = " \t\f"
@@ -186,10 +186,10 @@ _TO_ESCAPE = re.compile(r"[\\=:#!]|[^ -~]")
 
 
 def parse_properties(data: Buffer) -> Properties:
-    """What java.util.Properties reads, escaped and continued lines included.
+    """Parse as java.util.Properties does, including escaped and continued lines.
 
     Raises:
-        DecodeError: a ``\\u`` is not followed by four hex digits, or one of a surrogate pair is missing.
+        DecodeError: a ``\\u`` is not followed by four hex digits, or half of a surrogate pair is missing.
     """
     entries: dict[str, str] = {}
     comments: list[str] = []
@@ -207,10 +207,10 @@ def parse_properties(data: Buffer) -> Properties:
 
 
 def _continued(data: bytes, comments: list[str]) -> Iterator[tuple[int, str]]:
-    """Where each entry begins, and its lines as one: a backslash at the end joins the next. Comments are set aside."""
+    """Yield each entry's start and text; a backslash at the end joins the next line. Comments are collected."""
     held: list[str] = []
     start = at = 0
-    for raw in data.splitlines(keepends=True):  # of bytes, this knows \r and \n only, as Java does
+    for raw in data.splitlines(keepends=True):  # for bytes, splits at \r and \n only, as Java does
         line = raw.rstrip(b"\r\n").decode("latin-1").lstrip(_BLANKS)
         start, at = start if held else at, at + len(raw)
         if not held and line.startswith(("#", "!")):
@@ -227,7 +227,7 @@ def _continued(data: bytes, comments: list[str]) -> Iterator[tuple[int, str]]:
 
 
 def _unescaped(text: str) -> str:
-    """Raises ValueError where that is not possible."""
+    """Resolve the escapes of a text. Raises ValueError if that is not possible."""
     return _paired(_ESCAPED.sub(_character, text))
 
 
@@ -239,15 +239,15 @@ def _character(escaped: re.Match[str]) -> str:
 
 
 def _paired(text: str) -> str:
-    """Java's characters are halves of those beyond 16 bits."""
+    """Join surrogate pairs: in Java, characters beyond 16 bits are two."""
     return text.encode("utf-16-be", "surrogatepass").decode("utf-16-be")
 
 
 def build_properties(properties: Properties) -> bytes:
-    """The opposite, as java.util.Properties writes it.
+    """Build the file as java.util.Properties writes it.
 
     Raises:
-        EncodeError: a comment has more than a line, or is not Latin-1; or a text holds half a character.
+        EncodeError: a comment has several lines or is not Latin-1, or a text has half of a surrogate pair.
     """
     try:
         comments = [f"#{comment}".encode("latin-1") for comment in properties.comments]
@@ -259,12 +259,12 @@ def build_properties(properties: Properties) -> bytes:
         raise EncodeError(f"{error.object!r:.80} cannot be written: {error.reason}") from None
     for comment in comments:
         if len(comment.splitlines()) > 1 or comment.endswith((b"\r", b"\n")):
-            raise EncodeError(f"{comment!r:.80} is more than a line of comment")
+            raise EncodeError(f"{comment!r:.80} is more than one line of comment")
     return b"".join(line + b"\n" for line in (*comments, *entries))
 
 
 def _escaped(text: str, blanks: str) -> str:
-    """A key or value; ``blanks`` are those that would end the one, or be left out before the other."""
+    """Escape a key or value; ``blanks`` matches blanks that would end the key or be dropped before the value."""
     return re.sub(blanks, r"\\ ", _TO_ESCAPE.sub(_escape, text))
 
 

@@ -1,14 +1,14 @@
-"""Control records: what brokers write between the users' records, in batches that are marked as control batches.
+"""Control records, which brokers write between the users' records, in batches marked as control batches.
 
-A partition has one kind, the end of a transaction: every partition that took part gets a marker from the transaction
-coordinator (WriteTxnMarkers), in a batch of its own with the producer's id. It takes up an offset, which is why
-offsets of transactional topics have gaps for consumers, who never see it. The other kinds are in the log of KRaft's
-controllers (``__cluster_metadata``) and in its snapshots (``.checkpoint`` files).
+A partition has one kind, the end of a transaction: the transaction coordinator sends a marker to every partition that
+took part (WriteTxnMarkers). It is a batch of its own with the producer's id. It occupies an offset, so consumers, who
+never see it, find gaps in the offsets of transactional topics. The other kinds are in the log of KRaft's controllers
+(``__cluster_metadata``) and in its snapshots (``.checkpoint`` files).
 
 Rules:
-- The key tells the type. Consumers skip a type that they do not know, so it is kept as bytes here.
-- The value tells its version in its first two bytes: before the message in an end of a transaction, as the message's
-  own field `version` in KRaft's.
+- The key holds the type. Consumers skip unknown types, so these are kept as bytes here.
+- The value begins with its version in two bytes: in front of the message for the end of a transaction, as the message's
+  own field `version` for KRaft's.
 
 Source: ControlRecordType.java, EndTransactionMarker.java, ControlRecordUtils.java.
 """
@@ -41,7 +41,7 @@ ABORT, COMMIT, LEADER_CHANGE, SNAPSHOT_HEADER, SNAPSHOT_FOOTER, KRAFT_VERSION, K
 
 @message(versions="0")
 class ControlRecordKey:
-    """Kafka's ControlRecordTypeSchema, behind its version."""
+    """Kafka's ControlRecordTypeSchema, which follows its version."""
 
     type: int = wire(Int16)
     """0: `ABORT` … 6: `KRAFT_VOTERS`."""
@@ -52,7 +52,7 @@ class EndTxnMarker:
     """`ABORT` and `COMMIT`: the transaction of the batch's producer ends here, in this partition."""
 
     coordinator_epoch: int = wire(Int32)
-    """Of the transaction coordinator, so that markers of one that was replaced are refused."""
+    """Epoch of the transaction coordinator: markers of a former coordinator are refused."""
 
 
 @struct
@@ -71,7 +71,7 @@ class LeaderChangeMessage:
     leader_id: int = wire(Int32)
     voters: tuple[ElectionVoter, ...] = wire(Array(ElectionVoter))
     granting_voters: tuple[ElectionVoter, ...] = wire(Array(ElectionVoter))
-    """Those that voted for the leader."""
+    """The voters that voted for the leader."""
 
 
 @message(versions="0", flexible="0+")
@@ -80,29 +80,29 @@ class SnapshotHeaderRecord:
 
     version: int = wire(Int16)
     last_contained_log_timestamp: int = wire(Int64)
-    """Of the newest record that the snapshot stands for, in milliseconds since 1970."""
+    """Timestamp of the newest record in the snapshot, in milliseconds since 1970."""
 
 
 @message(versions="0", flexible="0+")
 class SnapshotFooterRecord:
-    """`SNAPSHOT_FOOTER`: the last record of a snapshot; without it the snapshot is not whole."""
+    """`SNAPSHOT_FOOTER`: the last record of a snapshot; a snapshot without it is incomplete."""
 
     version: int = wire(Int16)
 
 
 @message(versions="0", flexible="0+")
 class KRaftVersionRecord:
-    """`KRAFT_VERSION`: which version of KRaft's protocol holds from here on."""
+    """`KRAFT_VERSION`: the version of KRaft's protocol from here on."""
 
     version: int = wire(Int16)
     kraft_version: int = wire(Int16)
-    """0: the voters stand in every node's settings. 1: in the log, and they can change (KIP-853)."""
+    """0: the voters are in every node's configuration. 1: they are in the log, and can change (KIP-853)."""
 
 
 @struct
 class Endpoint:
     name: str = wire(String)
-    """Of the listener."""
+    """Name of the listener."""
     host: str = wire(String)
     port: int = wire(UInt16)
 
@@ -120,12 +120,12 @@ class Voter:
     voter_directory_id: uuid.UUID = wire(Uuid)
     endpoints: tuple[Endpoint, ...] = wire(Array(Endpoint))
     kraft_version_feature: KRaftVersionFeature = wire(Nested(KRaftVersionFeature))
-    """The versions of KRaft's protocol that it speaks."""
+    """The versions of KRaft's protocol that the voter supports."""
 
 
 @message(versions="0", flexible="0+")
 class VotersRecord:
-    """`KRAFT_VOTERS`: who votes from here on."""
+    """`KRAFT_VOTERS`: the voters from here on."""
 
     version: int = wire(Int16)
     voters: tuple[Voter, ...] = wire(Array(Voter))
@@ -149,8 +149,8 @@ class ControlRecord:
 
     Attributes:
         type: `ABORT` … `KRAFT_VOTERS`.
-        version: of the value.
-        value: the message, or all bytes of the value where the version is not known.
+        version: version of the value.
+        value: the message; the bytes of the value if its version is unknown.
     """
 
     type: int
@@ -163,10 +163,10 @@ class ControlRecord:
 
 
 def parse_control(key: Buffer | None, value: Buffer | None) -> ControlRecord | None:
-    """What a record of a control batch says; ``None`` if its type is not known.
+    """Parse a record of a control batch; ``None`` if its type is unknown.
 
     Raises:
-        DecodeError: the value is not what its type and version promise.
+        DecodeError: the value does not match its type and version.
     """
     if key is None or value is None or len(key) < prefixed.SIZE or prefixed.version_of(key) != 0:
         return None
@@ -184,7 +184,7 @@ def parse_control(key: Buffer | None, value: Buffer | None) -> ControlRecord | N
 
 
 def build_control(record: ControlRecord) -> tuple[bytes, bytes]:
-    """The key and the value.
+    """Build the key and the value.
 
     Raises:
         EncodeError: the message does not fit.
@@ -198,5 +198,5 @@ def build_control(record: ControlRecord) -> tuple[bytes, bytes]:
 
 
 def _start(cls: type[Any]) -> int:
-    """Where the message begins: KRaft's have the version as a field of their own."""
+    """Return where the message begins: KRaft's messages contain the version as a field of their own."""
     return prefixed.SIZE if cls is EndTxnMarker else 0

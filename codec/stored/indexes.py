@@ -1,9 +1,9 @@
-"""Index files: entries of one size, one after the other, which a broker searches by halves.
+"""Index files: entries of equal size, one after the other, which a broker searches by bisection.
 
-``.index`` and ``.timeindex`` lie beside each ``.log`` file, with an entry now and then (`index.interval.bytes`,
-4096); offsets are relative to the segment's base offset, which is the file's name. While a broker writes to them they
-have their full size, zeros at the end; it cuts them when it is stopped in good order. ``.txnindex`` is written where
-transactions were aborted, and grows as it needs.
+``.index`` and ``.timeindex`` are beside each ``.log`` file, with an entry about every 4096 bytes
+(`index.interval.bytes`). Their offsets are relative to the segment's base offset, which is the file's name. A broker
+preallocates them at full size, with zeros at the end, and truncates them at a clean shutdown. ``.txnindex`` is written
+if transactions were aborted, and grows as needed.
 
 Source: OffsetIndex.java, TimeIndex.java, TransactionIndex.java.
 """
@@ -18,46 +18,46 @@ from ottla.errors import DecodeError
 
 @message(versions="0")
 class OffsetIndexEntry:
-    """``.index``: where the batch stands that holds an offset. Offsets and positions rise."""
+    """``.index``: the position of the batch with an offset. Offsets and positions ascend."""
 
     relative_offset: int = wire(Int32)
-    """Of the batch's last record."""
+    """Offset of the batch's last record."""
     position: int = wire(Int32)
-    """Of the batch's first byte in the ``.log`` file."""
+    """Position of the batch's first byte in the ``.log`` file."""
 
 
 @message(versions="0")
 class TimeIndexEntry:
-    """``.timeindex``: up to this offset no record is younger. Timestamps rise, offsets do not fall."""
+    """``.timeindex``: up to this offset no record has a later timestamp. Timestamps ascend, offsets never decrease."""
 
     timestamp: int = wire(Int64)
-    """The largest so far, in milliseconds since 1970."""
+    """The largest timestamp so far, in milliseconds since 1970."""
     relative_offset: int = wire(Int32)
-    """Of the record that has it (with LogAppendTime: of the last of its batch)."""
+    """Offset of the record with that timestamp (with LogAppendTime: of the last record of its batch)."""
 
 
 @message(versions="0")
 class AbortedTxn:
-    """``.txnindex``: a transaction that was aborted, behind its version. In the order of the markers."""
+    """``.txnindex``: an aborted transaction, which follows its version. In the order of the markers."""
 
     producer_id: int = wire(Int64)
     first_offset: int = wire(Int64)
-    """Of the transaction's first record in this partition."""
+    """Offset of the transaction's first record in this partition."""
     last_offset: int = wire(Int64)
-    """Of its marker."""
+    """Offset of its marker."""
     last_stable_offset: int = wire(Int64)
-    """When the marker was written: who reads from there on need not know of the transaction."""
+    """The last stable offset when the marker was written. Reads from there on can ignore the transaction."""
 
 
 ENTRY_SIZES: dict[type[Any], int] = {OffsetIndexEntry: 8, TimeIndexEntry: 12, AbortedTxn: 34}
-"""In bytes."""
+"""Size of an entry in bytes."""
 
 
 def parse_entry(cls: type[M], data: Buffer, offset: int = 0) -> M:
-    """The entry at ``data[offset]``.
+    """Parse the entry at ``data[offset]``.
 
     Raises:
-        DecodeError: there is not a whole one, or its version is not known.
+        DecodeError: the entry is incomplete, or its version is unknown.
     """
     if cls is AbortedTxn:
         return prefixed.parse_prefixed(cls, data, offset)[1]
@@ -65,10 +65,10 @@ def parse_entry(cls: type[M], data: Buffer, offset: int = 0) -> M:
 
 
 def parse_entries(cls: type[M], data: Buffer) -> Iterator[M]:
-    """All entries of a file.
+    """Yield all entries of a file.
 
     Raises:
-        DecodeError: the last one is not whole, or a version is not known.
+        DecodeError: the last entry is incomplete, or a version is unknown.
     """
     for index, offset in enumerate(range(0, len(data), ENTRY_SIZES[cls])):
         try:
@@ -79,5 +79,5 @@ def parse_entries(cls: type[M], data: Buffer) -> Iterator[M]:
 
 
 def build_entry(entry: Declared) -> bytes:
-    """The opposite of `parse_entry`."""
+    """Build an entry."""
     return prefixed.build_prefixed(entry, 0) if type(entry) is AbortedTxn else messages.build(entry, 0)

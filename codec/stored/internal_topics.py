@@ -1,9 +1,9 @@
-"""The records of Kafka's internal topics: what a key and a value are, told by the topic and the key.
+"""The records of Kafka's internal topics: parses keys and values according to the topic and the key.
 
 Rules:
-- A key begins with two bytes that tell the record's type (Kafka calls them the key's version), a value with two that
-  tell its version. A null value takes back what stands under its key.
-- Types and versions that are not known, and keys that are not of this kind at all, stay bytes: newer brokers have them.
+- A key begins with the record's type in two bytes (Kafka calls it the key's version), a value with its version in two
+  bytes. A null value deletes the value of its key.
+- Unknown types and versions, and other kinds of keys, stay bytes: newer brokers may write them.
 
 Source: GroupCoordinatorRecordSerde.java, TransactionLog.java, ShareCoordinatorRecordSerde.java.
 """
@@ -26,7 +26,7 @@ from ottla.errors import DecodeError
 
 
 class RecordType(NamedTuple):
-    """One type of record: Kafka's name for it, and the messages that its key and value are."""
+    """A type of record: Kafka's name for it, and the message classes of its key and value."""
 
     name: str
     key: type[Any]
@@ -34,7 +34,7 @@ class RecordType(NamedTuple):
 
 
 def _types(*modules: Any) -> Mapping[int, RecordType]:
-    """Each pair of classes ``<Name>Key`` and ``<Name>Value`` in the modules, by the type that they declare."""
+    """Collect the pairs of classes ``<Name>Key`` and ``<Name>Value`` in the modules, by the type that they declare."""
     return {
         api(key).key: RecordType(name.removesuffix("Key"), key, getattr(module, f"{name.removesuffix('Key')}Value"))
         for module in modules
@@ -48,7 +48,7 @@ INTERNAL_TOPICS: Mapping[str, Mapping[int, RecordType]] = {
     "__transaction_state": _types(transaction_state),
     "__share_group_state": _types(share_group_state),
 }
-"""Topic -> type -> what it is."""
+"""Topic -> type -> record type."""
 
 
 @dataclass(slots=True)
@@ -57,10 +57,10 @@ class InternalRecord:
 
     Attributes:
         type: the first two bytes of the key.
-        name: Kafka's, such as ``"OffsetCommit"``.
+        name: Kafka's name of the type, for example ``"OffsetCommit"``.
         key: a message of the type's key class.
-        version: of the value; -1 where that is null.
-        value: a message of the type's value class, ``None``, or all of its bytes where the version is not known.
+        version: version of the value; -1 if the value is null.
+        value: a message of the type's value class, or ``None``; the bytes of the value if its version is unknown.
     """
 
     type: int
@@ -71,10 +71,10 @@ class InternalRecord:
 
 
 def parse_internal(topic: str, key: Buffer | None, value: Buffer | None) -> InternalRecord | None:
-    """What a record of ``topic`` is; ``None`` if that is no internal topic, or the type of the key is not known.
+    """Parse a record of ``topic``; ``None`` if that is not an internal topic, or the type of the key is unknown.
 
     Raises:
-        DecodeError: key or value is not what its type and version promise; the path begins with their class.
+        DecodeError: key or value does not match its type and version; the path begins with their class.
     """
     types = INTERNAL_TOPICS.get(topic)
     if types is None or key is None or len(key) < prefixed.SIZE:
@@ -93,7 +93,7 @@ def parse_internal(topic: str, key: Buffer | None, value: Buffer | None) -> Inte
 
 
 def _whole(cls: type[Any], version: int, data: Buffer) -> Any:
-    """The message behind the first two bytes, with nothing behind it."""
+    """Parse the message after the first two bytes; it must use up all bytes."""
     message, end = messages.parse(cls, version, data, prefixed.SIZE)
     if end != len(data):
         raise DecodeError(f"{len(data) - end} bytes left over", cls.__name__, end)
@@ -101,7 +101,7 @@ def _whole(cls: type[Any], version: int, data: Buffer) -> Any:
 
 
 def build_internal(record: InternalRecord) -> tuple[bytes, bytes | None]:
-    """The key and the value.
+    """Build the key and the value.
 
     Raises:
         EncodeError: a message does not fit.

@@ -1,14 +1,14 @@
-"""``.log`` files: record batches one after the other, nothing between them and nothing around them.
+"""``.log`` files: a plain sequence of record batches.
 
-The file's name is the offset that it begins with. A broker appends what producers send, with the offsets filled in,
-so a batch on disk has the very bytes that consumers get. Before Kafka 0.11 there were messages in place of batches; a
-file that outlived upgrades may begin with them.
+The file's name is its first offset. A broker appends the batches of producers after filling in the offsets, so
+consumers get the very bytes that are on disk. Before Kafka 0.11 messages took the place of batches; a file that lived
+through upgrades may begin with messages.
 
 How a file may end:
-- Torn, within a batch: the broker was killed while it wrote. It cuts that off when it starts again.
-- In zeros: the file system had made room before (`log.preallocate`), or did not get to write before a power failure.
+- Truncated, within a batch: the broker was killed while it wrote. It removes that part when it starts again.
+- In zeros: the file was preallocated (`log.preallocate`), or a power failure came before the file system had written.
 
-Snapshots of KRaft (``.checkpoint`` files) look the same.
+Snapshots of KRaft (``.checkpoint`` files) have the same format.
 
 Source: FileRecords.java, RecordBatchIterator.java, LogSegment.java (recover).
 """
@@ -24,13 +24,13 @@ from ottla.codec.wire import Buffer
 from ottla.errors import DecodeError
 
 Batch = RecordBatch | Message | kafka07.Message
-"""What a segment is made of, by its age."""
+"""The elements of a segment, depending on its age."""
 
 LENGTH_AT, LENGTH_END, MAGIC_AT = 8, 12, 16
 LEAST = {**message_sets.LEAST, MAGIC: HEADER_SIZE}
-"""Bytes of the shortest batch, or message, of each format (magic)."""
+"""Size in bytes of the shortest batch, or message, of each format (magic)."""
 LARGEST = 100 * 2**20
-"""Bytes of a batch that are believed: no request that a broker takes can carry a larger one."""
+"""The largest batch size, in bytes, that is accepted: a broker takes no request that could carry a larger one."""
 _STEP = 64 * 2**10
 
 
@@ -39,20 +39,20 @@ class TornTail(DecodeError):
 
 
 class Segment(Iterator[Batch]):
-    """Reads a segment that comes in pieces; of its bytes only one batch is held.
+    """Reads a segment that comes in pieces, and holds only one batch at a time.
 
-    It is an iterator over the batches. After an error the next call goes on with the next batch, unless nothing tells
+    It is an iterator over the batches. After an error the next call continues with the next batch, unless it is unknown
     where that begins.
 
     Attributes:
-        position: where the batch begins that was read last, or that cannot be read.
-        data: its bytes, as many as were looked at.
-        lost: nothing tells where the next batch begins; there is no next call.
-        unused: zeros at the file's end, once it is reached.
+        position: where the last batch begins, whether it could be read or not.
+        data: its bytes, as far as they were read.
+        lost: it is unknown where the next batch begins, so the iterator ends.
+        unused: number of zeros at the file's end, once it is reached.
     """
 
     _HEAD = MAGIC_AT + 1
-    """Bytes that tell the size."""
+    """Bytes that are needed to know the size."""
     _LENGTH_AT = LENGTH_AT
 
     def __init__(self, pieces: Iterable[Buffer]) -> None:
@@ -66,11 +66,11 @@ class Segment(Iterator[Batch]):
         return self
 
     def __next__(self) -> Batch:
-        """The next batch; its CRC is not looked at.
+        """Return the next batch, without checking its CRC.
 
         Raises:
             TornTail: the file ends within a batch.
-            DecodeError: something else stands where a batch should; the offset counts from the file's beginning.
+            DecodeError: the bytes are not a batch; the error's offset counts from the file's beginning.
         """
         if self.lost or not (head := self._pieces.peek(self._HEAD)):
             raise StopIteration
@@ -79,12 +79,12 @@ class Segment(Iterator[Batch]):
             self.unused = self._zeros()
             raise StopIteration
         if len(head) < self._HEAD:
-            raise TornTail(f"{len(head)} bytes at the end are no batch", "", self.position)
+            raise TornTail(f"{len(head)} bytes at the end are too few for a batch", "", self.position)
         try:
             size = self._size(head)
             self.data = self._pieces.take(size)
             if (left := len(self.data)) < size:
-                raise TornTail(f"a batch of {size} bytes, of which the file has {left}", "length", self._LENGTH_AT)
+                raise TornTail(f"a batch of {size} bytes, but the file ends after {left}", "length", self._LENGTH_AT)
             self.lost = False
             return self._parse(self.data)
         except DecodeError as error:
@@ -92,12 +92,12 @@ class Segment(Iterator[Batch]):
             raise
 
     def _size(self, head: bytes) -> int:
-        """Of the batch that begins with ``head``."""
+        """Return the size of the batch that begins with ``head``."""
         magic, length = head[MAGIC_AT], int.from_bytes(head[LENGTH_AT:LENGTH_END], "big", signed=True)
         if LEAST.get(magic, self._HEAD) <= LENGTH_END + length <= LARGEST:
-            return LENGTH_END + length  # also of a batch whose format is not known
+            return LENGTH_END + length  # even if the format is unknown
         self._check(magic)
-        raise DecodeError(f"{length} is no length of a batch", "length", LENGTH_AT)
+        raise DecodeError(f"{length} is not the length of a batch", "length", LENGTH_AT)
 
     def _check(self, magic: int) -> None:
         if magic not in LEAST:
@@ -108,11 +108,11 @@ class Segment(Iterator[Batch]):
         return parse_batch(data) if data[MAGIC_AT] == MAGIC else parse_message(data)
 
     def _zeros(self) -> int:
-        """How many bytes are left, all of them zero."""
+        """Return the number of bytes that are left; all must be zero."""
         count = 0
         while step := self._pieces.take(_STEP):
             if any(step):
-                raise DecodeError("0 is no length of a batch", "length", self.position + self._LENGTH_AT)
+                raise DecodeError("0 is not the length of a batch", "length", self.position + self._LENGTH_AT)
             count += len(step)
         return count
 
@@ -121,7 +121,7 @@ class Segment07(Segment):
     """Reads a file of Kafka 0.7 (``.kafka``) or Jafka (``.jafka``).
 
     Args:
-        base_offset: the file's name; an offset is that and the place in the file.
+        base_offset: the file's name; an offset is the base offset plus the position in the file.
     """
 
     _HEAD = 5
@@ -134,7 +134,7 @@ class Segment07(Segment):
     def _size(self, head: bytes) -> int:
         length = int.from_bytes(head[:4], "big", signed=True)
         if not 1 <= length <= LARGEST:
-            raise DecodeError(f"{length} is no length of a message", "size", 0)
+            raise DecodeError(f"{length} is not the length of a message", "size", 0)
         return 4 + length
 
     def _parse(self, data: bytes) -> Batch:

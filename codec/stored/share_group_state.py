@@ -1,11 +1,11 @@
-"""Records of ``__share_group_state``: what share groups were delivered, and what became of it (KIP-932, Kafka 4.2).
+"""Records of ``__share_group_state``: the delivery state of share groups (KIP-932, Kafka 4.2).
 
-A share partition is a partition as one share group reads it. Its leader keeps, for each record from `start_offset` on,
-whether it may be delivered, was acknowledged, or was given up; the share coordinator keeps that here, where the
-leader writes it with WriteShareGroupState. Of each share partition there are a snapshot now and then (type 0), which is
-all there is to know, and updates (type 1) after it, which hold what changed; a snapshot makes what is before it
-superfluous, and such records are deleted. A null value under a snapshot's key ends the state. A share partition
-belongs to the partition that a hash of group, topic id and partition gives.
+A share partition is a partition as one share group reads it. For each record from `start_offset` on, the partition's
+leader keeps whether it is available, acknowledged or archived, and stores that with the share coordinator, by
+WriteShareGroupState requests. The coordinator writes a snapshot of each share partition now and then (type 0), with the
+complete state, and updates (type 1) in between, with the changes. A snapshot makes the records before it superfluous,
+and they are deleted. A null value with a snapshot's key ends the state. The partition of this topic follows from a hash
+of group, topic id and partition.
 
 Source: ShareCoordinatorRecordHelpers.java, ShareCoordinatorShard.java, ShareGroupOffset.java.
 """
@@ -29,14 +29,14 @@ class ShareSnapshotKey:
 
 @struct
 class StateBatch:
-    """Records from `first_offset` to `last_offset`, both inclusive, that are in the same state."""
+    """Records from `first_offset` to `last_offset`, both inclusive, with the same state."""
 
     first_offset: int = wire(Int64)
     last_offset: int = wire(Int64)
     delivery_state: int = wire(Int8)
-    """As `DELIVERY_STATES` says; records that are out for delivery count as available here."""
+    """One of `DELIVERY_STATES`; records that are being delivered count as available here."""
     delivery_count: int = wire(Int16)
-    """How often they were delivered."""
+    """How many times they were delivered."""
 
 
 @message(key=0, versions="0", flexible="0+")
@@ -44,13 +44,13 @@ class ShareSnapshotValue:
     snapshot_epoch: int = wire(Int32)
     """Counts the snapshots of this share partition."""
     state_epoch: int = wire(Int32)
-    """Rises when the state is begun again, so that late writes for the old one are refused."""
+    """Rises when the state is initialized again, so that late writes for the old state are refused."""
     leader_epoch: int = wire(Int32)
-    """Of the partition's leader that wrote."""
+    """Epoch of the partition's leader that wrote the state."""
     start_offset: int = wire(Int64)
-    """All before it is done with; -1 where it is not known yet."""
+    """All records before it are processed; -1 if it is not known yet."""
     delivery_complete_count: int = wire(Int32, default=-1, tag=0)
-    """How many records from `start_offset` on are done with (4.2, KIP-1226); -1 where it is unknown."""
+    """How many records from `start_offset` on are processed (4.2, KIP-1226); -1 if it is unknown."""
     create_timestamp: int = wire(Int64)
     """Milliseconds since 1970."""
     write_timestamp: int = wire(Int64)
@@ -60,7 +60,7 @@ class ShareSnapshotValue:
 
 @message(key=1, versions="0")
 class ShareUpdateKey:
-    """Type 1: what changed since the snapshot."""
+    """Type 1: changes since the snapshot."""
 
     group_id: str = wire(String)
     topic_id: uuid.UUID = wire(Uuid)
@@ -70,12 +70,12 @@ class ShareUpdateKey:
 @message(key=1, versions="0", flexible="0+")
 class ShareUpdateValue:
     snapshot_epoch: int = wire(Int32)
-    """The snapshot that it adds to."""
+    """The snapshot that the update belongs to."""
     leader_epoch: int = wire(Int32)
-    """Of the partition's leader that wrote."""
+    """Epoch of the partition's leader that wrote the state."""
     start_offset: int = wire(Int64)
-    """-1: as it was."""
+    """-1: unchanged."""
     delivery_complete_count: int = wire(Int32, default=-1, tag=0)
-    """How many records from the start on are done with (4.2, KIP-1226); -1 where it is unknown."""
+    """How many records from the start on are processed (4.2, KIP-1226); -1 if it is unknown."""
     state_batches: tuple[StateBatch, ...] = wire(Array(StateBatch))
-    """Those that changed."""
+    """The batches that changed."""

@@ -1,9 +1,9 @@
 """Records of ``__consumer_offsets``, types 10 to 15: share groups (KIP-932, Kafka 4.2), whose members share partitions.
 
-A partition may be assigned to several members at once, each of which gets other records of it. Pieces and epochs are
-those of `consumer_groups`, but nothing needs to be given back before another may have it, so a member has nothing
-pending. What was delivered to whom, and what became of it, is the share coordinator's: `share_group_state`. Type 15
-notes which partitions have a state there, so that each is begun, and in the end deleted, exactly once.
+A partition may be assigned to several members at once; each of them gets different records. Pieces and epochs are as in
+`consumer_groups`, but a member need not give up a partition before another may have it, so members have no pending
+revocations. The share coordinator keeps which records were delivered, and what became of them: `share_group_state`.
+Type 15 lists the partitions that have a state there, so that each state is initialized and deleted exactly once.
 
 Source: GroupCoordinatorRecordHelpers.java, ShareGroup.java.
 """
@@ -16,7 +16,7 @@ from ottla.codec.wire import Array, Int8, Int32, Int64, String, Uuid, message, s
 
 @message(key=10, versions="0")
 class ShareGroupMemberMetadataKey:
-    """Type 10: a member and what it wants."""
+    """Type 10: a member and its subscription."""
 
     group_id: str = wire(String)
     member_id: str = wire(String)
@@ -27,7 +27,7 @@ class ShareGroupMemberMetadataValue:
     rack_id: str | None = wire(String, null="0+")
     client_id: str = wire(String)
     client_host: str = wire(String)
-    """Address the member connected from, with a slash before it."""
+    """Address from which the member connected, with a slash in front."""
     subscribed_topic_names: tuple[str, ...] = wire(Array(String))
 
 
@@ -42,7 +42,7 @@ class ShareGroupMetadataKey:
 class ShareGroupMetadataValue:
     epoch: int = wire(Int32)
     metadata_hash: int = wire(Int64)
-    """Of all topics subscribed to: when it changes the group is assigned again."""
+    """Hash of all subscribed topics: when it changes, the group is reassigned."""
 
 
 @message(key=12, versions="0")
@@ -55,7 +55,7 @@ class ShareGroupTargetAssignmentMetadataKey:
 @message(key=12, versions="0", flexible="0+")
 class ShareGroupTargetAssignmentMetadataValue:
     assignment_epoch: int = wire(Int32)
-    """The group's epoch that it was computed for."""
+    """The group epoch that it was computed for."""
     assignment_timestamp: int = wire(Int64, default=0, tag=0, ignorable=True)
     """When it was computed, in milliseconds since 1970; 0 before 4.3 (KIP-1263)."""
 
@@ -75,7 +75,7 @@ class ShareGroupTargetAssignmentMemberValue:
 
 @message(key=14, versions="0")
 class ShareGroupCurrentMemberAssignmentKey:
-    """Type 14: what a member has now."""
+    """Type 14: the current assignment of a member."""
 
     group_id: str = wire(String)
     member_id: str = wire(String)
@@ -84,17 +84,17 @@ class ShareGroupCurrentMemberAssignmentKey:
 @message(key=14, versions="0", flexible="0+")
 class ShareGroupCurrentMemberAssignmentValue:
     member_epoch: int = wire(Int32)
-    """What the member's heartbeats must say."""
+    """The epoch that the member's heartbeats must carry."""
     previous_member_epoch: int = wire(Int32)
-    """What they may say too, because the answer with the newer one may have been lost."""
+    """An epoch that they may also carry, because the response with the newer one may have been lost."""
     state: int = wire(Int8)
-    """As `consumer_groups.MEMBER_STATES` says; a share group's members are always stable."""
+    """One of `consumer_groups.MEMBER_STATES`; a share group's members are always stable."""
     assigned_partitions: tuple[TopicPartitions, ...] = wire(Array(TopicPartitions))
 
 
 @message(key=15, versions="0")
 class ShareGroupStatePartitionMetadataKey:
-    """Type 15: of which partitions the group has a state with the share coordinator."""
+    """Type 15: the partitions of which the share coordinator has a state for the group."""
 
     group_id: str = wire(String)
 
@@ -115,7 +115,7 @@ class TopicInfo:
 @message(key=15, versions="0", flexible="0+")
 class ShareGroupStatePartitionMetadataValue:
     initializing_topics: tuple[TopicPartitionsInfo, ...] = wire(Array(TopicPartitionsInfo))
-    """The share coordinator has been asked to begin a state, and has not answered yet."""
+    """The share coordinator was asked to initialize the state, and has not answered yet."""
     initialized_topics: tuple[TopicPartitionsInfo, ...] = wire(Array(TopicPartitionsInfo))
     deleting_topics: tuple[TopicInfo, ...] = wire(Array(TopicInfo))
-    """It has been asked to forget them, and has not answered yet."""
+    """The share coordinator was asked to delete the state, and has not answered yet."""

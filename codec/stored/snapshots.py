@@ -1,9 +1,9 @@
-"""``.snapshot`` files: the producers of a partition as they were at an offset, which is the file's name.
+"""``.snapshot`` files: the state of a partition's producers at an offset, which is the file's name.
 
-Brokers write one when a segment is full and when they stop, and start from the newest one and the batches after it.
-Of each producer a snapshot knows only the last batch; that is why the log's tail is read too.
+A broker writes one when a segment is full and when it stops. It starts from the newest one and the batches after it.
+For each producer a snapshot has only the last batch, so the log's tail is read as well.
 
-A file begins with its version (1, the only one) and a CRC-32C of all that follows.
+A file begins with its version (1, the only one) and a CRC-32C of everything after it.
 
 Source: ProducerStateManager.java (readSnapshot, writeSnapshot).
 """
@@ -19,7 +19,7 @@ from ottla.errors import DecodeError
 VERSION = 1
 CRC_AT = prefixed.SIZE
 ENTRIES_AT = CRC_AT + 4
-"""Where the CRC begins to count: behind the version and itself."""
+"""Where the bytes begin that the CRC covers: after the version and the CRC itself."""
 
 
 @struct
@@ -27,17 +27,17 @@ class ProducerEntry:
     producer_id: int = wire(Int64)
     epoch: int = wire(Int16)
     last_sequence: int = wire(Int32)
-    """Of its last record; -1 if it has written only markers here."""
+    """Sequence of its last record; -1 if it has written only markers here."""
     last_offset: int = wire(Int64)
-    """The same; -1 for none."""
+    """Offset of its last record; -1 for none."""
     offset_delta: int = wire(Int32)
-    """Of the last batch: its last record's offset minus its first's."""
+    """For the last batch: the offset of its last record minus its first offset."""
     timestamp: int = wire(Int64)
-    """The largest of the last batch or marker, in milliseconds since 1970."""
+    """The largest timestamp of the last batch or marker, in milliseconds since 1970."""
     coordinator_epoch: int = wire(Int32)
-    """Of the last marker; -1 for none."""
+    """Coordinator epoch of the last marker; -1 for none."""
     current_txn_first_offset: int = wire(Int64)
-    """Where its open transaction begins; -1 if none is open."""
+    """First offset of its open transaction; -1 if none is open."""
 
 
 @message(versions="1")
@@ -47,17 +47,17 @@ class ProducerSnapshot:
 
 
 def parse_snapshot(data: Buffer) -> tuple[ProducerEntry, ...]:
-    """The producers in a file.
+    """Return the producers in a file.
 
     Raises:
-        DecodeError: it is damaged: cut short, changed, or not of version 1.
+        DecodeError: the file is truncated or damaged, or not of version 1.
     """
     _, snapshot, end = prefixed.parse_prefixed(ProducerSnapshot, data)
     if end != len(data):
         raise DecodeError(f"{len(data) - end} bytes left over", "ProducerSnapshot", end)
     if (found := crc32c(memoryview(data)[ENTRIES_AT:])) != snapshot.crc:
         raise DecodeError(
-            f"the CRC is {snapshot.crc:#010x}, and that of the bytes behind it {found:#010x}",
+            f"the CRC is {snapshot.crc:#010x}, but that of the bytes after it is {found:#010x}",
             "ProducerSnapshot.crc",
             CRC_AT,
         )
@@ -65,7 +65,7 @@ def parse_snapshot(data: Buffer) -> tuple[ProducerEntry, ...]:
 
 
 def build_snapshot(entries: Sequence[ProducerEntry]) -> bytes:
-    """The opposite.
+    """Build the content of a file.
 
     Raises:
         EncodeError: an entry does not fit.

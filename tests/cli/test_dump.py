@@ -234,7 +234,7 @@ def test_a_dump_ends_and_says_so_where_nothing_tells_where_the_next_batch_begins
     code, out, err = dump("--no-records", tmp_path / "bad.log")
     assert code == exits.FAILED
     assert out.count("batch at") == 1
-    assert err.endswith("  the rest: not read, because nothing tells where the next batch begins\n")
+    assert err.endswith("  the rest: not read, because it is unknown where the next batch begins\n")
 
 
 def test_a_segment_broken_anywhere_is_dumped_without_a_traceback(tmp_path: Path) -> None:

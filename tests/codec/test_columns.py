@@ -81,7 +81,7 @@ def test_lists_of_the_columns_are_the_records_by_field(items: list[tuple[int, An
     assert len(found) == len(found.keys) == len(found.values) == len(found.headers) == len(items)
     for column in (found.keys, found.values, found.headers):
         for row in (-1, len(items)):
-            with pytest.raises(IndexError, match=f"no row {row} among {len(items)}"):
+            with pytest.raises(IndexError, match=f"row {row} does not exist, there are {len(items)}"):
                 column[row]
 
 

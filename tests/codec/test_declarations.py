@@ -226,7 +226,7 @@ def test_an_array_of_nothing_is_refused_as_a_declaration() -> None:
     class Hollows:
         each: tuple[Hollow, ...] = field(Array(Hollow))
 
-    with pytest.raises(TypeError, match="without a bound"):
+    with pytest.raises(TypeError, match="count unbounded"):
         parse(Hollows, 0, bytes.fromhex("7fffffff"))
     assert parse(Hollows, 1, bytes.fromhex("00000001 00000005"))[0] == Hollows(each=(Hollow(later=5),))
 
@@ -275,9 +275,9 @@ def test_damaged_tags_are_refused(tags: str, complaint: str, path: str) -> None:
     ("tags", "complaint"),
     [
         ({2: b""}, "tag 2 is not unknown: it is late"),
-        ({-1: b""}, "-1 is no tag"),
-        ({1 << 32: b""}, "is no tag"),
-        ({"1": b""}, "'1' is no tag"),
+        ({-1: b""}, "-1 is not a tag"),
+        ({1 << 32: b""}, "is not a tag"),
+        ({"1": b""}, "'1' is not a tag"),
         ({1: "x"}, "tag 1 has str, not bytes"),
         ({1: None}, "tag 1 has NoneType, not bytes"),
         ([1], "dict wanted, not list"),
@@ -504,7 +504,7 @@ def test_not_a_number_stays_one() -> None:
 
 def test_an_int_stands_for_a_float_as_far_as_it_fits() -> None:
     assert parse(Quota, 0, build(Quota(limit=3), 0)) == (Quota(limit=3.0), 8)
-    with refused_at("Quota.limit", "makes no float of 64 bits"):
+    with refused_at("Quota.limit", "does not fit a float of 64 bits"):
         build(Quota(limit=10**400), 0)
     with refused_at("Quota.limit", "float wanted, not str"):
         build(Quota(limit="3"), 0)  # type: ignore[arg-type] # on purpose

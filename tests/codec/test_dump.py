@@ -243,7 +243,7 @@ def test_where_nothing_tells_where_the_next_batch_or_frame_begins_the_dump_ends_
         items, broken = dumped(dump, data)
         assert items == []
         assert broken is not None
-        assert broken.rest.startswith("not read, because nothing tells where the next ")
+        assert broken.rest.startswith("not read, because it is unknown where the next ")
         assert "the rest: not read" in text(broken.item)
 
 
@@ -465,7 +465,7 @@ def test_a_torn_frame_is_shown_as_far_as_it_goes() -> None:
     assert '"flights"' in text(items[0])
     assert broken is not None
     assert (broken.offset, broken.path) == (0, "length")
-    assert f"a frame of {len(METADATA) - 4} bytes, of which there are {len(METADATA) - 12}" in broken.reason
+    assert f"a frame of {len(METADATA) - 4} bytes, but only {len(METADATA) - 12} follow" in broken.reason
 
 
 def test_a_broken_frame_is_shown_up_to_its_first_broken_byte() -> None:
@@ -607,8 +607,8 @@ def test_a_refused_version_of_api_versions_is_read_as_version_0() -> None:
     [
         (b"GET / HTTP/1.1\r\n", "an HTTP request"),
         (b"\x16\x03\1\0\1", "a TLS hello"),
-        (b"\xff\xff\xff\xff", "ff ff ff ff is no length"),
-        (b"\0\0", "2 of the 4 bytes of a length, and then the end"),
+        (b"\xff\xff\xff\xff", "ff ff ff ff is not the length"),
+        (b"\0\0", "the stream ends after 2 of the 4 bytes of a length"),
     ],
 )
 def test_what_is_no_capture_is_told_for_what_it_looks_like(data: bytes, says: str) -> None:

@@ -419,7 +419,7 @@ def test_a_batch_is_not_looked_for_outside_of_the_bytes(outside: int) -> None:
     raw = build_batch([RECORD])
     with pytest.raises(ValueError, match=f"offset {outside} lies outside of the {len(raw)} bytes"):
         parse_batch(raw, outside)
-    with pytest.raises(DecodeError, match="0 bytes are no record batch"):
+    with pytest.raises(DecodeError, match="0 bytes are too few for a record batch"):
         parse_batch(raw, len(raw))
 
 
@@ -580,7 +580,7 @@ def test_old_message_sets_are_refused_by_name(magic: int) -> None:
     message_set = bytes(8) + (len(message) + 4).to_bytes(4, "big") + bytes(4) + message
     assert len(message_set) < HEADER_SIZE
     for old in (message_set, message_set * 5, message_set[:-1]):
-        with pytest.raises(DecodeError, match=rf"\(magic\) {magic} instead of 2; message sets, of Kafka before 0\.11"):
+        with pytest.raises(DecodeError, match=rf"\(magic\) {magic} instead of 2; read message sets, from before"):
             list(read_batches(old))
         with pytest.raises(DecodeError, match="message sets"):
             parse_batch(old)
@@ -742,7 +742,7 @@ def test_a_compressed_body_that_is_damaged_is_refused(compression: Compression) 
 def test_a_compression_that_means_nothing_is_refused(compression: int) -> None:
     batch = batch_of(record_bytes(), 1, attributes=compression)
     assert batch.compression == compression
-    with pytest.raises(DecodeError, match=f"compression {compression} is not known"):
+    with pytest.raises(DecodeError, match=f"compression {compression} is unknown"):
         batch.records()
 
 
@@ -761,7 +761,7 @@ def test_an_error_in_compressed_records_counts_from_their_decompressed_bytes(com
     ("body", "count", "attributes", "said"),
     [
         (b"no such format", 1, 1, "RecordBatch.records at byte 61: gzip data is damaged"),
-        (b"", 1, 7, "RecordBatch.attributes at byte 21: compression 7 is not known"),
+        (b"", 1, 7, "RecordBatch.attributes at byte 21: compression 7 is unknown"),
         (b"", 3, 0, "RecordBatch.count at byte 57: 3 records in 0 bytes"),
     ],
 )
@@ -808,9 +808,9 @@ def test_columns_are_appended_as_they_are() -> None:
         builder = BatchBuilder()
         assert builder.extend_columns(batch.columns()) == 0
         assert builder.build() == bytes(batch.data)
-    with pytest.raises(TypeError, match="given alone"):
+    with pytest.raises(TypeError, match="pass Columns alone"):
         builder.extend_columns(batch.columns(), batch.columns().keys)  # type: ignore[call-overload] # on purpose
-    with pytest.raises(TypeError, match="timestamps need keys and values"):
+    with pytest.raises(TypeError, match="pass keys and values too"):
         builder.extend_columns(batch.columns().timestamps)  # type: ignore[call-overload] # on purpose
 
 
@@ -901,7 +901,7 @@ def test_any_kind_of_bytes_is_taken() -> None:
 def test_a_header_field_that_does_not_fit_is_refused(field: Any) -> None:
     builder = BatchBuilder()
     builder.append(NOW, b"k", b"v")
-    with pytest.raises(EncodeError, match="a field of the batch's header does not fit"):
+    with pytest.raises(EncodeError, match="a field of the batch header does not fit"):
         builder.build(**field)
 
 
@@ -912,7 +912,7 @@ def test_a_compression_that_there_is_not_is_refused(compression: Any) -> None:
 
 
 def test_no_records_have_no_sequence() -> None:
-    with pytest.raises(EncodeError, match="the sequence 5 for a batch without records"):
+    with pytest.raises(EncodeError, match=r"a sequence \(5\) for a batch without records"):
         BatchBuilder().build(producer_id=1, producer_epoch=0, base_sequence=5)
     assert parse_batch(BatchBuilder().build(producer_id=1)).last_sequence == NO_SEQUENCE
 

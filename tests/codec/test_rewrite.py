@@ -133,7 +133,7 @@ def test_an_emptied_batch_keeps_its_last_offset_and_sequence(compression: Compre
 def test_what_does_not_fit_the_batch_is_refused() -> None:
     batch = numbered(3)
     for keep in ([True], [False] * 3, [True] * 4):
-        with pytest.raises(EncodeError, match="in a batch of 3"):
+        with pytest.raises(EncodeError, match="the batch has 3"):
             retained(batch, keep)
 
 

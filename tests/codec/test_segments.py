@@ -100,7 +100,7 @@ def test_zeros_at_the_end_are_unused_room(zeros: int) -> None:
 
 
 def test_zeros_before_something_else_are_damage_where_they_begin() -> None:
-    with pytest.raises(DecodeError, match=f"length at byte {len(PLAIN) + 8}: 0 is no length of a batch"):
+    with pytest.raises(DecodeError, match=f"length at byte {len(PLAIN) + 8}: 0 is not the length of a batch"):
         list(Segment(cut(PLAIN + bytes(100_000) + b"x", 1000)))
 
 

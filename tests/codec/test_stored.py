@@ -228,7 +228,7 @@ def test_the_size_of_an_entry_is_what_its_declaration_takes(cls: type[Any]) -> N
 
 
 def test_an_aborted_transaction_of_an_unknown_version_is_damage() -> None:
-    with pytest.raises(DecodeError, match=r"version 1, known are 0"):
+    with pytest.raises(DecodeError, match=r"version 1 is unknown, known are 0"):
         indexes.parse_entry(AbortedTxn, b"\0\1" + bytes(32))
 
 
@@ -309,8 +309,8 @@ def test_a_checkpoint_without_a_byte_has_no_lines() -> None:
         (b"0\nmany\n", 2, "line[1] (count) at byte 2: 'many' instead of the number of lines that follow"),
         ("0\n\u0661\nt 0 1\n".encode(), 2, "instead of the number of lines that follow"),
         (b"0\n2\nt 0 1\n", 2, "2 lines announced, 1 follow"),
-        (b"0\n1\nt 0\n", 4, "line[2] at byte 4: 't 0' is no such line"),
-        (b"0\n1\nt 0 1 2\n", 4, "is no such line"),
+        (b"0\n1\nt 0\n", 4, "line[2] at byte 4: 't 0' is not such a line"),
+        (b"0\n1\nt 0 1 2\n", 4, "is not such a line"),
         (b"0\n1\nt 0 x\n", 4, "'x' is not a number that fits"),
         (b"0\n1\nt 0 9223372036854775808\n", 4, "is not a number that fits"),
         (b"0\n2\nt 0 1\nt \xff 1\n", 12, "not UTF-8"),
@@ -402,7 +402,7 @@ def test_nobody_pays_for_what_is_stored_before_asking_for_it() -> None:
 def test_a_prefix_tells_the_version_and_a_newer_one_is_the_callers_choice() -> None:
     data = prefixed.build_prefixed(AbortedTxn(producer_id=1, first_offset=2, last_offset=3, last_stable_offset=4), 0)
     newer = b"\0\3" + data[2:] + b"more"
-    with pytest.raises(DecodeError, match=r"AbortedTxn at byte 0: version 3, known are 0"):
+    with pytest.raises(DecodeError, match=r"AbortedTxn at byte 0: version 3 is unknown, known are 0"):
         prefixed.parse_prefixed(AbortedTxn, newer)
     version, message, end = prefixed.parse_prefixed(AbortedTxn, newer, newer=True)
     assert (version, message.last_stable_offset, end) == (3, 4, 34)

@@ -305,7 +305,7 @@ async def test_arguments_of_the_wrong_type_are_refused_by_name_and_nothing_is_do
             ("acks must be 'all', 1 or 0, not True", partial(produce, acks=True)),
             ("compression is a name, or one for each topic, not None", partial(produce, compression=None)),
             (r"compression is a name, or \(name, level\), not 5", partial(produce, compression={"t": 5})),
-            ("levels .*, and not '9'", partial(produce, compression="zstd", compression_level="9")),
+            ("levels .*, not '9'", partial(produce, compression="zstd", compression_level="9")),
             ("linger must be a number of seconds .*, not '5'", partial(produce, linger="5")),
             ("batch_size must be a whole number of bytes .*, not 1.5", partial(produce, batch_size=1.5)),
             ("partitioner is a name, a function .*, not 5", partial(produce, partitioner=5)),

@@ -311,7 +311,7 @@ async def test_acks_0_loses_nothing_at_a_normal_end_and_keeps_to_its_memory(loop
     ("options", "says"),
     [
         ({"compression": {"a": "zstd", "b": "brotli"}}, "'brotli' is not one of none, gzip"),
-        ({"compression": {"a": ("gzip", 99)}}, "gzip has the levels 0 to 9, and not 99"),
+        ({"compression": {"a": ("gzip", 99)}}, "gzip has levels 0 to 9, not 99"),
         ({"compression": "snappy", "compression_level": 3}, "snappy has no levels"),
         ({"compression_level": 3}, "needs a compression to go with, as in compression='zstd'"),
         ({"partitioner": "md5"}, "'md5' is not one of murmur2"),

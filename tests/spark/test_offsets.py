@@ -124,7 +124,7 @@ def test_a_batch_reads_nothing_that_is_too_young_though_it_arrives_while_the_que
 @pytest.mark.parametrize(
     ("places", "says"),
     [
-        ({("t", 0): 10}, "startingOffsets must name every partition, and misses t-1, t-2; -2 stands for earliest"),
+        ({("t", 0): 10}, "startingOffsets must name every partition, but misses t-1, t-2; -2 stands for earliest"),
         ({("t", 0): 10, ("t", 1): 0, ("t", 2): 5, ("u", 0): 1}, "names u-0, which the query does not read"),
         ({("u", 0): 1}, "names u-0, which the query does not read"),
     ],
@@ -138,7 +138,7 @@ def test_offsets_for_each_partition_are_for_exactly_those_that_are_read(
 
 def test_an_end_before_the_start_is_an_error() -> None:
     logs = Logs({("t", 0): (0, 100)})
-    with pytest.raises(ConfigurationError, match="gives 50 for t-0, which is behind the 40 that endingOffsets"):
+    with pytest.raises(ConfigurationError, match="gives 50 for t-0, which is after the 40 that endingOffsets"):
         ranges(Limit("startingOffsets", {("t", 0): 50}), Limit("endingOffsets", {("t", 0): 40}), logs)
 
 
@@ -147,14 +147,14 @@ def test_offsets_outside_the_log_are_data_loss(start: int, end: int, caplog: pyt
     logs = Logs({("t", 0): (10, 30)})
     starting, ending = Limit("startingOffsets", {("t", 0): start}), Limit("endingOffsets", {("t", 0): end})
     why = "deleted by retention" if start < 10 else "not written yet"
-    with pytest.raises(DataLoss, match=f"of t-0 are asked for, and the log has 10 to 30: {why}.*failOnDataLoss=false"):
+    with pytest.raises(DataLoss, match=f"of t-0, but the log has 10 to 30: {why}.*failOnDataLoss=false"):
         ranges(starting, ending, logs)
     with caplog.at_level(logging.WARNING, "ottla.spark"):
         found = ranges(starting, ending, logs, fail_on_data_loss=False)
     assert found in ([(0, 10, 30)], [])
     [record] = caplog.records
-    asked = f"offsets {start} to {max(start, end if end >= 0 else 30)} of t-0 are asked for"
-    assert record.getMessage() == f"{asked}, and the log has 10 to 30: what is not there is skipped"
+    asked = f"the query wants offsets {start} to {max(start, end if end >= 0 else 30)} of t-0"
+    assert record.getMessage() == f"{asked}, but the log has 10 to 30: missing offsets are skipped"
     assert record.__dict__["log_start"] == 10
 
 
@@ -165,7 +165,7 @@ def test_with_read_committed_a_log_ends_where_a_transaction_is_open() -> None:
     late = Limit("endingTimestamp", 280, by_time=True)
     assert ranges(ending=late, logs=logs, isolation=READ_COMMITTED) == [(0, 10, 25)]
     behind = Limit("endingOffsets", {("t", 0): 28})
-    with pytest.raises(DataLoss, match="10 to 25: a transaction may be open at 25"):
+    with pytest.raises(DataLoss, match="10 to 25: read_committed ends at 25, where a transaction may be open"):
         ranges(ending=behind, logs=logs, isolation=READ_COMMITTED)
     assert ranges(ending=behind, logs=logs, isolation=READ_COMMITTED, fail_on_data_loss=False) == [(0, 10, 25)]
 

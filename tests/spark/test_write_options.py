@@ -76,26 +76,26 @@ def test_options_of_the_query_are_none_of_ours() -> None:
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"exactlyOnce": "true"}, r"exactlyOnce=true is not there yet: leave it out, and rows are written at least"),
+        ({"exactlyOnce": "true"}, r"exactlyOnce=true is not supported: leave it out to write rows at least"),
         ({"exactlyOnce": "maybe"}, r"must be false or true, not 'maybe'"),
-        ({"kafka_transactional_id": "x"}, r"exactly once, by transactions, is not there yet"),
+        ({"kafka_transactional_id": "x"}, r"exactly-once writes with transactions are not supported"),
         ({"kafka_key_serializer": "x"}, r"keys are bytes or strings: encode the column key"),
         ({"kafka_value_serializer": "x"}, r"values are bytes or strings"),
         ({"kafka_interceptor_classes": "x"}, r"Java classes, which Python cannot load"),
-        ({"path": "x"}, r"topics are no paths"),
-        ({"subscribe": "x"}, r"is for reading: name the topic to write to in option topic"),
-        ({"failondataloss": "false"}, r"option failOnDataLoss cannot be used for writing: it is for reading$"),
+        ({"path": "x"}, r"topics are not paths"),
+        ({"subscribe": "x"}, r"is a read option: name the topic to write to in option topic"),
+        ({"failondataloss": "false"}, r"option failOnDataLoss cannot be used for writing: it is a read option$"),
         ({"includeheaders": "true"}, r"option includeHeaders .* a column headers is written without it"),
-        ({"owner": "root", "provider": "ottla"}, r"there are no tables of format ottla: CREATE TEMPORARY VIEW"),
-        ({"acks": "all"}, r"knows no option acks for writing: did you mean kafka.acks\?"),
-        ({"topics": "x"}, r"knows no option topics for writing: did you mean topic"),
+        ({"owner": "root", "provider": "ottla"}, r"format ottla has no tables: CREATE TEMPORARY VIEW"),
+        ({"acks": "all"}, r"has no option acks for writing: did you mean kafka.acks\?"),
+        ({"topics": "x"}, r"has no option topics for writing: did you mean topic"),
         ({"topic": " "}, r"option topic is empty"),
         ({"partitioner": "murmur3"}, r"'murmur3' is not one of murmur2, .*least_bytes"),
         ({"partitioner": "crc32", "kafka_partitioner_class": "RoundRobinPartitioner"}, r"contradict each other"),
         ({"kafka_partitioner_class": "com.mine.Own"}, r"'com.mine.Own' is not one of"),
         ({"kafka_acks": "2"}, r"'acks' \('2'\): acks must be 'all', 1 or 0"),
         ({"kafka_compression_type": "rar"}, r"options kafka\.…: 'compression.type'"),
-        ({"kafka_linger": "5"}, r"know no option kafka.linger: did you mean kafka.linger.ms"),
+        ({"kafka_linger": "5"}, r"Kafka has no option kafka.linger: did you mean kafka.linger.ms"),
         ({"kafka_bootstrap_servers": ""}, r"kafka.bootstrap.servers is missing"),
         ({"kafka_security_protocol": "SASL_SSL"}, r"options kafka\.…: .*sasl.mechanism"),
         ({"kafka_delivery_timeout_ms": "1"}, r"linger"),
@@ -134,7 +134,7 @@ def test_what_only_tunes_another_client_is_passed_over_with_a_warning(caplog: py
         "option kafka.retries has no effect on writing",
         "option kafka.send.buffer.bytes has no effect on writing",
         "option kafka.ssl.truststore.type has no effect: security.protocol is PLAINTEXT",
-        "with acks=0 no broker says whether it has stored a row: rows may be lost",
+        "with acks=0 the brokers do not confirm that a row is stored: rows may be lost",
     ]
 
 
@@ -156,8 +156,8 @@ def test_all_columns_of_the_jvm_connector_are_taken_and_others_are_not_looked_at
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        (columns(key=StringType(), Value=StringType()), r"a column value is needed, and there is key, Value"),
-        (columns(), r"a column value is needed, and there is none"),
+        (columns(key=StringType(), Value=StringType()), r"column value is missing, the columns are key, Value"),
+        (columns(), r"column value is missing, the columns are \(none\)"),
         (columns(value=LongType()), r"column value must be string or binary, not bigint: cast it$"),
         (
             columns(value=StringType(), key=LongType()),
@@ -173,13 +173,13 @@ def test_all_columns_of_the_jvm_connector_are_taken_and_others_are_not_looked_at
         ),
         (
             StructType([*columns(value=StringType()).fields, *columns(value=BinaryType()).fields]),
-            r"two columns or fields are named value, which Spark cannot hand over: write only the columns",
+            r"two columns or fields are named value, which Spark cannot convert: select only the columns",
         ),
         (
             columns(value=StringType(), other=ArrayType(StructType([*HEADER.fields, *HEADER.fields]))),
             r"two columns or fields are named key",
         ),
-        (columns(value=StringType(), other=YearMonthIntervalType()), r"of type interval year to month, which Spark"),
+        (columns(value=StringType(), other=YearMonthIntervalType()), r"has type interval year to month, which Spark"),
     ],
 )
 def test_columns_that_cannot_be_written_are_refused(given: StructType, said: str) -> None:
@@ -192,12 +192,12 @@ def test_where_spark_has_called_no_task_nothing_is_taken_for_written() -> None:
     written = StreamWriter(WriteOptions.parse(options), PLAIN)
     written.commit([Written(3), Written(0)], 1)
     written.commit([], 2)
-    with pytest.raises(ConfigurationError, match=r"runs no sinks in Python with trigger\(continuous=…\)"):
+    with pytest.raises(ConfigurationError, match=r"does not run Python sinks with trigger\(continuous=…\)"):
         written.commit([None, None], 3)
 
 
 def test_a_topic_has_to_be_known() -> None:
-    with pytest.raises(ConfigurationError, match="name one in option topic, or have a column topic"):
+    with pytest.raises(ConfigurationError, match="name one in option topic, or add a column topic"):
         check_schema(PLAIN, None)
     with pytest.raises(ConfigurationError, match="column topic must be string, not int"):
         check_schema(columns(value=StringType(), topic=IntegerType()), None)
@@ -208,5 +208,5 @@ def test_the_source_gives_a_writer_for_each_kind_of_query_and_overwrites_nothing
     assert isinstance(source.writer(PLAIN, overwrite=False), BatchWriter)
     assert isinstance(source.streamWriter(PLAIN, overwrite=False), StreamWriter)
     assert isinstance(source.streamWriter(PLAIN, overwrite=True), StreamWriter)  # output mode complete
-    with pytest.raises(ConfigurationError, match=r"never overwritten: say mode\('append'\)"):
+    with pytest.raises(ConfigurationError, match=r"cannot overwrite a topic: use mode\('append'\)"):
         source.writer(PLAIN, overwrite=True)

@@ -141,16 +141,17 @@ class TestWithOneBroker:
     ) -> None:
         create_topic(bootstrap, topic, partitions=2)
         frame = spark.range(10).selectExpr("CAST(id AS STRING) AS value", "CAST(id AS INT) AS partition")
-        assert "a topic is never overwritten: say mode('append')" in failure(frame, bootstrap, topic, "overwrite")
+        overwriting = failure(frame, bootstrap, topic, "overwrite")
+        assert "format ottla cannot overwrite a topic: use mode('append')" in overwriting
         for mode in ("ignore", "errorifexists"):  # Spark itself, of any source in Python
             assert "cannot be written in the" in failure(frame, bootstrap, topic, mode)
-        assert "exactlyOnce=true is not there yet" in failure(frame, bootstrap, topic, exactlyOnce="true")
+        assert "exactlyOnce=true is not supported" in failure(frame, bootstrap, topic, exactlyOnce="true")
         assert "has partitions 0 to 1: correct the column" in failure(frame, bootstrap, topic)
         unnamed = frame.withColumnRenamed("value", "text")
-        assert "a column value is needed, and there is text, partition" in failure(unnamed, bootstrap, topic)
+        assert "column value is missing, the columns are text, partition" in failure(unnamed, bootstrap, topic)
         stream = spark.readStream.format("rate").load().selectExpr("CAST(value AS STRING) AS value")
         query = stream.writeStream.format("ottla").options(**options(bootstrap, topic, exactlyOnce="true"))
-        with pytest.raises(PySparkException, match="exactlyOnce=true is not there yet"):
+        with pytest.raises(PySparkException, match="exactlyOnce=true is not supported"):
             query.option("checkpointLocation", str(tmp_path)).trigger(once=True).start().awaitTermination(60)
 
     def test_a_worker_that_is_killed_leaves_nothing_that_is_lost(
