@@ -252,6 +252,10 @@ class _Front:
     def handed_out(self, connection: Connection) -> None:
         pass
 
+    def lost(self, connection: Connection) -> None:
+        self.core.lost(connection.id)
+        self.send()
+
     def disconnected(self, connection: Connection) -> None:
         self.core.disconnected(connection.id)
 
