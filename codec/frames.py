@@ -89,11 +89,11 @@ def parse_header(frame: Buffer) -> tuple[RequestHeader, int]:
     Of an API or a version that is not known, the offset is that behind the client id: what follows there cannot be
     told, and a broker must be able to refuse an ApiVersions request of any version.
     """
-    asked = _asked(frame)
-    return messages.parse(RequestHeader, header_version(*asked) if is_known(*asked) else 1, frame)
+    known = asked(frame)
+    return messages.parse(RequestHeader, header_version(*known) if is_known(*known) else 1, frame)
 
 
-def _asked(frame: Buffer) -> tuple[int, int]:
+def asked(frame: Buffer) -> tuple[int, int]:
     """The API key and version of a request; what nobody serves, where the frame is too short for them."""
     return _ASKED.unpack_from(frame) if len(frame) >= _ASKED.size else (-1, -1)
 
@@ -108,7 +108,7 @@ def parse_request(frame: Buffer, serves: Callable[[int, int], bool] = is_known) 
         UnknownApi: the key or the version is not served.
         DecodeError: the bytes are not such a request.
     """
-    api_key, api_version = _asked(frame)
+    api_key, api_version = asked(frame)
     if not serves(api_key, api_version):
         raise UnknownApi(messages.parse(RequestHeader, 1, frame)[0])
     header, offset = messages.parse(RequestHeader, header_version(api_key, api_version), frame)

@@ -9,6 +9,7 @@ import pytest
 import trio
 from trio.testing import MockClock
 
+from ottla.brokerlite import serve
 from ottla.brokerlite.machines.clock import Clock
 from ottla.brokerlite.machines.core import Action, Answer, BrokerCore, Call
 from ottla.brokerlite.machines.groups import GroupSettings
@@ -17,6 +18,7 @@ from ottla.brokerlite.serve import _Front
 from ottla.codec.apis.describe_groups import DescribedGroup, DescribedGroupMember, DescribeGroupsResponse
 from ottla.codec.apis.heartbeat import HeartbeatResponse
 from ottla.codec.apis.join_group import JoinGroupRequest, JoinGroupRequestProtocol
+from ottla.codec.apis.metadata import MetadataRequest, MetadataRequestTopic
 from ottla.codec.frames import build_request, build_response
 from tests.brokerlite.machine import Machine, a_batch, fetching, producing
 from tests.pairs import Place, listening, peer
@@ -205,3 +207,25 @@ async def test_a_client_that_vanishes_behind_a_request_that_waits_is_gone_soon_a
         await until(lambda: machine.log().end_offset and not place.open)
     assert trio.current_time() < 10
     machine.folder.abandon()
+
+
+@pytest.mark.parametrize("names", [20, 21])
+async def test_a_request_that_names_too_much_is_refused_before_it_holds_the_others_up(
+    clock: MockClock, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, names: int
+) -> None:
+    monkeypatch.setattr(serve, "MOST_NAMES", 20)
+    core = Core()
+    core.on_request = lambda: core.actions.append(Answer(core.tickets[-1], FINE, 4))
+    topics = tuple(MetadataRequestTopic(name=f"t{i}") for i in range(names))
+    async with a_front(core) as place, peer(place) as asking, peer(place) as other:
+        await asking.send_all(build_request(MetadataRequest(topics=topics), 9, 1, "c"))
+        expected = build_response(FINE, 4, 1)
+        if names > 20:
+            await closed(asking)
+        else:
+            assert await received(asking, len(expected)) == expected
+        await other.send_all(heartbeat(1))
+        assert await received(other, len(expected)) == expected
+    lines = [record.getMessage() for record in caplog.records]
+    refusal = "connection refused: Metadata names more than 20 topics, partitions or groups"
+    assert lines == ([refusal] if names > 20 else [])
