@@ -97,7 +97,9 @@ def _rule(glob: str, treatment: str) -> TopicRule:
         return TopicRule(glob=glob, mode=chosen, partitioner=rest[0] if rest else DEFAULT_PARTITIONER)
     partitioner, partitions = rest
     if not re.fullmatch("[0-9]{1,10}", partitions):
-        raise ConfigurationError(f"{partitions!r:.100} is not a number of partitions of topic {glob!r}, as in 'rewrite::6'")
+        raise ConfigurationError(
+            f"{partitions!r:.100} is not a number of partitions of topic {glob!r}, as in 'rewrite::6'"
+        )
     return TopicRule(glob=glob, mode=chosen, partitioner=partitioner or DEFAULT_PARTITIONER, partitions=int(partitions))
 
 

@@ -63,7 +63,7 @@ class Positions:
         self.closed = False
         self._holds: dict[str, tuple[Callable[[], None], dict[Position, None]]] = {}
         """Per topic, how to let go of its metadata, and for which partitions they are held."""
-        self._retries = Retries(core, self.assigned, scheduler.leave, self._again, self._give_up)
+        self._retries = Retries(core, self.assigned, self.may_go, scheduler.leave, self._again, self._give_up)
 
     # -- by the user --------------------------------------------------------------------------------------------------
 

@@ -57,6 +57,8 @@ TURN_EVERY = 0.001
 """Seconds for which batches are handed out, where there are small ones, before other tasks run."""
 _AHEAD = 16
 """Batches, of all partitions together, that a thread may take ahead of its next call."""
+_PATIENCE = 3.0
+"""Seconds that a consumer waits for the leaders of some partitions while it could read others."""
 _REVOKED = "a rebalance took it, and its owner now, be it this consumer again, went on from what was committed"
 
 
@@ -130,7 +132,7 @@ class ConsumerCore:
     # -- the block ---------------------------------------------------------------------------------------------------
 
     def enter(self, starts: Mapping[TopicPartition, Start | None], task: Any) -> Steps[None]:
-        """Open the consumer; without a group all positions are known then.
+        """Open the consumer; without a group all positions are known then, but those of partitions in trouble.
 
         Args:
             starts: partitions that are assigned by hand; ``None`` begins where the group stands.
@@ -145,7 +147,7 @@ class ConsumerCore:
             else:
                 self._subscription.begin(core.now)
             if self.membership is None:
-                yield from settled(self.fetcher.resolve(core.now))
+                yield from settled(self.fetcher.resolve(core.now, patience=_PATIENCE))
         except BaseException:  # a cancellation included
             self.close()
             raise
