@@ -22,6 +22,7 @@ from ottla.addresses import parse_address
 from ottla.codec.partitioners import PARTITIONERS
 from ottla.errors import ConfigurationError
 from ottla.proxy.threads import STEP
+from ottla.unknown_options import naming_options
 
 if TYPE_CHECKING:
     from ottla.sasl import Mechanism
@@ -103,6 +104,7 @@ def _rule(glob: str, treatment: str) -> TopicRule:
     return TopicRule(glob=glob, mode=chosen, partitioner=partitioner or DEFAULT_PARTITIONER, partitions=int(partitions))
 
 
+@naming_options
 @dataclass(frozen=True, kw_only=True)
 class ProxyConfig:
     """The configuration of one proxy. Sizes are bytes, times seconds.
