@@ -5,7 +5,7 @@ bound, and skips the bytes of all other fields.
 """
 
 import functools
-from typing import cast
+from typing import Any, cast
 
 from ottla.codec.apis import APIS
 from ottla.codec.frames import RequestHeader, asked, header_version, is_known
@@ -28,8 +28,8 @@ def has_more_elements(frame: Buffer, most: int) -> bool:
         return False
     walk = _Walk(memoryview(frame), most)
     try:
-        walk.struct(program(RequestHeader, header_version(key, version)))
-        walk.struct(program(APIS[key].request, version))
+        walk.struct(program(cast(Any, RequestHeader), header_version(key, version)))
+        walk.struct(program(cast(Any, APIS[key].request), version))
     except IndexError:
         return False
     except _TooMany:
