@@ -6,6 +6,7 @@ from pathlib import Path
 
 from ottla.addresses import parse_address
 from ottla.errors import ConfigurationError
+from ottla.unknown_options import naming_options
 
 MAX_MESSAGE_BYTES = 2**20 + 12
 """Kafka's default of `message.max.bytes`: a batch of 1 MiB and what stands before its length ends."""
@@ -23,6 +24,7 @@ class Sync(enum.StrEnum):
     """Not even then."""
 
 
+@naming_options
 @dataclass(frozen=True, kw_only=True)
 class BrokerConfig:
     """The configuration of one broker. Sizes are bytes, times seconds.
@@ -106,7 +108,7 @@ class BrokerConfig:
         ):
             value = getattr(self, name)
             if not lowest <= value <= highest:
-                raise ConfigurationError(f"{name.replace('_', '-')} is {value}; it must be {lowest} to {highest}")
+                raise ConfigurationError(f"{name} is {value}; it must be {lowest} to {highest}")
         if self.data is not None and not isinstance(self.data, Path):
             raise ConfigurationError(f"data is {self.data!r}; it must be a pathlib.Path")
         if self.advertise is not None:

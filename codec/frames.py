@@ -89,11 +89,11 @@ def parse_header(frame: Buffer) -> tuple[RequestHeader, int]:
     If the API or the version is unknown, the offset is the one after the client id, because the rest of the header
     cannot be interpreted. A broker must be able to refuse an ApiVersions request of any version.
     """
-    asked = _asked(frame)
-    return messages.parse(RequestHeader, header_version(*asked) if is_known(*asked) else 1, frame)
+    known = asked(frame)
+    return messages.parse(RequestHeader, header_version(*known) if is_known(*known) else 1, frame)
 
 
-def _asked(frame: Buffer) -> tuple[int, int]:
+def asked(frame: Buffer) -> tuple[int, int]:
     """Return the API key and version of a request; (-1, -1), which is never served, if the frame is too short."""
     return _ASKED.unpack_from(frame) if len(frame) >= _ASKED.size else (-1, -1)
 
@@ -108,7 +108,7 @@ def parse_request(frame: Buffer, serves: Callable[[int, int], bool] = is_known) 
         UnknownApi: the key or the version is not served.
         DecodeError: the bytes are not such a request.
     """
-    api_key, api_version = _asked(frame)
+    api_key, api_version = asked(frame)
     if not serves(api_key, api_version):
         raise UnknownApi(messages.parse(RequestHeader, 1, frame)[0])
     header, offset = messages.parse(RequestHeader, header_version(api_key, api_version), frame)

@@ -11,6 +11,7 @@ A file has the options of `ProxyConfig` under their names, with dashes or unders
     "audit-*" = "observe:crc32"
 """
 
+import re
 import tomllib
 from dataclasses import dataclass, fields
 from enum import Enum
@@ -21,6 +22,7 @@ from ottla.addresses import parse_address
 from ottla.codec.partitioners import PARTITIONERS
 from ottla.errors import ConfigurationError
 from ottla.proxy.threads import STEP
+from ottla.unknown_options import naming_options
 
 if TYPE_CHECKING:
     from ottla.sasl import Mechanism
@@ -95,11 +97,14 @@ def _rule(glob: str, treatment: str) -> TopicRule:
     if len(rest) < 2:
         return TopicRule(glob=glob, mode=chosen, partitioner=rest[0] if rest else DEFAULT_PARTITIONER)
     partitioner, partitions = rest
-    if not (partitions.isascii() and partitions.isdigit()):
-        raise ConfigurationError(f"{partitions!r} is not a number of partitions of topic {glob!r}, as in 'rewrite::6'")
+    if not re.fullmatch("[0-9]{1,10}", partitions):
+        raise ConfigurationError(
+            f"{partitions!r:.100} is not a number of partitions of topic {glob!r}, as in 'rewrite::6'"
+        )
     return TopicRule(glob=glob, mode=chosen, partitioner=partitioner or DEFAULT_PARTITIONER, partitions=int(partitions))
 
 
+@naming_options
 @dataclass(frozen=True, kw_only=True)
 class ProxyConfig:
     """The configuration of one proxy. Sizes are bytes, times seconds.

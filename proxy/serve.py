@@ -158,6 +158,9 @@ class _Door:
     def handed_out(self, connection: Connection) -> None:
         self._driver.act()
 
+    def lost(self, connection: Connection) -> None:
+        pass
+
     def disconnected(self, connection: Connection) -> None:
         self._driver.left(connection.id)
 

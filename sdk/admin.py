@@ -2,6 +2,7 @@
 
 import csv
 import io
+import re
 import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -279,7 +280,7 @@ def offsets_from_csv(text: str, group: str) -> dict[TopicPartition, int]:
         if not any(fields):
             continue
         named = fields.pop(0) if len(fields) == 4 else group
-        if len(fields) != 3 or not fields[0] or not all(each.isascii() and each.isdigit() for each in fields[1:]):
+        if len(fields) != 3 or not fields[0] or not all(re.fullmatch("[0-9]{1,19}", each) for each in fields[1:]):
             line = ",".join(row)
             raise ConfigurationError(f"line {number} is not topic,partition,offset (perhaps after a group): {line!r}")
         if named == group:

@@ -8,6 +8,7 @@ Rules:
 """
 
 import inspect
+import re
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from difflib import get_close_matches
@@ -95,6 +96,17 @@ def _advice(function: Callable[..., Any], name: str, value: object) -> str:
     )
 
 
+def _in_our_names(text: str) -> str:
+    """``text`` with our options in place of Kafka's names."""
+    from ottla.sdk.kafka_meanings import UNITED, To, meaning
+
+    def ours(name: re.Match[str]) -> str:
+        what = meaning(name[0])
+        return UNITED.get(what.option, what.option) if isinstance(what, To) else name[0]
+
+    return re.sub(r"[a-z]+(?:\.[a-z]+)+", ours, text)
+
+
 def _of_kafkas_name(function: Callable[..., Any], name: str, value: object) -> str:
     """Our option for a name of Kafka's, or why there is none; empty where Kafka's clients do not know the name."""
     # Only an error needs the tables: a program that makes none need not load them.
@@ -106,7 +118,7 @@ def _of_kafkas_name(function: Callable[..., Any], name: str, value: object) -> s
         return "say ottla.connect(…, tls=ottla.TLS(…), sasl=ottla.Plain(…)), or what docs/security.md has"
     what = meaning(name) or meaning(dotted)
     if not isinstance(what, To):
-        return what.why.removeprefix(f"{JVM}; ") if what is not None else ""
+        return _in_our_names(what.why.removeprefix(f"{JVM}; ")) if what is not None else ""
     option = UNITED.get(what.option, what.option)
     taker = function.__name__ if option in _CALLS[function.__name__] else _OF[what.part]
     meant = option

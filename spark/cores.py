@@ -17,12 +17,12 @@ missing task leaves a core idle for as long as the others work."""
 def cores() -> int:
     """Return the number of cores that Spark has for tasks, in all executors together."""
     given = os.environ.get(CORES, "")
-    return int(given) if given.isascii() and given.isdigit() and int(given) else UNKNOWN
+    return int(given) if re.fullmatch("[0-9]{1,10}", given) and int(given) else UNKNOWN
 
 
 def local_cores(master: str) -> int | None:
     """Return the number of cores of a ``local[…]`` master; ``None`` for any other master."""
-    found = re.fullmatch(r"local(?:\[(\d+|\*)(?:,\d+)?\])?", master.replace(" ", ""))
+    found = re.fullmatch(r"local(?:\[(\d{1,10}|\*)(?:,\d+)?\])?", master.replace(" ", ""))
     if found is None:
         return None
     return (os.cpu_count() or 1) if found[1] == "*" else int(found[1] or 1)

@@ -14,6 +14,7 @@ Source: KafkaOffsetReaderAdmin.scala, KafkaOffsetRangeCalculator.scala, JsonUtil
 import heapq
 import json
 import logging
+import re
 from collections import Counter
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -106,8 +107,8 @@ def parse_places(
         if not isinstance(by_partition, dict):
             raise ConfigurationError(f"{option} must be {wanted}, but has {by_partition!r} for {topic!r}")
         for number, place in by_partition.items():
-            if not (number.isascii() and number.isdigit()):
-                raise ConfigurationError(f"{option}: {number!r} is not a partition number of {topic!r}")
+            if not re.fullmatch("[0-9]{1,10}", number):
+                raise ConfigurationError(f"{option}: {number!r:.100} is not a partition number of {topic!r}")
             if type(place) is not int or place < lowest:
                 raise ConfigurationError(f"{option}: {place!r} for {topic}-{number} must be a number, {lowest} or more")
             if (topic, int(number)) in places:

@@ -277,7 +277,7 @@ def _duration(options: Mapping[str, str], name: str, default: float) -> float:
     value = options.get(name)
     if value is None:
         return default
-    found = re.fullmatch(r"(\d+) ?([a-z]*)", value.lower())
+    found = re.fullmatch(r"(\d{1,18}) ?([a-z]*)", value.lower())
     if found is None or found[2] not in _SECONDS:
         raise ConfigurationError(f"{name} must be a duration such as 15m, 30s or 500ms, not {value!r}")
     return int(found[1]) * _SECONDS[found[2]]

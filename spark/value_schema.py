@@ -236,7 +236,7 @@ class _Ddl:
 
     def number(self) -> int:
         token = self.peek()
-        if not (token.isascii() and token.isdigit()):
+        if not re.fullmatch("[0-9]{1,10}", token):
             raise self.error("expected a number")
         self.next += 1
         return int(token)

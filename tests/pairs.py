@@ -58,6 +58,11 @@ class Place:
         self._served[stream := stream_of(ours)] = theirs
         return stream
 
+    @property
+    def open(self) -> int:
+        """Connections that the listener has."""
+        return sum(end.fileno() >= 0 for end in self._served.values())
+
     def reset(self, stream: trio.SocketStream) -> None:
         """Have the close of ``stream`` reset the connection: the system does so where bytes are unread."""
         self._served[stream].send(b"unread")

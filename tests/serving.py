@@ -26,6 +26,8 @@ class Desk:
         self.places: dict[bytes, Answer] = {}
         self.connections: list[Connection] = []
         self.left: list[Connection] = []
+        self.lost_ones: list[Connection] = []
+        """Connections that were held when their peers were lost."""
         self.together: list[int] = []
         """How many frames there were each time that all which had come together were handed out."""
         self.answering = answering
@@ -42,6 +44,9 @@ class Desk:
 
     def handed_out(self, connection: Connection) -> None:
         self.together.append(len(self.asked))
+
+    def lost(self, connection: Connection) -> None:
+        self.lost_ones.append(connection)
 
     def disconnected(self, connection: Connection) -> None:
         self.left.append(connection)

@@ -74,6 +74,12 @@ def test_the_error_says_what_an_address_is(text: str, why: str, default: int | N
             parse_bootstrap(text)
 
 
+@pytest.mark.parametrize("port", ["9" * 5000, "0" * 5000, "70000"])
+def test_a_port_of_any_length_is_refused_in_plain_words(port: str) -> None:
+    with pytest.raises(ConfigurationError, match=r"has no such port: ports are 1 to 65535"):
+        parse_address(f"a:{port}")
+
+
 def test_a_port_has_to_be_there_where_none_is_usual() -> None:
     with pytest.raises(ConfigurationError, match="'a' has no port: write host:port, such as a:9092"):
         parse_address("a")

@@ -198,6 +198,61 @@ async def test_requests_of_a_peer_that_goes_while_it_is_held_are_carried_out_lat
         assert desk.asked == [b"a", b"b"]
 
 
+@pytest.mark.parametrize("unread", [0, 2], ids=["all is read", "some is unread"])
+@pytest.mark.parametrize("how", ["closes", "resets"])
+async def test_a_service_learns_that_a_peer_is_gone_for_which_it_waits(clock: MockClock, how: str, unread: int) -> None:
+    desk = Desk(lambda frame, answer: desk.connections[0].hold(True))
+    frames = [bytes((n,)) for n in range(2)]
+    async with listening(desk) as (_, place):
+        async with peer(place) as stream:
+            await stream.send_all(b"".join(map(framed, frames)))
+            await until(lambda: desk.asked)
+            for _ in range(unread):
+                await stream.send_all(framed(b"unread"))
+            if how == "resets":
+                place.reset(stream)
+            await trio.sleep(3)
+            assert not desk.lost_ones
+        await until(lambda: desk.lost_ones)
+        desk.answering = None
+        desk.connections[0].hold(False)
+        await until(lambda: desk.left)
+    assert desk.asked == [*frames, *[b"unread"] * unread]
+
+
+async def test_a_peer_that_closes_only_its_side_gets_the_answers_of_full_pipelines(clock: MockClock) -> None:
+    desk = Desk()
+    frames = [bytes((n,)) for n in range(2 * LIMITS.pipeline)]
+    async with listening(desk) as (_, place), peer(place) as stream:
+        await stream.send_all(b"".join(map(framed, frames)))
+        await stream.send_eof()
+        await trio.sleep(3)
+        for frame in frames[: LIMITS.pipeline]:
+            desk.places[frame].send(framed(frame))
+        answers = b"".join(map(framed, frames[: LIMITS.pipeline]))
+        assert await received(stream, len(answers)) == answers
+    assert not desk.lost_ones
+
+
+async def test_a_peer_that_closes_only_its_side_may_still_take_large_answers(clock: MockClock) -> None:
+    much = framed(bytes(1_000_000))
+
+    def answer(frame: bytes, place: Answer) -> None:
+        if frame == b"much":
+            place.send(much)
+        else:
+            desk.connections[0].hold(True)
+
+    desk = Desk(answer)
+    async with listening(desk) as (_, place), peer(place) as stream:
+        await stream.send_all(framed(b"much") + framed(b"waits") + framed(b"behind"))
+        await stream.send_eof()
+        await trio.sleep(3)
+        assert desk.asked == [b"much", b"waits"] and not desk.lost_ones
+        assert await received(stream, len(much)) == much
+        await until(lambda: desk.lost_ones)
+
+
 @pytest.mark.parametrize("how", ["closes", "resets"])
 async def test_all_requests_of_a_peer_that_goes_without_its_answers_are_carried_out(clock: MockClock, how: str) -> None:
     desk = Desk()

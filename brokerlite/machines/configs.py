@@ -213,7 +213,7 @@ def check_asked(configs: Mapping[str, str]) -> None:
     """Raises `InvalidConfig` if a client may not ask for these configurations, each of which a topic may have."""
     size = int(configs.get("segment.bytes", LEAST_SEGMENT))
     if size < LEAST_SEGMENT:
-        raise InvalidConfig(f"segment.bytes is {size}; it must be at least {LEAST_SEGMENT}")
+        raise _out_of_range("segment.bytes", CONFIGS["segment.bytes"], str(size))
 
 
 def _checked(key: str, value: str) -> str:
@@ -253,10 +253,19 @@ def _number(key: str, known: ConfigKey, value: str) -> str:
         raise InvalidConfig(f"{key} is {value!r}, which is not a number") from None
     if known.choices and str(number) not in known.choices:
         raise InvalidConfig(f"{key} is {value}; it must be {' or '.join(known.choices)}")
-    highest = min(known.most, _HIGHEST.get(known.type, known.most))
-    if not known.least <= number <= highest:
-        raise InvalidConfig(f"{key} is {value}; it must be {known.least:g} to {highest}")
+    if not known.least <= number <= _highest(known):
+        raise _out_of_range(key, known, value)
     return str(number)
+
+
+def _highest(known: ConfigKey) -> float:
+    return min(known.most, _HIGHEST.get(known.type, known.most))
+
+
+def _out_of_range(key: str, known: ConfigKey, value: str) -> InvalidConfig:
+    """The error names what clients may ask for, also where a topic of the broker's own may have less."""
+    least = LEAST_SEGMENT if key == "segment.bytes" else known.least
+    return InvalidConfig(f"{key} is {value}; it must be {least:.15g} to {_highest(known)}")
 
 
 def unheeded(configs: Mapping[str, str]) -> list[str]:

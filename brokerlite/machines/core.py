@@ -318,6 +318,10 @@ class BrokerCore:
         elif ticket is not None:
             self._actions.append(Close(ticket, "the disk refused to hold what was written"))
 
+    def lost(self, connection: int) -> None:
+        """Nobody waits for the answers of this connection any more, but other requests of it may come."""
+        self.waits.give_up(connection)
+
     def disconnected(self, connection: int) -> None:
         """Nobody waits for the answers of this connection any more."""
         self.waits.disconnected(connection)

@@ -4,7 +4,8 @@ Rules:
 - A `Wait` is finished when the partitions it watches have grown by as many bytes as it misses (for read_committed: by
   stable bytes), when one of them is deleted, at its deadline, or when the broker drains, whichever comes first.
 - A `Later` is given by the code that holds it, when it knows the answer.
-- An answer that nobody waits for any more, because its connection is gone, is not made.
+- An answer that nobody waits for any more, because its connection is gone, is not made. Where requests behind it are
+  to be carried out even so, it is given as none, so that they have their turn (`give_up`).
 """
 
 import itertools
@@ -87,7 +88,7 @@ class Waits:
         self._fail = fail
         self._by_log: dict[PartitionLog, dict[Wait, None]] = {}
         self._by_connection: dict[int, dict[Wait, None]] = {}
-        self._later: dict[int, dict[Later, None]] = {}
+        self._later: dict[int, dict[Later, Callable[[Any], None]]] = {}
         self._numbers = itertools.count()
         self._draining = False
 
@@ -114,7 +115,7 @@ class Waits:
                     del self._later[connection]
                 self._answer(ticket, message, version)
 
-        self._later.setdefault(connection, {})[later] = None
+        self._later.setdefault(connection, {})[later] = answer
         later.to(answer)
 
     def grown(self, partition: PartitionLog) -> None:
@@ -128,6 +129,14 @@ class Waits:
         for partition in partitions:
             for wait in list(self._by_log.get(partition, ())):
                 self._finish(wait)
+
+    def give_up(self, connection: int) -> None:
+        """Give no answer where this connection waits for one."""
+        for wait in list(self._by_connection.get(connection, ())):
+            self._forget(wait)
+            self._answer(wait.ticket, None, wait.version)
+        for answer in list(self._later.get(connection, {}).values()):
+            answer(None)
 
     def disconnected(self, connection: int) -> None:
         """Nobody waits for the answers of this connection any more."""

@@ -4,9 +4,9 @@
     <data>/broker.json  broker.json.old              the producer ids that may have been given out, the leader epoch
     <data>/.lock  .kafka_cleanshutdown  recovery-point-offset-checkpoint  log-start-offset-checkpoint
     <data>/<topic>-0/topic-<number>.json             what the topic is: id, number of partitions, configurations
-    <data>/<topic>-<partition>/<20-digit base offset>.log .index .timeindex .txnindex .aborted
+    <data>/<topic>-<partition>/<20-digit base offset>.log .index .timeindex .indexcheck .txnindex .aborted
     <data>/<topic>-<partition>/<20-digit offset>.snapshot .window  .damaged
-    <data>/<topic>-<partition>/partition.metadata  leader-epoch-checkpoint
+    <data>/<topic>-<partition>/partition.metadata  leader-epoch-checkpoint  leader-epoch-check
 
 Each layer knows only those below it:
 

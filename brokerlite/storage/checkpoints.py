@@ -48,6 +48,29 @@ def replace(disk: Disk, path: Path, data: bytes, *, sync: bool, old: Path | None
         disk.sync_folder(path.parent)
 
 
+def replace_checked(disk: Disk, path: Path, data: bytes, check: Path) -> None:
+    """As `replace`, where the format has no room for a checksum: ``check`` has it.
+
+    A kill in between leaves a file without a checksum.
+    """
+    disk.unlink(check)
+    replace(disk, path, data, sync=False)
+    disk.write_file(check, b"%08x" % crc32c(data))
+
+
+def read_checked(disk: Disk, path: Path, check: Path) -> bytes:
+    """The opposite.
+
+    Raises:
+        FileNotFoundError: it is gone.
+        DecodeError: it is damaged.
+    """
+    data = disk.read_file(path)
+    if disk.exists(check) and disk.read_file(check) != b"%08x" % crc32c(data):
+        raise DecodeError("its checksum does not match")
+    return data
+
+
 def build_state(state: Mapping[str, Any]) -> bytes:
     """A small file of ours: JSON with a checksum of the rest."""
     return json.dumps({**state, CHECKSUM: _checksum(state)}, indent=1).encode()

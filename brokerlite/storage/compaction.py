@@ -33,7 +33,7 @@ from ottla.codec.stored.indexes import AbortedTxn
 
 log = logging.getLogger("ottla.brokerlite")
 
-_SEGMENT_FILES = frozenset(("log", "index", "timeindex", "txnindex", "aborted"))
+_SEGMENT_FILES = frozenset(("log", "index", "timeindex", "indexcheck", "txnindex", "aborted"))
 CLEANED, SWAP = ".cleaned", ".swap"
 _PIECE, _PAUSE = 500, 0.0001
 """Records after which the thread sleeps for so many seconds. Python's threads take turns of 5 ms otherwise, and a

@@ -1,9 +1,16 @@
 """The two indexes of a segment: from offsets to positions in the log file, and from timestamps to offsets.
 
+    00000000000000000000.index .timeindex   Kafka's, which have no checksum
+    00000000000000000000.indexcheck         ours: how many entries each has, and their CRC
+
 Rules:
-- Indexes have no checksum: what does not fit is rebuilt from the log file.
+- Indexes that do not match their checksums are made again from the log file, as are those that cannot be whole. A wrong
+  entry would have ListOffsets answer too late an offset, or a segment expire at the wrong time. Indexes without
+  checksums count as they are: Apache Kafka or an earlier version of the broker wrote them.
+- The checksums are written last, and cover the first entries of each file: entries behind these may be there after a
+  kill. If a power cut kept the checksums and lost entries, the indexes are made again, too.
 - New entries are kept in memory until `Indexes.write`, many at once: without them a start reads the log instead.
-- What they hold is read when it is first looked up, but for the last entries: a start costs two reads for a segment.
+- A start reads the files once, to check them. Their entries are kept in memory when they are first looked up.
 
 Source: OffsetIndex.java, TimeIndex.java.
 """
@@ -16,11 +23,15 @@ from operator import ge
 from pathlib import Path
 from typing import NamedTuple
 
+from crc32c import crc32c
+
 from ottla.brokerlite.storage.disk import Disk
 from ottla.codec.records import NO_TIMESTAMP
 
 _OFFSET_ENTRY = struct.Struct(">ii")
 _TIME_ENTRY = struct.Struct(">qi")
+_CHECKS = struct.Struct(">iIiI")
+"""Of either index the number of entries and their CRC."""
 
 
 class Counts(NamedTuple):
@@ -34,7 +45,7 @@ class Indexes:
     """The indexes of one segment.
 
     Attributes:
-        paths: of the two files.
+        paths: of the two files, and of their checksums.
         last_time: the largest timestamp that has an entry, and the offset beside it; -1 for none.
         counts: how many entries there are.
         size: bytes of the larger index.
@@ -46,8 +57,8 @@ class Indexes:
         self._disk = disk
         self._base = base_offset
         self._set_counts(0, 0)
-        self._stored = self.counts
-        """How many of them the files have."""
+        self._stored, self._crcs = self.counts, (0, 0)
+        """How many of them the files have, and their CRCs."""
         self._offsets: array[int] | None = array("i")
         """Relative to the base, with their positions; ``None``: not read yet."""
         self._positions = array("i")
@@ -70,12 +81,14 @@ class Indexes:
 
     def clear(self) -> None:
         """Have no entries."""
-        for path in self.paths:
+        *files, checks = self.paths
+        self._disk.unlink(checks)
+        for path in files:
             if self._disk.exists(path):
                 self._disk.truncate(path, 0)
         self.last_time = NO_TIMESTAMP, -1
         self._set_counts(0, 0)
-        self._stored = self.counts
+        self._stored, self._crcs = self.counts, (0, 0)
         self._offsets, self._positions = array("i"), array("i")
         self._times, self._time_offsets = array("q"), array("i")
 
@@ -88,22 +101,34 @@ class Indexes:
             ValueError: they cannot be whole.
             OSError: one is missing.
         """
-        sizes = [self._disk.size(path) if self._disk.exists(path) else 0 for path in self.paths]
-        if sizes[0] % _OFFSET_ENTRY.size or sizes[1] % _TIME_ENTRY.size:
+        *files, checks = self.paths
+        offsets, times = (self._disk.read_file(path) if self._disk.exists(path) else b"" for path in files)
+        if len(offsets) % _OFFSET_ENTRY.size or len(times) % _TIME_ENTRY.size:
             raise ValueError
-        self._set_counts(sizes[0] // _OFFSET_ENTRY.size, sizes[1] // _TIME_ENTRY.size)
-        self._stored = self.counts
-        self._offsets = None if self.counts.offsets else array("i")
-        self._times = None if self.counts.times else array("q")
-        if self.counts.times:
-            last = self._disk.read(self.paths[1], _TIME_ENTRY.size, sizes[1] - _TIME_ENTRY.size)
-            timestamp, offset = _TIME_ENTRY.unpack(last)
+        if self._disk.exists(checks):
+            self._check(self._disk.read_file(checks), offsets, times)
+        self._set_counts(len(offsets) // _OFFSET_ENTRY.size, len(times) // _TIME_ENTRY.size)
+        self._stored, self._crcs = self.counts, (crc32c(offsets), crc32c(times))
+        self._offsets = None if offsets else array("i")
+        self._times = None if times else array("q")
+        if times:
+            timestamp, offset = _TIME_ENTRY.unpack_from(times, len(times) - _TIME_ENTRY.size)
             self.last_time = timestamp, self._base + offset
-        if not self.counts.offsets:
+        if not offsets:
             return 0, None
-        last = self._disk.read(self.paths[0], _OFFSET_ENTRY.size, sizes[0] - _OFFSET_ENTRY.size)
-        offset, position = _OFFSET_ENTRY.unpack(last)
+        offset, position = _OFFSET_ENTRY.unpack_from(offsets, len(offsets) - _OFFSET_ENTRY.size)
         return position, self._base + offset
+
+    def _check(self, checks: bytes, offsets: bytes, times: bytes) -> None:
+        if len(checks) != _CHECKS.size:
+            raise ValueError
+        count, crc, time_count, time_crc = _CHECKS.unpack(checks)
+        for data, size, wanted in (
+            (offsets, count * _OFFSET_ENTRY.size, crc),
+            (times, time_count * _TIME_ENTRY.size, time_crc),
+        ):
+            if not 0 <= size <= len(data) or crc32c(data[:size]) != wanted:
+                raise ValueError
 
     def keep_before(self, offset: int) -> tuple[int, int | None]:
         """As `load`, for files that the disk has up to ``offset``, and of which it may have any part behind that.
@@ -159,15 +184,25 @@ class Indexes:
         """Have the files hold all entries; after an `OSError` they may hold any part of them, until the next time."""
         if self._stored == self.counts:
             return
-        offsets, times = self._stored
-        new = zip(self._by_offset()[offsets:], self._positions[offsets:], strict=True)
+        offsets, times = self._packed(self._stored)
         # Kafka's tool cannot read the one file without the other, so it is made without entries, too.
-        self._disk.write(
-            self.paths[0], offsets * _OFFSET_ENTRY.size, b"".join(_OFFSET_ENTRY.pack(*entry) for entry in new)
+        self._disk.write(self.paths[0], self._stored.offsets * _OFFSET_ENTRY.size, offsets)
+        self._disk.write(self.paths[1], self._stored.times * _TIME_ENTRY.size, times)
+        crcs = crc32c(offsets, self._crcs[0]), crc32c(times, self._crcs[1])
+        self._write_checks(crcs)
+        self._stored, self._crcs = self.counts, crcs
+
+    def _packed(self, start: Counts) -> tuple[bytes, bytes]:
+        """All entries from ``start`` on, as the files have them."""
+        offsets = zip(self._by_offset()[start.offsets :], self._positions[start.offsets :], strict=True)
+        times = zip(self._by_time()[start.times :], self._time_offsets[start.times :], strict=True)
+        return (
+            b"".join(_OFFSET_ENTRY.pack(*entry) for entry in offsets),
+            b"".join(_TIME_ENTRY.pack(*entry) for entry in times),
         )
-        new = zip(self._by_time()[times:], self._time_offsets[times:], strict=True)
-        self._disk.write(self.paths[1], times * _TIME_ENTRY.size, b"".join(_TIME_ENTRY.pack(*entry) for entry in new))
-        self._stored = self.counts
+
+    def _write_checks(self, crcs: tuple[int, int]) -> None:
+        self._disk.write(self.paths[2], 0, _CHECKS.pack(self.counts.offsets, crcs[0], self.counts.times, crcs[1]))
 
     def _cut(self, counts: Counts) -> None:
         """Have no more entries than these."""
@@ -176,12 +211,15 @@ class Indexes:
         del times[counts.times :], self._time_offsets[counts.times :]
         self.last_time = (times[-1], self._base + self._time_offsets[-1]) if times else (NO_TIMESTAMP, -1)
         self._set_counts(*counts)
-        self._stored = counts
+        packed = self._packed(Counts(0, 0))
+        self._stored, self._crcs = counts, (crc32c(packed[0]), crc32c(packed[1]))
+        self._disk.unlink(self.paths[2])  # last written, below: a kill in between leaves indexes without checksums
         for path, size in zip(
-            self.paths, (counts.offsets * _OFFSET_ENTRY.size, counts.times * _TIME_ENTRY.size), strict=True
+            self.paths[:2], (counts.offsets * _OFFSET_ENTRY.size, counts.times * _TIME_ENTRY.size), strict=True
         ):
             if self._disk.exists(path):
                 self._disk.truncate(path, size)
+        self._write_checks(self._crcs)
 
     # -- looking up
 
@@ -232,5 +270,6 @@ class Indexes:
         return self._times
 
 
-def _paths(stem: Path, suffix: str) -> tuple[Path, Path]:
-    return stem.with_suffix(".index" + suffix), stem.with_suffix(".timeindex" + suffix)
+def _paths(stem: Path, suffix: str) -> tuple[Path, Path, Path]:
+    index, times, checks = (stem.with_suffix(kind + suffix) for kind in (".index", ".timeindex", ".indexcheck"))
+    return index, times, checks

@@ -28,6 +28,7 @@ from pathlib import Path
 
 from ottla.brokerlite.machines.epochs import LeaderEpochs
 from ottla.brokerlite.machines.producers import Producers
+from ottla.brokerlite.storage.checkpoints import read_checked
 from ottla.brokerlite.storage.compaction import finish_swaps
 from ottla.brokerlite.storage.disk import Disk
 from ottla.brokerlite.storage.log_file import Damage
@@ -42,6 +43,7 @@ log = logging.getLogger("ottla.brokerlite")
 TAIL_BYTES = 8 * 2**20
 """Of the log, read for the producers' windows where no file has them."""
 LEADER_EPOCHS = "leader-epoch-checkpoint"
+LEADER_EPOCHS_CHECK = "leader-epoch-check"
 DAMAGED = ".damaged"
 _NEVER = 2**63
 _PIECE = 2**20
@@ -285,7 +287,8 @@ class Recovery:
     def _read_epochs(self) -> LeaderEpochs:
         path = self._folder / LEADER_EPOCHS
         try:
-            return LeaderEpochs(parse_leader_epochs(self._disk.read_file(path)))
+            data = read_checked(self._disk, path, self._folder / LEADER_EPOCHS_CHECK)
+            return LeaderEpochs(parse_leader_epochs(data))
         except FileNotFoundError:
             return LeaderEpochs()
         except DecodeError as error:

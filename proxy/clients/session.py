@@ -29,6 +29,7 @@ from ottla.codec.apis.produce import (
     ProduceResponse,
     TopicProduceData,
 )
+from ottla.codec.elements import has_more_elements
 from ottla.codec.frames import build_request, build_response, parse_request, parse_response
 from ottla.codec.wire import Buffer
 from ottla.errors import (
@@ -67,7 +68,7 @@ from ottla.proxy.clients.opening import own
 from ottla.proxy.clients.pending_produce import PendingProduce
 from ottla.proxy.clients.rewriter import Rewriter
 from ottla.proxy.clients.transactions import Transactions, narrowed
-from ottla.proxy.clients.walks import LongMetadata, has_too_many_parts
+from ottla.proxy.clients.walks import LongMetadata
 from ottla.proxy.clients.windows import Outcome
 from ottla.proxy.events import Action, Answer, CloseClient
 from ottla.proxy.routing import TopicRules
@@ -84,7 +85,7 @@ ANSWER_TIMEOUT = 900.0
 """Seconds that an answer to a client's request may take; joining a group takes as long as its slowest member."""
 MOST_PARTS = 10_000
 """Topics and record sets of a Produce request, together; it takes some 0.1 s where each is of another topic. Also the
-names of other requests that are read."""
+names of other requests that are read: 1 MiB of FindCoordinator may name half a million groups, which takes 5 s."""
 CONCURRENT_WAIT = 5.0
 """Seconds that a producer waits until the coordinator has ended the transaction before."""
 CONCURRENT_PAUSE = 0.05
@@ -179,7 +180,7 @@ class Session:
             raise RemoteProtocolError(f"API key {key} ({name}) version {version} was not offered")
         elif len(frame) > MOST_READ and CARRIED[key].way is not Way.OPAQUE and key not in (PRODUCE, METADATA):
             raise RemoteProtocolError(f"{CARRIED[key].name} of {len(frame)} bytes; the proxy takes up to {MOST_READ}")
-        elif key in _SHORT and len(frame) > _SHORT[key] and has_too_many_parts(frame, MOST_PARTS):
+        elif key in _SHORT and len(frame) > _SHORT[key] and has_more_elements(frame, MOST_PARTS):
             raise RemoteProtocolError(f"{CARRIED[key].name} names more than {MOST_PARTS} topics, partitions or groups")
         elif key == API_VERSIONS:
             software: ApiVersionsRequest = parse_request(frame).message

@@ -199,9 +199,16 @@ def committed(
     """
 
     def work(task: Task[dict[str, Offsets]]) -> Steps[dict[str, Offsets]]:
-        return all_or_partial("committed offsets", (yield from _committed(task, groups, stable)))
+        return (yield from committed_by(task, groups, stable))
 
     return Task(core, f"committed offsets of {_named(list(groups))}", now, work).outcome
+
+
+def committed_by(
+    task: Task[Any], groups: Mapping[str, Sequence[TopicPartition] | None], stable: bool = False
+) -> Steps[dict[str, Offsets]]:
+    """As `committed`, within another call, whose error names the trouble."""
+    return all_or_partial("committed offsets", (yield from _committed(task, groups, stable)))
 
 
 class _OneByOne(UnsupportedVersion):

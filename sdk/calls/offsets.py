@@ -44,7 +44,7 @@ from ottla.sdk.connection.versions import LIST_OFFSETS_MAX_TIMESTAMP
 from ottla.sdk.core import ClientCore
 from ottla.sdk.events import Node
 from ottla.sdk.outcome import Outcome
-from ottla.sdk.steps import Steps, settled
+from ottla.sdk.steps import Steps
 
 Found = dict[TopicPartition, ListedOffset | OttlaError]
 
@@ -58,13 +58,19 @@ def list_offsets(
     """
 
     def work(task: Task[dict[TopicPartition, ListedOffset]]) -> Steps[dict[TopicPartition, ListedOffset]]:
-        _, gone = yield from known_places(task, wanted)
-        for error in gone.values():
-            raise error
-        found = yield from _look_up(task, wanted, isolation, strict=True)
-        return {place: each for place, each in found.items() if not isinstance(each, OttlaError)}
+        return (yield from _listed(task, wanted, isolation))
 
     return Task(core, "ListOffsets", now, work).outcome
+
+
+def _listed(
+    task: Task[Any], wanted: Mapping[TopicPartition, int], isolation: int
+) -> Steps[dict[TopicPartition, ListedOffset]]:
+    _, gone = yield from known_places(task, wanted)
+    for error in gone.values():
+        raise error
+    found = yield from _look_up(task, wanted, isolation, strict=True)
+    return {place: each for place, each in found.items() if not isinstance(each, OttlaError)}
 
 
 def offsets(
@@ -75,6 +81,14 @@ def offsets(
     return mapped(found, lambda found: {place: each.offset for place, each in found.items()})
 
 
+def offsets_at(
+    task: Task[Any], wanted: Mapping[TopicPartition, int], isolation: int = 0
+) -> Steps[dict[TopicPartition, int]]:
+    """As `offsets`, within another call, whose error names the trouble."""
+    found = yield from _listed(task, wanted, isolation)
+    return {place: each.offset for place, each in found.items()}
+
+
 def offsets_before(
     core: ClientCore, wanted: Mapping[TopicPartition, int], now: float, isolation: int = 0
 ) -> Outcome[dict[TopicPartition, int]]:
@@ -82,7 +96,7 @@ def offsets_before(
 
     def work(task: Task[dict[TopicPartition, int]]) -> Steps[dict[TopicPartition, int]]:
         found, _ = yield from first_or_end(task, wanted, isolation)
-        first = yield from settled(offsets(core, dict.fromkeys(wanted, EARLIEST), task.now))
+        first = yield from offsets_at(task, dict.fromkeys(wanted, EARLIEST))
         return {place: offset - 1 if offset > first[place] else -1 for place, offset in found.items()}
 
     return Task(core, "ListOffsets", now, work).outcome
@@ -92,8 +106,8 @@ def first_or_end(
     task: Task[Any], wanted: Mapping[TopicPartition, int], isolation: int = 0
 ) -> Steps[tuple[dict[TopicPartition, int], list[TopicPartition]]]:
     """The offset at each timestamp, or the end of the log where no record is so young; and where that is."""
-    ends = yield from settled(offsets(task.core, dict.fromkeys(wanted, LATEST), task.now, isolation))
-    found = yield from settled(offsets(task.core, wanted, task.now, isolation))
+    ends = yield from offsets_at(task, dict.fromkeys(wanted, LATEST), isolation)
+    found = yield from offsets_at(task, wanted, isolation)
     late = [place for place, offset in found.items() if offset < 0]
     return found | {place: ends[place] for place in late}, late
 

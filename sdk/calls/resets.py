@@ -19,13 +19,13 @@ from ottla.errors import LocalProtocolError
 from ottla.sdk.admin import CommittedOffset, PlannedOffset, ResetPlan
 from ottla.sdk.calls.call import Task
 from ottla.sdk.calls.fan_out import partitions_in
-from ottla.sdk.calls.groups import committed, committing, refuse_members
-from ottla.sdk.calls.offsets import first_or_end, offsets
+from ottla.sdk.calls.groups import committed_by, committing, refuse_members
+from ottla.sdk.calls.offsets import first_or_end, offsets_at
 from ottla.sdk.cluster.cluster import TopicPartition
 from ottla.sdk.consume.fetcher import Offset, Time
 from ottla.sdk.core import ClientCore
 from ottla.sdk.outcome import Outcome
-from ottla.sdk.steps import Steps, settled
+from ottla.sdk.steps import Steps
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +59,7 @@ def reset_offsets(
 
     def work(task: Task[ResetPlan]) -> Steps[ResetPlan]:
         exists = yield from refuse_members(task, group)
-        old = (yield from settled(committed(core, {group: None}, task.now)))[group]
+        old = (yield from committed_by(task, {group: None}))[group]
         wanted = target.offsets if isinstance(target, Exactly) else scope
         places = sorted(old) if wanted is None else (yield from partitions_in(task, wanted))
         planned = yield from _planned(task, old, target, places)
@@ -75,11 +75,6 @@ def reset_offsets(
 def _planned(
     task: Task[Any], old: Mapping[TopicPartition, CommittedOffset], target: Target, places: list[TopicPartition]
 ) -> Steps[list[PlannedOffset]]:
-    core = task.core
-
-    def at(timestamp: int, places: Iterable[TopicPartition]) -> Steps[dict[TopicPartition, int]]:
-        return (yield from settled(offsets(core, dict.fromkeys(places, timestamp), task.now)))
-
     notes: dict[TopicPartition, str] = {}
     match target:
         case Time(timestamp=timestamp):
@@ -87,13 +82,13 @@ def _planned(
             notes = dict.fromkeys(late, "no record is as young: the end")
         case Current():
             missing = [place for place in places if place not in old]
-            ends = yield from at(LATEST, missing)
+            ends = yield from offsets_at(task, dict.fromkeys(missing, LATEST))
             new = {place: old[place].offset if place in old else ends[place] for place in places}
             notes = dict.fromkeys(missing, "nothing was committed: the end")
         case _:
             new = {place: _asked_for(target, place, old.get(place)) for place in places}
-            first = yield from at(EARLIEST, places)
-            end = yield from at(LATEST, places)
+            first = yield from offsets_at(task, dict.fromkeys(places, EARLIEST))
+            end = yield from offsets_at(task, dict.fromkeys(places, LATEST))
             for place, offset in new.items():
                 if offset > end[place]:
                     new[place], notes[place] = end[place], f"{offset} lies behind the end: the end"

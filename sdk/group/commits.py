@@ -66,6 +66,8 @@ from ottla.sdk.timers import Timer
 
 log = logger("ottla.sdk.consumer")
 
+_NOT_COMMITTED = "offsets were not committed"
+
 OF_THE_MEMBER = (RebalanceInProgress, IllegalGeneration, UnknownMemberId, FencedInstanceId)
 """Errors that concern the member rather than a partition."""
 _OF_THE_COORDINATOR = (NotCoordinator, CoordinatorNotAvailable, CoordinatorLoadInProgress, GroupAuthorizationFailed)
@@ -185,7 +187,7 @@ class Commits:
         sent, newer = self._sender.in_flight.get(place), self._pending.pop(place, None)
         if (last := newer or sent) is not None:
             last.number = (sent or last).number
-            self._fail({place: last}, f"offsets were not committed, because {why}", quiet=True)
+            self._fail({place: last}, f"{_NOT_COMMITTED}, because {why}", quiet=True)
 
     def rewind(self, place: TopicPartition) -> None:
         """Take note of the user's seek: from now on, lower offsets may be committed."""
@@ -452,7 +454,7 @@ class Commits:
         for place, each in commits.items():
             if self._pending.get(place) is each:
                 del self._pending[place]
-        self._fail(commits, f"offsets were not committed: {error}", cause=error)
+        self._fail(commits, f"{_NOT_COMMITTED}: {error}", cause=error)
         for place, each in commits.items():
             if place not in self._pending:
                 each.assignment.asked = each.assignment.committed
@@ -486,7 +488,8 @@ class Commits:
         """Fail commits. Waiting callers get the error; without any, the user's next call does, unless ``quiet``."""
         error = CommitFailed(why, {place: each.commit.offset for place, each in commits.items()}, cause)
         self._metrics.failed.add(len(commits))
-        log.warning("offsets were not committed", extra={"group": self.group, "why": str(error)})
+        reason = str(error).removeprefix(_NOT_COMMITTED).lstrip(",: ").removeprefix("because ")
+        log.warning(_NOT_COMMITTED, extra={"group": self.group, "why": reason})
         reported = self._waiting.fail(commits.values(), error)
         if not reported and not quiet:
             self._failed = self._failed or error

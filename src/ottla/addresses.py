@@ -13,6 +13,8 @@ from ottla.errors import ConfigurationError
 
 _EXAMPLE_PORT = 9092
 _HIGHEST = 65535
+_LONGEST = 20
+"""Digits of a port, with zeros in front of it."""
 
 
 def parse_address(
@@ -36,10 +38,11 @@ def parse_address(
         return host, default_port
     if not (port.isascii() and port.isdigit()):
         raise _not_one(text, what)
-    if not (0 if any_port else 1) <= int(port) <= _HIGHEST:
+    number = int(port) if len(port) <= _LONGEST else -1  # Python refuses to read numbers of thousands of digits
+    if not (0 if any_port else 1) <= number <= _HIGHEST:
         lowest = "0 (any free one)" if any_port else "1"
-        raise ConfigurationError(f"{what} {text!r} has no such port: ports are {lowest} to {_HIGHEST}")
-    return host, int(port)
+        raise ConfigurationError(f"{what} {text!r:.100} has no such port: ports are {lowest} to {_HIGHEST}")
+    return host, number
 
 
 def format_address(host: str, port: int) -> str:

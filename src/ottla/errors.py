@@ -826,11 +826,11 @@ class OperationNotAttempted(BrokerError):
 
 
 class KafkaStorageError(BrokerError):
-    """The broker's disk failed, or is full."""
+    """The broker's disk failed or is full, or a file on it is damaged."""
 
     code = 56
     name = "KAFKA_STORAGE_ERROR"
-    advice = "Make room, or replace the disk; the partition moves to another replica meanwhile, if there is one."
+    advice = "Look into the broker's log: make room, replace the disk that failed, or restore the file that is damaged."
     retriable = True
     stale_metadata = True
 

@@ -30,6 +30,7 @@ from typing import Generic, Literal, Protocol, TypeVar
 
 from ottla._pem import Pem, file, is_text, named, stamp, text
 from ottla.errors import AuthenticationFailed, ConfigurationError, ConnectionLost
+from ottla.unknown_options import naming_options
 
 _PIECE = 64 * 2**10
 """Bytes that are encrypted at once: what a processor's cache holds twice."""
@@ -212,6 +213,7 @@ _MEANINGS = {
 """By what OpenSSL calls an error, or the alert of the other side."""
 
 
+@naming_options
 @dataclass(frozen=True, repr=False)
 class TLS:
     """How a client secures its connections: ``ottla.connect("broker:9093", tls=TLS(ca="ca.pem"))``.
@@ -261,6 +263,7 @@ class TLS:
 ClientCertificates = Literal["none", "requested", "required"]
 
 
+@naming_options
 @dataclass(frozen=True, kw_only=True, repr=False)
 class ServerTLS:
     """How a listener secures its connections.

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from ottla.brokerlite.machines.configs import CONFIGS, LogSettings, check_configs, log_settings, unheeded
+from ottla.brokerlite.machines.configs import CONFIGS, LogSettings, check_asked, check_configs, log_settings, unheeded
 from ottla.codec.compression import LEVELS, Compression
 from ottla.errors import InvalidConfig
 from tests.brokerlite.machine import Machine
@@ -73,6 +73,12 @@ def test_a_level_of_kafkas_is_one_of_our_libraries(
 def test_a_value_that_kafka_refuses_is_refused(configs: dict[str, str]) -> None:
     with pytest.raises(InvalidConfig):
         check_configs(configs)
+
+
+@pytest.mark.parametrize("size", ["5", "2000", "2147483648"])
+def test_an_error_names_the_sizes_of_segments_that_clients_may_ask_for(size: str) -> None:
+    with pytest.raises(InvalidConfig, match=f"segment.bytes is {size}; it must be 1048576 to 2147483647"):
+        check_asked(check_configs({"segment.bytes": size}))
 
 
 def test_a_compacted_log_is_rolled_in_time_for_its_longest_lag() -> None:

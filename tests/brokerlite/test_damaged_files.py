@@ -184,8 +184,7 @@ class Damaged:
             refused = place in found.refused or before in found.refused
             assert refused or place[0] in unserved, (place, told)
             assert told or refused, place
-        index = path.suffix in (".index", ".timeindex")  # without a checksum, as in Kafka (LIMITS.md)
-        for kind in ("starts", "ends") if index else ("starts", "ends", "times"):
+        for kind in ("starts", "ends", "times"):
             ours, theirs = getattr(found, kind), getattr(truth, kind)
             for key in theirs.keys() - ours.keys():
                 assert key[0] in unserved or told, (kind, key)

@@ -2,19 +2,25 @@
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any, cast
 
 import pytest
 import trio
 from trio.testing import MockClock
 
+from ottla.brokerlite import serve
 from ottla.brokerlite.machines.clock import Clock
 from ottla.brokerlite.machines.core import Action, Answer, BrokerCore, Call
+from ottla.brokerlite.machines.groups import GroupSettings
 from ottla.brokerlite.machines.jobs import Job
 from ottla.brokerlite.serve import _Front
 from ottla.codec.apis.describe_groups import DescribedGroup, DescribedGroupMember, DescribeGroupsResponse
 from ottla.codec.apis.heartbeat import HeartbeatResponse
-from ottla.codec.frames import build_response
+from ottla.codec.apis.join_group import JoinGroupRequest, JoinGroupRequestProtocol
+from ottla.codec.apis.metadata import MetadataRequest, MetadataRequestTopic
+from ottla.codec.frames import build_request, build_response
+from tests.brokerlite.machine import Machine, a_batch, fetching, producing
 from tests.pairs import Place, listening, peer
 from tests.serving import LOCAL, closed, received, until
 
@@ -56,6 +62,8 @@ class Core:
     def jobs(self) -> list[Job]:
         return []
 
+    def lost(self, connection: int) -> None: ...
+
     def disconnected(self, connection: int) -> None: ...
 
 
@@ -65,7 +73,7 @@ def clock() -> MockClock:
 
 
 @asynccontextmanager
-async def a_front(core: Core) -> AsyncIterator[Place]:
+async def a_front(core: Core | BrokerCore) -> AsyncIterator[Place]:
     front = _Front()
     front.core = cast(BrokerCore, core)
     async with listening(front) as (_, place), trio.open_nursery() as nursery:
@@ -168,3 +176,56 @@ async def test_an_answer_that_is_too_large_for_a_frame_closes_its_connection_and
         await closed(one)
     (line,) = [record for record in caplog.records if record.levelname in ("WARNING", "ERROR")]
     assert "its answer is too large: a frame of" in line.getMessage() and line.exc_info is None
+
+
+@pytest.mark.parametrize("waiting", ["Fetch", "JoinGroup"])
+async def test_a_client_that_vanishes_behind_a_request_that_waits_is_gone_soon_and_its_other_requests_are_carried_out(
+    clock: MockClock, tmp_path: Path, waiting: str
+) -> None:
+    long = 100_000.0
+    machine = Machine(tmp_path / "data", groups=GroupSettings(initial_rebalance_delay=long))
+    machine.core.create_topic("t", 1, {})
+    joining = JoinGroupRequest(
+        group_id="g",
+        session_timeout_ms=10_000,
+        rebalance_timeout_ms=int(long * 1000),
+        member_id="",
+        protocol_type="consumer",
+        protocols=(JoinGroupRequestProtocol(name="range", metadata=b""),),
+    )
+    fetch = build_request(fetching(wait=long), 12, 1, "c")
+    requests = [
+        fetch if waiting == "Fetch" else build_request(joining, 3, 1, "c"),
+        fetch,
+        build_request(producing(a_batch(), acks=0), 9, 3, "c"),
+    ]
+    async with a_front(machine.core) as place:
+        async with peer(place) as stream:
+            await stream.send_all(b"".join(requests))
+            await trio.sleep(2)
+            assert place.open
+        await until(lambda: machine.log().end_offset and not place.open)
+    assert trio.current_time() < 10
+    machine.folder.abandon()
+
+
+@pytest.mark.parametrize("names", [20, 21])
+async def test_a_request_that_names_too_much_is_refused_before_it_holds_the_others_up(
+    clock: MockClock, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, names: int
+) -> None:
+    monkeypatch.setattr(serve, "MOST_NAMES", 20)
+    core = Core()
+    core.on_request = lambda: core.actions.append(Answer(core.tickets[-1], FINE, 4))
+    topics = tuple(MetadataRequestTopic(name=f"t{i}") for i in range(names))
+    async with a_front(core) as place, peer(place) as asking, peer(place) as other:
+        await asking.send_all(build_request(MetadataRequest(topics=topics), 9, 1, "c"))
+        expected = build_response(FINE, 4, 1)
+        if names > 20:
+            await closed(asking)
+        else:
+            assert await received(asking, len(expected)) == expected
+        await other.send_all(heartbeat(1))
+        assert await received(other, len(expected)) == expected
+    lines = [record.getMessage() for record in caplog.records]
+    refusal = "connection refused: Metadata names more than 20 topics, partitions or groups"
+    assert lines == ([refusal] if names > 20 else [])

@@ -25,6 +25,8 @@ from tests.brokerlite.machine import TODAY, Machine, a_session, records_of
 
 WIRE = Path(__file__).parents[1] / "wire"
 SEGMENTS = sorted((WIRE / "segments").iterdir())
+OURS = (COPY, ".indexcheck")
+"""Files that Apache Kafka does not have."""
 KAFKAS_INTERVAL = 512
 """`index.interval.bytes` of the broker that wrote them."""
 
@@ -40,7 +42,8 @@ def test_a_folder_of_apache_kafka_opens_and_its_indexes_are_remade_to_the_same_b
     producers = segments.open(clean=clean, recovery_point=0)
     assert segments.truncated == 0
     files = [
-        {path.name: path.read_bytes() for path in each.iterdir() if path.suffix != COPY} for each in (folder, recorded)
+        {path.name: path.read_bytes() for path in each.iterdir() if path.suffix not in OURS}
+        for each in (folder, recorded)
     ]
     assert files[0] == files[1]
     records = records_of(segments.read(segments.start_offset, 2**30, True))

@@ -179,6 +179,41 @@ def test_damaged_indexes_are_made_again_after_a_clean_shutdown_too(one: OneParti
         assert one.files(suffix) == written
 
 
+@pytest.mark.parametrize("clean", [True, False])
+@pytest.mark.parametrize("suffix", [".index", ".timeindex", ".indexcheck"])
+def test_indexes_with_a_flipped_bit_are_made_again(one: OnePartition, suffix: str, clean: bool) -> None:
+    one.append(*(a_batch(b"%d" % i, timestamp=TODAY + i) for i in range(200)))
+    one.close()
+    written = one.files("index"), one.files(".indexcheck")
+    for number, path in enumerate(sorted(one.folder.glob(f"*{suffix}"))):
+        data = bytearray(path.read_bytes())
+        data[(number * 7 + 2) % len(data)] ^= 1
+        path.write_bytes(data)
+    one.reopen(clean=clean, recovery_point=200)
+    found = [work_off(one.log.first_at(TODAY + i)) for i in range(200)]
+    assert [each and each.offset for each in found] == list(range(200))
+    assert (one.files("index"), one.files(".indexcheck")) == written
+    assert one.segments.states()[0].max_timestamp < TODAY + 100
+
+
+@pytest.mark.parametrize("clean", [True, False])
+def test_indexes_without_checksums_count_as_they_are_and_get_them_when_they_grow(
+    one: OnePartition, clean: bool
+) -> None:
+    one.append(*(a_batch(b"%d" % i) for i in range(100)))
+    one.close()
+    for path in one.folder.glob("*.indexcheck"):
+        path.unlink()
+    one.reopen(clean=clean, recovery_point=100)
+    one.append(*(a_batch(b"%d" % i) for i in range(20)))
+    one.close()
+    last = max(one.files(".index"))
+    assert f"{last}check" in one.files(".indexcheck")
+    written = one.files("index")
+    one.reopen(clean=True, recovery_point=120)
+    assert one.files("index") == written and len(one.values()) == 120
+
+
 def test_a_clean_start_reads_the_end_of_the_log_only(one: OnePartition, monkeypatch: pytest.MonkeyPatch) -> None:
     one.append(*(idempotent(i) for i in range(300)))
     one.close()

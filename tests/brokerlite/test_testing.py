@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,9 @@ import pytest
 import ottla.sync
 from ottla.brokerlite.config import BrokerConfig
 from ottla.errors import ConfigurationError
+from ottla.proxy.config import ProxyConfig
 from ottla.testing import Broker
+from ottla.tls import TLS
 
 
 def test_a_broker_needs_no_configuration_and_takes_its_folder_along() -> None:
@@ -46,6 +49,22 @@ def test_what_is_no_configuration_is_refused_with_an_example(config: Any) -> Non
         Broker(config)
     with pytest.raises(ConfigurationError, match=r"data is 'folder'; it must be a pathlib\.Path"):
         BrokerConfig(data="folder")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("make", "says"),
+    [
+        (lambda: BrokerConfig(prt=1), r"BrokerConfig\(\) has no option prt: do you mean port\?"),  # type: ignore[call-arg]
+        (lambda: BrokerConfig(xyz=1), r"BrokerConfig\(\) has no option xyz: there are host, port, "),  # type: ignore[call-arg]
+        (lambda: BrokerConfig(segment_bytes=5), "segment_bytes is 5; it must be 1024 to"),
+        (lambda: TLS(cafile="secret"), r"TLS\(\) has no option cafile: there are ca, certificate,"),  # type: ignore[call-arg]
+        (lambda: ProxyConfig(upstrem="b:1"), r"ProxyConfig\(\) has no option upstrem: do you mean upstream\?"),  # type: ignore[call-arg]
+    ],
+)
+def test_an_option_that_does_not_fit_is_named_as_it_is_written(make: Callable[[], object], says: str) -> None:
+    with pytest.raises((TypeError, ConfigurationError), match=says) as raised:
+        make()
+    assert "secret" not in str(raised.value)
 
 
 FORGETFUL = """

@@ -3,9 +3,11 @@
 import json
 
 import pytest
+import typer
 
 from ottla import sync
 from ottla.cli.commands import app
+from ottla.cli.consume import _start
 from ottla.testing import Broker
 
 
@@ -43,6 +45,11 @@ def test_a_negative_offset_is_the_tail_of_each_partition(cli: Cli) -> None:
     code, out, _ = cli("consume", "t", "--from", "-5", "--until-end")
     assert (code, sorted(map(int, out.split()))) == (0, [*range(25, 30), 30, 31, 32])
     assert cli("consume", "t", "--from", "-2", "-p", "1", "--until-end") == (0, "31\n32\n", "")
+
+
+def test_an_offset_of_thousands_of_digits_is_refused_in_plain_words() -> None:
+    with pytest.raises(typer.BadParameter, match="an offset"):
+        _start("9" * 5000)
 
 
 def test_an_offset_that_a_partition_does_not_have_is_an_error_that_says_what_it_has(cli: Cli) -> None:

@@ -29,6 +29,7 @@ def test_a_rule_may_state_the_number_of_partitions() -> None:
         ("flights=rewrite::", "'' is not a number of partitions"),
         ("flights=rewrite::six", "'six' is not a number of partitions"),
         ("flights=rewrite::6:7", "'6:7' is not a number of partitions"),
+        ("flights=rewrite::" + "9" * 5000, "is not a number of partitions"),
         ("flights=rewrite::0", "at least 1 partition"),
         ("__consumer_offsets=rewrite", "the brokers' own"),
     ],

@@ -1,11 +1,8 @@
 """What is found in long requests and answers without parsing them, held against what the codec parses."""
 
 import uuid
-from typing import Any
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from ottla.codec.apis.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnTopic
 from ottla.codec.apis.find_coordinator import FindCoordinatorRequest
@@ -18,102 +15,13 @@ from ottla.codec.apis.metadata import (
     MetadataResponseTopic,
 )
 from ottla.codec.apis.produce import PartitionProduceData, ProduceRequest, TopicProduceData
-from ottla.codec.frames import build_request, build_response, parse_request, parse_response
+from ottla.codec.frames import build_request, build_response, parse_response
 from ottla.errors import DecodeError
 from ottla.proxy.clients import session
-from ottla.proxy.clients.walks import LongMetadata, has_too_many_parts
+from ottla.proxy.clients.walks import LongMetadata
 from ottla.proxy.events import Requested
 from tests.proxy.simulated import Upstream, batch
 from tests.proxy.test_rewriting import world_of
-
-TAGS = st.dictionaries(st.integers(5, 2**31), st.binary(max_size=5), max_size=3)
-NAMES = st.text("abc.-_", min_size=1, max_size=200)
-
-
-def tagged(value: Any, tags: dict[int, bytes], version: int) -> Any:
-    if version >= 9:
-        value.unknown_tags = tags
-    return value
-
-
-def parts_of(request: Any) -> int:
-    sets = [each for topic in request.topic_data for each in topic.partition_data]
-    tagged = sum(len(each.unknown_tags) for each in (request, *request.topic_data, *sets))
-    return len(request.topic_data) + len(sets) + tagged
-
-
-@st.composite
-def requests(draw: st.DrawFn) -> tuple[ProduceRequest, int, str | None]:
-    version = draw(st.integers(0, 12))
-    sets = st.builds(
-        lambda index, records, tags: tagged(PartitionProduceData(index=index, records=records), tags, version),
-        st.integers(0, 2**31 - 1),
-        st.none() | st.binary(max_size=300),
-        TAGS,
-    )
-    topics = st.builds(
-        lambda name, data, tags: tagged(TopicProduceData(name=name, partition_data=tuple(data)), tags, version),
-        NAMES,
-        st.lists(sets, max_size=4),
-        TAGS,
-    )
-    request = ProduceRequest(
-        transactional_id=draw(st.none() | NAMES) if version >= 3 else None,
-        acks=draw(st.sampled_from((-1, 0, 1))),
-        timeout_ms=1000,
-        topic_data=tuple(draw(st.lists(topics, max_size=4))),
-    )
-    return tagged(request, draw(TAGS), version), version, draw(st.none() | NAMES)
-
-
-@given(requests())
-@settings(deadline=None)
-def test_the_parts_of_a_request_are_counted_as_they_are_parsed(made: tuple[ProduceRequest, int, str | None]) -> None:
-    request, version, client_id = made
-    frame = build_request(request, version, 7, client_id)[4:]
-    parts = parts_of(request)
-    assert not parts or has_too_many_parts(frame, parts - 1)
-    assert not has_too_many_parts(frame, parts)
-    assert parse_request(frame).message == request
-
-
-@given(requests(), st.data())
-@settings(deadline=None)
-def test_what_breaks_off_or_is_nonsense_is_left_to_the_parser(
-    made: tuple[ProduceRequest, int, str | None], data: st.DataObject
-) -> None:
-    request, version, client_id = made
-    frame = bytearray(build_request(request, version, 7, client_id)[4:])
-    assert not has_too_many_parts(frame[: data.draw(st.integers(8, len(frame)))], 100)
-    for _ in range(5):
-        frame[data.draw(st.integers(8, len(frame) - 1))] = data.draw(st.integers(0, 255))
-        try:
-            parts = parts_of(parse_request(frame).message)
-        except DecodeError:
-            has_too_many_parts(frame, 100)  # may say either, and raises nothing
-        else:
-            assert has_too_many_parts(frame, 100) is (parts > 100)
-
-
-@pytest.mark.parametrize("version", range(7))
-def test_the_groups_of_a_request_are_counted(version: int) -> None:
-    keys = ("",) * 7 if version >= 4 else ()
-    request = FindCoordinatorRequest(coordinator_keys=keys) if keys else FindCoordinatorRequest(key="group")
-    frame = build_request(request, version, 7, "client")[4:]
-    assert not has_too_many_parts(frame, len(keys))
-    assert not keys or has_too_many_parts(frame, len(keys) - 1)
-
-
-@pytest.mark.parametrize("version", range(4))
-def test_the_partitions_of_a_transaction_are_counted(version: int) -> None:
-    topics = tuple(AddPartitionsToTxnTopic(name="t", partitions=(0, 1, 2)) for _ in range(3))
-    frame = build_request(adding(*topics), version, 7, "client")[4:]
-    assert not has_too_many_parts(frame, 12)
-    assert has_too_many_parts(frame, 11)
-
-
-def test_requests_that_are_not_read_have_no_parts() -> None:
-    assert not has_too_many_parts(build_request(MetadataRequest(topics=None), 9, 7, "client")[4:], 0)
 
 
 def adding(*topics: AddPartitionsToTxnTopic) -> AddPartitionsToTxnRequest:

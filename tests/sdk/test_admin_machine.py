@@ -72,7 +72,7 @@ from ottla.sdk.admin import CommittedOffset, ListedOffset
 from ottla.sdk.calls import resets
 from ottla.sdk.calls.offsets import reachable_offsets
 from ottla.sdk.cluster.metadata import UNKNOWN_TOPIC_GRACE
-from ottla.sdk.consume.fetcher import Offset
+from ottla.sdk.consume.fetcher import Offset, Time
 from ottla.sdk.core import ClientCore
 from ottla.sdk.options import Options
 from ottla.sdk.outcome import Outcome
@@ -588,6 +588,21 @@ def test_the_largest_timestamp_is_not_taken_for_a_time_by_old_brokers() -> None:
     broker.versions[2] = (1, 6)
     with pytest.raises(UnsupportedVersion, match=r"since Kafka 3\.0"):
         world.call(lambda now: calls.list_offsets(world.core, {("t", 0): MAX_TIMESTAMP}, now))
+
+
+@pytest.mark.parametrize("target", [Offset(5), Time(0), resets.Current()])
+def test_a_reset_that_waits_for_a_leader_says_so_at_its_deadline(target: resets.Target) -> None:
+    broker, world = cluster(a=Group())
+    broker.leader["t", 0] = -1
+    with pytest.raises(TimeoutExpired, match=r"resetting offsets of group 'a': not done .*t-0 has no leader"):
+        world.call(lambda now: resets.reset_offsets(world.core, "a", target, ["t"], False, now))
+
+
+def test_an_offset_before_a_time_that_waits_for_a_leader_says_so_at_its_deadline() -> None:
+    broker, world = cluster()
+    broker.leader["t", 0] = -1
+    with pytest.raises(TimeoutExpired, match=r"t-0 has no leader"):
+        world.call(lambda now: calls.offsets_before(world.core, {("t", 0): 5}, now))
 
 
 def test_lag_is_told_where_it_can_be_and_why_where_it_cannot() -> None:

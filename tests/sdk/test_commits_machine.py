@@ -237,12 +237,14 @@ def test_a_commit_that_is_refused_for_good_fails_who_waits_and_nobody_else(error
     assert group.idle
 
 
-def test_a_refusal_that_nobody_waited_for_is_raised_by_the_next_call() -> None:
+def test_a_refusal_that_nobody_waited_for_is_raised_by_the_next_call(caplog: pytest.LogCaptureFixture) -> None:
     group = Committer()
     group.commit({P0: 10})
     group.answer(OffsetMetadataTooLarge.code)
     with pytest.raises(CommitFailed, match="OFFSET_METADATA_TOO_LARGE"):
         group.machine.raise_failures()
+    [line] = [each for each in caplog.records if each.message.startswith("offsets were not committed")]
+    assert line.__dict__["why"].startswith("OFFSET_METADATA_TOO_LARGE"), "it does not say twice what happened"
     group.machine.raise_failures()
 
 

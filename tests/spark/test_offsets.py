@@ -193,13 +193,16 @@ def test_there_are_as_many_tasks_as_cores_and_beyond_them_small_partitions_share
 @pytest.mark.parametrize(
     ("master", "wanted"),
     [("local", 1), ("local[3]", 3), ("local[ 3, 2 ]", 3), ("local[*]", os.cpu_count()),
-     ("local-cluster[2,1,512]", None), ("spark://host:7077", None), ("yarn", None)],
+     ("local[" + "9" * 5000 + "]", None), ("local-cluster[2,1,512]", None),
+     ("spark://host:7077", None), ("yarn", None)],
 )  # fmt: skip
 def test_the_cores_of_a_local_spark_stand_in_its_master(master: str, wanted: int | None) -> None:
     assert local_cores(master) == wanted
 
 
-@pytest.mark.parametrize(("given", "wanted"), [("8", 8), ("0", UNKNOWN), ("many", UNKNOWN), (None, UNKNOWN)])
+@pytest.mark.parametrize(
+    ("given", "wanted"), [("8", 8), ("0", UNKNOWN), ("many", UNKNOWN), ("9" * 5000, UNKNOWN), (None, UNKNOWN)]
+)
 def test_a_query_is_planned_for_the_cores_that_the_environment_names(
     monkeypatch: pytest.MonkeyPatch, given: str | None, wanted: int
 ) -> None:

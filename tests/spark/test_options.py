@@ -299,6 +299,7 @@ def test_no_name_of_kafkas_is_answered_with_advice_for_programs(
         ({"startingOffsets": "first"}, "startingOffsets must be earliest or a JSON object such as"),
         ({"endingOffsets": "last"}, "endingOffsets must be latest or a JSON object such as"),
         ({"startingOffsets": '{"t": 5}'}, "a JSON object such as"),
+        ({"startingOffsets": '{"t": {"' + "9" * 5000 + '": 5}}'}, "is not a partition number of 't'"),
         ({"startingOffsets": '{"t": {"x": 5}}'}, "'x' is not a partition number of 't'"),
         ({"startingOffsets": '{"t": {"0": "5"}}'}, "'5' for t-0 must be a number"),
         ({"startingOffsets": '{"t": {"0": true}}'}, "True for t-0 must be a number"),

@@ -718,9 +718,10 @@ def test_durations_are_as_spark_writes_them(asked: Asked, text: str, seconds: fl
     assert asked(maxTriggerDelay=text).options.longest_wait == seconds
 
 
-def test_a_duration_that_is_none_is_refused(asked: Asked) -> None:
+@pytest.mark.parametrize("text", ["soon", "9" * 5000])
+def test_a_duration_that_is_none_is_refused(asked: Asked, text: str) -> None:
     with pytest.raises(ConfigurationError, match="maxTriggerDelay must be a duration such as"):
-        asked(maxTriggerDelay="soon")
+        asked(maxTriggerDelay=text)
 
 
 def grow(broker: Broker, topic: str, total: int) -> None:

@@ -49,6 +49,7 @@ def test_the_json_of_a_schema_is_the_same_schema(text: str) -> None:
         ("d DECIMAL(x)", "expected a number"),
         ("d DECIMAL(39, 2)", r"field d: Spark has no DECIMAL\(39,2\)"),
         ("d DECIMAL(2, 3)", "field d: Spark has no DECIMAL"),
+        (f"d DECIMAL({'9' * 5000})", "expected a number"),
         ("m STRUCT<x: MAP<INT, STRING>>", r"field m.x: keys in JSON are strings, so use MAP<STRING, …>"),
         ("a INT, b INT, a STRING", "valueSchema names a more than once"),
         ("s STRUCT<>", "field s names no field"),

@@ -112,7 +112,7 @@ def _start(text: str) -> Start:
         return "beginning"
     if text == "end":
         return "end"
-    if re.fullmatch(r"-?[0-9]+", text):
+    if re.fullmatch(r"-?[0-9]{1,19}", text):
         return int(text)
     return parse_time(text, "--from", "beginning, end, an offset, or ")
 

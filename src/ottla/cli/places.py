@@ -49,7 +49,10 @@ def parse_duration(text: str, option: str) -> timedelta:
     parts = {name: float(value) for name, value in match.groupdict().items() if value} if match else {}
     if not parts:
         raise typer.BadParameter(f"{text!r} is not a duration such as 90m, 1d12h or PT1H30M", param_hint=option)
-    return timedelta(**parts)
+    try:
+        return timedelta(**parts)
+    except OverflowError:
+        raise typer.BadParameter(f"{text!r:.100} is longer than any clock goes back", param_hint=option) from None
 
 
 def format_places(places: Iterable[Place]) -> str:
@@ -66,7 +69,7 @@ def parse_places(texts: Iterable[str], option: str) -> list[str | Place]:
     for text in texts:
         topic, colon, numbers = text.partition(":")
         indexes = [each.strip() for each in numbers.split(",")] if colon else []
-        if not topic or not all(each.isascii() and each.isdigit() for each in indexes):
+        if not topic or not all(re.fullmatch("[0-9]{1,10}", each) for each in indexes):
             raise typer.BadParameter(f"{text!r} is not TOPIC, nor TOPIC:0,1,2", param_hint=option)
         places += [(topic, int(each)) for each in indexes] if colon else [topic]
     return places

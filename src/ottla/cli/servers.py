@@ -85,12 +85,16 @@ def broker(
         ),
     ] = None,
     advertise: Advertise = None,
-    node_id: Annotated[int, typer.Option(min=0, help="Kafka's node.id.")] = 1,
-    partitions: Annotated[int, typer.Option(min=1, help="Of topics that are created without a number.")] = 1,
+    node_id: Annotated[int, typer.Option(min=0, max=2**31 - 1, help="Kafka's node.id.")] = 1,
+    partitions: Annotated[
+        int, typer.Option(min=1, max=10_000, help="Of topics that are created without a number.")
+    ] = 1,
     auto_create: Annotated[bool, typer.Option(help="Create a topic when a producer asks for it.")] = True,
     group_delay: Annotated[
         float,
-        typer.Option(metavar="SECONDS", min=0.0, help="How long the first member of an empty group waits for others."),
+        typer.Option(
+            metavar="SECONDS", min=0.0, max=300.0, help="How long the first member of an empty group waits for others."
+        ),
     ] = 0.5,
     sync: Annotated[
         Sync,

@@ -21,7 +21,8 @@ Rules:
   a connection that takes more than its share waits.
 - The end of input is no cancellation. A connection ends when its peer sends no more, as with Apache Kafka: requests
   that came before are carried out, and no longer answered, also after a reset. A reset is noticed within a second, even
-  while the connection is not read; from then on only a service that holds the connection delays earlier requests.
+  while the connection is not read, and so is the end of the input while the service holds the connection and all
+  answers so far are taken. The service learns of it (`Service.lost`): only it may delay earlier requests from then on.
 - Bytes that are not Kafka's protocol close their connection, with one line in the log that says what they look like;
   nobody else notices. Lines that are alike are counted (`ottla.complaints`).
 - An exception out of the service is a bug: it is logged with its traceback and closes that connection only.

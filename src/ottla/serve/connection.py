@@ -3,6 +3,7 @@
 import itertools
 import logging
 import math
+import select
 import socket
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterator
@@ -42,6 +43,12 @@ class Service(Protocol):
 
     def handed_out(self, connection: "Connection") -> None:
         """What has come together is handed to `request`: a service may do now, at once, what all of it asks for."""
+
+    def lost(self, connection: "Connection") -> None:
+        """The peer of a held connection is gone, and takes no answers. Its earlier requests are still handed over.
+
+        It may be called several times while the connection is held.
+        """
 
     def disconnected(self, connection: "Connection") -> None: ...
 
@@ -276,8 +283,7 @@ class Connection:
                 self._unhanded = itertools.chain((frame,), frames)
                 self._uncork()
                 await trio.lowlevel.checkpoint()  # others have their turn
-                while self._must_wait():
-                    await self._unread()
+                await self._turn_comes()
             self._unhanded = None
             if self._incoming.granted:
                 self._release()
@@ -286,6 +292,19 @@ class Connection:
             self._answers.append(answer)
             self._service.request(self, frame, answer)
         self._uncork()
+
+    async def _turn_comes(self) -> None:
+        """Wait until the service may have the next request."""
+        while self._must_wait():
+            if self._lost:
+                self._service.lost(self)
+                if not self._held:
+                    return
+            await self._unread()
+            # A peer that only closed its side may still take answers, as with Apache Kafka. Where all were taken, and
+            # the service waits for something, the connection ends as it would without a request behind that.
+            if self._held and not (self._lost or self.unsent) and _has_ended(self._socket):
+                self._lose_peer()
 
     def _release(self) -> None:
         """The large request that memory was reserved for is the service's now."""
@@ -305,8 +324,8 @@ class Connection:
     async def _unread(self) -> None:
         """Wait until `_waiting` is woken, which `look` does, too, while the peer is not read.
 
-        Unread bytes hide a regular end of input. A reset is different: the system reports it at once, and a vanished
-        peer resets the connection when it gets data.
+        Reading would report the end of the input only behind all bytes. The system reports a reset at once, and a
+        vanished peer resets the connection when it gets data.
         """
         await self._waiting.park()
         if self._socket.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR):
@@ -411,3 +430,15 @@ class Connection:
             except trio.TooSlowError:
                 self.close(f"the peer took no answer for {self._limits.write:g} s")
                 return
+
+
+def _has_ended(sock: socket.socket) -> bool:
+    """Whether the peer sends no more, though bytes of it may be unread (which hide that outside of Linux)."""
+    if hasattr(select, "POLLRDHUP"):
+        poll = select.poll()
+        poll.register(sock, select.POLLRDHUP)
+        return bool(poll.poll(0))
+    try:
+        return not sock.recv(1, socket.MSG_PEEK)
+    except OSError:
+        return False
