@@ -6,21 +6,24 @@ Promises:
 - No producer is fenced.
 - Every call ends in time, and in the end the proxy holds nothing.
 - The proxy logs no bug of its own.
+- What a client sent before it left is carried out, where nothing goes wrong.
 - Upstream at most five batches of a producer to a partition are unsettled, and the first of an epoch travels alone.
+- What upstream has refused for its size is not tried again and again: later batches are smaller. One may be under way
+  to a thread by then.
 """
 
 import traceback
 from collections import Counter, defaultdict
 from collections.abc import Callable
 from contextlib import nullcontext
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from random import Random
 from typing import Any
 
 from ottla.codec.apis.produce import ProduceRequest, ProduceResponse
 from ottla.codec.records import RecordBatch, parse_batch
-from ottla.errors import BrokerError, DuplicateSequenceNumber, InvalidRecord, TopicAuthorizationFailed
+from ottla.errors import BrokerError, DuplicateSequenceNumber, InvalidRecord, MessageTooLarge, TopicAuthorizationFailed
 from ottla.proxy import threads
 from ottla.proxy.clients import opening, topics
 from ottla.proxy.clients.rewriter import Rewriter
@@ -42,6 +45,7 @@ from tests.sim.network import Link, Network
 from tests.sim.proxy.foreign import JavaLike
 from tests.sim.proxy.ledger import Ledger
 from tests.sim.proxy.mutations import MUTATIONS
+from tests.sim.proxy.parting import Parting
 from tests.sim.proxy.process import Bugs, ProxyProcess
 from tests.sim.proxy.senders import Sending
 from tests.sim.run import Result, logged_to
@@ -63,6 +67,8 @@ WAITS = (topics.METADATA_WAIT, 0.05)
 """Seconds that records wait until their topic is described."""
 NAMED = 0.3
 """The part of the worlds in which brokers say of which cluster they are."""
+PARTED = 0.1
+"""The part of the worlds in which little is taken at once, and the proxy is killed while it sends parts of parts."""
 BY_ID = "4.1"
 """The first release that takes records by a topic's id."""
 LIMIT = 200.0
@@ -70,7 +76,9 @@ LIMIT = 200.0
 LOOK = 0.25
 CROWD = "more than five batches are unsettled"
 TOGETHER = "the first batch of an epoch does not travel alone"
+TOO_LARGE = "batches are as large as one that upstream has refused"
 LEFT = "the proxy holds something in the end"
+UNCARRIED = "what a client sent before it left is not carried out"
 
 
 class Simulation:
@@ -97,7 +105,7 @@ class Simulation:
         if self.certain:
             self.cluster.data.max_message_bytes = MOST
         self.ledger = Ledger(self.cluster, self.rewritten)
-        self.upstream = Upstream(self.clock, self.cluster)
+        self.upstream = Upstream(self.clock, self.cluster, lambda: self.proxy.restarts)
         self.network.sent, self.network.delivered = self.upstream.sent, self.upstream.delivered
         config = ProxyConfig(
             upstream="n1:9092",
@@ -121,6 +129,10 @@ class Simulation:
         own = Random(f"{seed} growth")
         if own.random() < 0.3 and self.proxy.stored is not None and not any("recreate" in kind for kind in kinds):
             self.faults.append(Fault(own.uniform(0.0, self.seconds), "grow", 0.0))
+        own = Random(f"{seed} parts")
+        if own.random() < PARTED and self.proxy.stored is not None and not self.certain:
+            self.cluster.data.max_message_bytes = FEW
+            self.faults += [Fault(own.uniform(0.0, self.seconds), "restart", 0.2) for _ in range(6)]
         self.fences = (
             gives_up
             or ("restart" in kinds and self.proxy.stored is None)
@@ -260,6 +272,7 @@ class Simulation:
                     if self.clock.now > self.seconds + LIMIT:
                         raise Violation("everything has to be done by now", self._left())
                 self._come_to_rest()
+                self._part()
                 self.ledger.check(fences=self.fences, by_id=self.release >= BY_ID)
                 bugs.check()
             except Violation as broken:
@@ -285,6 +298,24 @@ class Simulation:
         assert core is not None
         if not core.idle or core.buffered.total or core.buffered.of:
             raise Violation(LEFT, f"{core.buffered.total} bytes, idle: {core.idle}")
+
+    def _part(self) -> None:
+        """Once nothing goes wrong any more, clients leave without waiting for answers."""
+        own = Random(f"{self.seed} parting")
+        self.proxy.abrupt = True
+        parting = []
+        for node in self.cluster.nodes:
+            self.network.slow[node] = (own.choice((1.0, 10.0)), 1.0)
+            led = [place for place, leader in self.cluster.leaders.items() if leader.node == node]
+            known = [(topic, index) for topic, index in led if topic in self.topics and index < self.topics[topic]]
+            if places := [place for place in known if place not in self.cluster.buried]:  # else it is given back
+                client = Parting(f"l{node}", self.clock, self.front, self.history, self.ledger, own, node, places)
+                parting.append(client)
+        self._come_to_rest()
+        stored = self.ledger.stored()
+        for sent in (sent for each in parting for sent in each.sent):
+            if sent.value not in stored:
+                raise Violation(UNCARRIED, f"{sent.value.decode()} for {sent.topic}-{sent.partition}")
 
     def _left(self) -> str:
         return f"{sum(not each.done for each in self.sending)} of {len(self.sending)} producers are not done"
@@ -382,11 +413,25 @@ def counted(features: Counter[str]) -> list[tuple[Any, str, Change]]:
     ]
 
 
+@dataclass(slots=True)
+class Refused:
+    """A batch that was too large.
+
+    Attributes:
+        knows: what holds while the proxy remembers it.
+        again: how many have been sent since that are as large.
+    """
+
+    size: int
+    knows: tuple[Any, ...]
+    again: int
+
+
 class Upstream:
     """Watches what the proxy sends under which producer id."""
 
-    def __init__(self, clock: Clock, cluster: ModelCluster) -> None:
-        self._clock, self._cluster = clock, cluster
+    def __init__(self, clock: Clock, cluster: ModelCluster, restarts: Callable[[], int]) -> None:
+        self._clock, self._cluster, self._restarts = clock, cluster, restarts
         self.settled: defaultdict[tuple[int, Place], float] = defaultdict(float)
         """When something was."""
         self.unsettled: defaultdict[tuple[int, Place], dict[tuple[int, int], tuple[Link, int]]] = defaultdict(dict)
@@ -394,6 +439,10 @@ class Upstream:
         settles it."""
         self._known: set[tuple[int, int, Place]] = set()
         """(producer id, epoch, partition) of which something is stored."""
+        self._refused: dict[tuple[int, Place], Refused] = {}
+        """What was too large last."""
+        self._sent_at: defaultdict[tuple[int, Place], float] = defaultdict(float)
+        """When a batch was sent last."""
 
     def forget(self, place: Place, producer_id: int) -> None:
         self._known = {each for each in self._known if (each[0], each[2]) != (producer_id, place)}
@@ -410,6 +459,9 @@ class Upstream:
             others = [each for each, (at, _) in unsettled.items() if each != key and at.open]
             if others and (batch.producer_id, batch.producer_epoch, place) not in self._known:
                 raise Violation(TOGETHER, f"{place[0]}-{place[1]}: {key} of {batch.producer_id} beside {others}")
+            if key not in unsettled:
+                self._check_size(producer, batch)
+            self._sent_at[producer] = self._clock.now
             unsettled[key] = link, batch.crc
             if len(unsettled) > 5:
                 raise Violation(CROWD, f"{place[0]}-{place[1]}: {len(unsettled)} of {batch.producer_id}")
@@ -427,6 +479,29 @@ class Upstream:
                 self.settled[batch.producer_id, place] = self._clock.now
                 self._known.add((batch.producer_id, batch.producer_epoch, place))
                 self.unsettled[batch.producer_id, place].pop((batch.producer_epoch, batch.base_sequence), None)
+            elif codes.get(place) == MessageTooLarge.code:
+                producer = batch.producer_id, place
+                before = self._refused.get(producer)
+                again = before.again if before is not None else 0
+                self._refused[producer] = Refused(len(batch.data), self._knows(), again)
+
+    def _knows(self) -> tuple[Any, ...]:
+        """With what the proxy forgets what was too large."""
+        return self._cluster.ids.get("a"), self._cluster.data.max_message_bytes, self._restarts()
+
+    def _check_size(self, producer: tuple[int, Place], batch: RecordBatch) -> None:
+        """A batch is sent for the first time under its number."""
+        refused = self._refused.get(producer)
+        if refused is None:
+            return
+        if refused.knows != self._knows() or self._clock.now >= self._sent_at[producer] + REST:
+            del self._refused[producer]
+        elif batch.count > 1 and len(batch.data) >= refused.size:
+            refused.again += 1
+            if refused.again > 1:
+                raise Violation(
+                    TOO_LARGE, f"{producer[1][0]}-{producer[1][1]}: {len(batch.data)} after {refused.size} bytes"
+                )
 
     def _batches(self, message: Any) -> list[tuple[Place, RecordBatch]]:
         """What a request for the rewritten topic has under a producer id."""
