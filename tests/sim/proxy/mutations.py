@@ -4,6 +4,7 @@ from itertools import count
 from typing import Any
 from uuid import UUID
 
+from ottla.codec.frames import MAX_FRAME
 from ottla.codec.wire import NO_UUID
 from ottla.errors import BY_CODE, NotLeaderOrFollower
 from ottla.proxy.clients.batches import ClientBatch
@@ -114,7 +115,7 @@ _mutation("what follows a refused batch leaves a gap", (Stream, "start_over", _g
 def _forgets_what_was_too_large(refused: Any) -> Any:
     def broken(self: Stream, *given: Any) -> Any:
         settled = refused(self, *given)
-        self.most = streams.MAX_FRAME
+        self.most = MAX_FRAME
         return settled
 
     return broken

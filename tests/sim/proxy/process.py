@@ -246,8 +246,8 @@ class ProxyProcess(SimulatedProcess):
             case proxy.Finish(link):
                 self.network.finish(self, sdk.Finish((link, "proxy")))
             case proxy.Disconnect(link):
-                if self.abrupt and (connection := self.network.links.get((self.name, (link, "proxy")))):
-                    connection.on_its_way.clear()
+                if self.abrupt and (ends := self.network.links.get((self.name, (link, "proxy")))):
+                    ends.on_its_way.clear()
                 self.network.close(self, sdk.Close((link, "proxy")))
             case proxy.Store(segment, data, obsolete):
                 assert self.stored is not None

@@ -67,8 +67,8 @@ WAITS = (topics.METADATA_WAIT, 0.05)
 """Seconds that records wait until their topic is described."""
 NAMED = 0.3
 """The part of the worlds in which brokers say of which cluster they are."""
-PARTED = 0.1
-"""The part of the worlds in which little is taken at once, and the proxy is killed while it sends parts of parts."""
+IN_PARTS = 0.1
+"""The part of the worlds in which most goes in parts."""
 BY_ID = "4.1"
 """The first release that takes records by a topic's id."""
 LIMIT = 200.0
@@ -130,9 +130,13 @@ class Simulation:
         if own.random() < 0.3 and self.proxy.stored is not None and not any("recreate" in kind for kind in kinds):
             self.faults.append(Fault(own.uniform(0.0, self.seconds), "grow", 0.0))
         own = Random(f"{seed} parts")
-        if own.random() < PARTED and self.proxy.stored is not None and not self.certain:
+        self.in_parts = own.random() < IN_PARTS and self.proxy.stored is not None and not self.certain
+        """Upstream takes little at a time, the proxy remembers that, and is killed while it sends parts of parts."""
+        if self.in_parts:
             self.cluster.data.max_message_bytes = FEW
-            self.faults += [Fault(own.uniform(0.0, self.seconds), "restart", 0.2) for _ in range(6)]
+            self.network.slow = dict.fromkeys(self.cluster.nodes, (5.0, 5.0))
+        self._kills = 6
+        """How often the proxy is still killed where it sends what is not the first of its parts."""
         self.fences = (
             gives_up
             or ("restart" in kinds and self.proxy.stored is None)
@@ -177,6 +181,8 @@ class Simulation:
 
     def may_expire(self, place: Place, producer_id: int) -> bool:
         """Whether a leader may forget a producer: where nothing that it has sent may come again, and it has rested."""
+        if self.in_parts:  # where the proxy does not rest
+            return False
         if place[0] not in self.rewritten or self.cluster.data.strict:
             # The proxy does not see to other topics. An old leader says that it knows nobody, which may also be since
             # what was stored is deleted: nobody can know then.
@@ -212,6 +218,7 @@ class Simulation:
         for index in range(chance.choice((1, 2, 3))):
             name, own = f"p{index}", Random(f"{self.seed} p{index}")
             keys, count = chance.choice((1, 5, 20)), 150
+            keys = 1 if self.in_parts else keys
             idempotent = index == 0 or own.random() < 0.6
             if own.random() < 0.5 and idempotent:
                 nodes = len(self.cluster.nodes)
@@ -228,6 +235,8 @@ class Simulation:
                 batch_size=own.choice((150, 400, 2000)),
                 partitioner="crc32",
             )
+            if self.in_parts:
+                options = replace(options, batch_size=2000)
             process = Process(
                 name,
                 self.clock,
@@ -252,10 +261,11 @@ class Simulation:
         step = Random(f"{self.seed} step").choice(STEPS)
         wait = Random(f"{self.seed} wait").choice(WAITS)
         changes = (
-            (delivery, "LONG_REST", lambda _: REST),
+            (delivery, "LONG_REST", lambda usual: usual if self.in_parts else REST),
             (topics, "METADATA_WAIT", lambda _: wait),
             (threads, "STEP", lambda _: step),
             (threads, "PLAIN", lambda _: 1),
+            (Stream, "_first_waiting", self._killed_between_parts),
             *counted(self.cluster.data.features),
             *named(self.seed, self.cluster),
         )
@@ -290,6 +300,18 @@ class Simulation:
             features,
         )
 
+    def _killed_between_parts(self, first_waiting: Any) -> Any:
+        own = Random(f"{self.seed} kills")
+
+        def noted(stream: Stream) -> Part:
+            part: Part = first_waiting(stream)
+            if self.in_parts and self._kills and part.alone and part.first and own.random() < 0.2:
+                self._kills -= 1
+                self.proxy.dies_at, self.proxy.restart_after = own.choice((2, 3, 5, 8)), 0.05
+            return part
+
+        return noted
+
     def _come_to_rest(self) -> None:
         until = self.clock.now + 30.0
         while self.clock.now < until:
@@ -302,7 +324,10 @@ class Simulation:
     def _part(self) -> None:
         """Once nothing goes wrong any more, clients leave without waiting for answers."""
         own = Random(f"{self.seed} parting")
-        self.proxy.abrupt = True
+        self.proxy.abrupt, self.proxy.dies_at = True, None
+        for link in [each for each in self.network.links.values() if each.swallowed]:
+            self.network.cut(link, "somebody has noticed")
+        self._come_to_rest()
         parting = []
         for node in self.cluster.nodes:
             self.network.slow[node] = (own.choice((1.0, 10.0)), 1.0)
