@@ -26,6 +26,7 @@ from ottla.codec.apis.sasl_authenticate import SaslAuthenticateRequest
 from ottla.codec.apis.sasl_handshake import SaslHandshakeRequest
 from ottla.codec.records import HEADER_SIZE
 from ottla.errors import MessageTooLarge, OttlaError, RemoteProtocolError
+from ottla.sdk.cluster.metadata import HEDGE_DELAY
 from ottla.sdk.connection.exchange import Exchange
 from ottla.sdk.consume.fetcher import Fetcher
 from ottla.sdk.core import ClientCore
@@ -105,7 +106,8 @@ class Sloth:
     """Watches that all topics that are held are asked for when that is due, and only then.
 
     Whatever else is asked for meanwhile puts it off by no more than one question, to a node that may not answer; and a
-    caller who waits for one topic has that asked for alone, also while a question about all is under way.
+    caller who waits for one topic has that asked for alone, also while a question about all is under way. As long as
+    that has no answer, another node is asked about all, too, if one is free.
     """
 
     def __init__(self, process: Process) -> None:
@@ -116,6 +118,8 @@ class Sloth:
         """Answers since it is due."""
         self._under_way = math.inf
         """Since when a question about all is that was not answered, nor another one since."""
+        self._hedged_by = math.inf
+        """When another node is to be asked about all, unless one of them answers before."""
         process.checks.append(self._check)
         metadata = process.core.metadata
         metadata.observers.append(self._learned)
@@ -147,6 +151,7 @@ class Sloth:
             if self._under_way == math.inf:  # else what is wanted newer since is asked for again
                 self._due, self._under_way = math.inf, now
             self._asked_at, self._failed, self._others, asked_at = now, False, 0, now
+            self._hedged_by = now + HEDGE_DELAY * 2 ** (len(core.metadata._asked) - 1)
             ended = exchange.ended
 
             def told(answer: Any, now: float) -> None:
@@ -155,7 +160,7 @@ class Sloth:
                 elif asked_at >= self._under_way:
                     self._due = max(self._due, now + core.options.retry_backoff)
                 if asked_at >= self._under_way:
-                    self._under_way = math.inf
+                    self._under_way = self._hedged_by = math.inf
                 ended(answer, now)
 
             exchange.ended = told
@@ -169,6 +174,11 @@ class Sloth:
             raise Violation(GREEDY, self._greedy)
         if core.closed or core.metadata._troubles:
             self._due, self._failed, self._others = max(self._due, now), True, 0
+            self._hedged_by = math.inf
+        if now >= self._hedged_by and core.metadata._nodes.ids <= core.metadata._asked.keys():
+            self._hedged_by = math.inf  # nobody else can be asked
+        if now > max(self._hedged_by, self._process.thawed) + 2 * core.options.retry_backoff:
+            raise Violation(SLOTH, f"{self._process.name}: one node is waited for since {self._asked_at:.3f}")
         due = max(self._due, self._process.thawed, core.metadata.updated_at)
         if self._others > 2 or (now > due + 2 * core.options.retry_backoff and not core.metadata._asked):
             raise Violation(SLOTH, f"{self._process.name}: since {self._due:.3f}, {self._others} others were answered")

@@ -163,6 +163,8 @@ class Consuming:
     """What a call said that it cannot be committed."""
     handled: tuple[Place, CommittedOffset, Claim] | None = None
     """The last batch: what commits it."""
+    awaited: dict[Outcome[None], tuple[Place, int]] = field(default_factory=dict)
+    """Commits that tasks wait for."""
     asked: dict[Assignment, int] = field(default_factory=dict)
     """What is to be committed, and was not waited for."""
     ends_client: bool = False
@@ -334,12 +336,22 @@ class Consuming:
             self._feature("a task waits for a commit, and its user goes on")
             process.run(self._commit_beside(machine, place, at, claim))
         else:
-            steps = machine.committer.commit_batch(place, at, claim)
-            yield from self._commit(steps, {place: at.offset}, self._patience())
+            yield from self._commit_batch(machine, place, at, claim, self._patience())
 
     def _commit_beside(self, machine: ConsumerCore, place: Place, at: CommittedOffset, claim: Claim) -> Script:
-        steps = machine.committer.commit_batch(place, at, claim)
-        yield from self._commit(steps, {place: at.offset}, Outcome())
+        yield from self._commit_batch(machine, place, at, claim, Outcome())
+
+    def _commit_batch(
+        self, machine: ConsumerCore, place: Place, at: CommittedOffset, claim: Claim, cancel: Outcome[None]
+    ) -> Script:
+        """Have a batch committed, and wait: for that, and for no other partition."""
+        ended: Outcome[None] = Outcome()
+        self.awaited[ended] = place, at.offset
+        try:
+            yield from self._commit(machine.committer.commit_batch(place, at, claim), {place: at.offset}, cancel)
+        finally:
+            del self.awaited[ended]
+            ended.succeed(None)
 
     def _commit(self, steps: Steps[None], offsets: Mapping[Place, int], cancel: Outcome[None]) -> Script:
         process = self.process
@@ -394,6 +406,9 @@ class Consuming:
     def _taken(self, offsets: Mapping[Place, CommittedOffset]) -> None:
         """The coordinator has these offsets; what is told so may call the client."""
         self._feature("on_commit calls the client")
+        for ended, (place, offset) in self.awaited.items():
+            if place in offsets and offsets[place].offset >= offset:
+                self.process.bounded(Wait(ended, f"a commit of {place[0]}-{place[1]}, which is taken", 0.0))
         self.process.do(lambda: None)
         if self.beside is not None and self.own.random() < 0.3:
             self.beside()

@@ -11,7 +11,7 @@ from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any
 
-from ottla.codec.apis.list_offsets import EARLIEST
+from ottla.codec.apis.list_offsets import EARLIEST, LATEST
 from ottla.codec.records import BatchBuilder
 from ottla.errors import (
     ConnectionLost,
@@ -35,7 +35,7 @@ from ottla.sdk.connection.outages import Outages
 from ottla.sdk.connection.pipeline import Pipeline
 from ottla.sdk.connection.pool import Connections
 from ottla.sdk.connection.versions import FETCH_BY_ID
-from ottla.sdk.consume import sessions
+from ottla.sdk.consume import position_lookups, sessions
 from ottla.sdk.consume.ahead import Ahead
 from ottla.sdk.consume.answers import FetchAnswers
 from ottla.sdk.consume.asking import Asking
@@ -45,6 +45,7 @@ from ottla.sdk.consume.core import ConsumerCore
 from ottla.sdk.consume.fetcher import Fetcher
 from ottla.sdk.consume.leaving import Leaving
 from ottla.sdk.consume.notices import Notices
+from ottla.sdk.consume.position_lookups import PositionLookups
 from ottla.sdk.consume.positions import NO_NODE, Fetched, Time
 from ottla.sdk.consume.record_sets import cut
 from ottla.sdk.consume.retries import Retries
@@ -609,6 +610,13 @@ def _all_for_one(next_question: Any) -> Any:
     return broken
 
 
+def _only_waits_beside(next_question: Any) -> Any:
+    def broken(self: Questions, now: float, **options: Any) -> Any:
+        return next_question(self, now, **options | ({"waits_alone": True} if self._all_asked is not None else {}))
+
+    return broken
+
+
 def _some_put_off_all(answered: Any) -> Any:
     def broken(self: Questions, question: Any, *given: float) -> Any:
         if not question.about_all:
@@ -833,6 +841,7 @@ _mutation(
 _mutation("metadata are asked for within the pause after failures", (Metadata, "_ask", _asked_within_the_pause))
 _mutation("for a new topic all that are held are asked for", (Questions, "next", _all_for_one))
 _mutation("an answer about a new topic puts off the question about all", (Questions, "answered", _some_put_off_all))
+_mutation("beside a slow answer about all no other node is asked about all", (Questions, "next", _only_waits_beside))
 _mutation("a question about all that failed is not asked again", (Questions, "failed", _nothing))
 _mutation(
     "sessions are not renewed",
@@ -987,6 +996,29 @@ def _as_the_whole(cut: Any) -> Any:
     return broken
 
 
+def _asked_for_the_end_afterwards(resolved: Any) -> Any:
+    def broken(self: PositionLookups, position: Any, result: Any, timestamp: int, version: int, now: float) -> None:
+        if result.offset < 0 <= timestamp:
+            position.start = Time(LATEST)
+            self._changes.review(position)
+        else:
+            resolved(self, position, result, timestamp, version, now)
+
+    return broken
+
+
+_mutation(
+    "a reader that starts at a time asks for the end afterwards",
+    (position_lookups, "_by_time", lambda _: lambda start: False),
+    (PositionLookups, "_resolved", _asked_for_the_end_afterwards),
+)
+
+
+def _for_all_partitions(settled: Any) -> Any:
+    return lambda self, now, places=None: settled(self, now)
+
+
+_mutation("a commit waits for those of other partitions", (Commits, "settled", _for_all_partitions))
 _mutation("a part of a batch is committed as the whole", (Fetched, "_cut_at", _as_the_whole))
 _mutation("an idle topic is forgotten, and its sequences begin again", (Sender, "forget", _sequences_begin_again))
 _mutation("a newer commit forgets who waits for the older", (Commits, "_retry", _newer_ones_forget_who_waits))

@@ -140,9 +140,9 @@ def _aborted_for_ever(marker: bytes) -> bytes:
 def _hidden_stay_hidden(add: Any) -> Any:
     """A position is not moved over what nobody may see."""
 
-    def broken(self: Position, batches: Any, visible: Any, size: int) -> Any:
+    def broken(self: Position, batches: Any, visible: Any, *rest: Any) -> Any:
         before = self.position, self.position_epoch
-        fetched = add(self, batches, visible, size)
+        fetched = add(self, batches, visible, *rest)
         if not visible and not self.buffer:
             self.position, self.position_epoch = before
         return fetched

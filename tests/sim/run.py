@@ -38,6 +38,7 @@ from tests.sim.network import Link, Network
 from tests.sim.outcry import Outcry
 from tests.sim.recreated import Following
 from tests.sim.scripts import Producing, Reading
+from tests.sim.starting import Starting
 from tests.sim.users import Process, Violation
 
 LIMIT = 200.0
@@ -333,6 +334,9 @@ class Simulation:
             places = [(RECREATED, index) for index in range(self.sent_to[RECREATED])]
             self.following = Following(self.process("f0"), self.ledger, places, ids=self.release >= "2.8")
             self.following.process.run(self.following.script())
+        if Random(f"{self.seed} starting").random() < 0.2:
+            starting = Starting(self.process("s0"), self.ledger, Random(f"{self.seed} s0"), self.group.places)
+            starting.process.run(starting.script())
         if Random(f"{self.seed} admin").random() < 0.25:
             own = Random(f"{self.seed} x0")
             self.admin = Administrating(self.process("x0"), own, self.cluster.data.features, self.seconds)

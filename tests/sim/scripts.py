@@ -39,6 +39,9 @@ from tests.sim.users import Cancelled, Process, Script, Tasks, Violation, Wait
 if TYPE_CHECKING:
     from tests.sim.members import Consuming
 
+TIME = 1000
+"""The timestamp of a producer's first record; each of its records is a millisecond younger than the one before."""
+
 
 @dataclass(slots=True, eq=False)
 class Producing:
@@ -301,11 +304,11 @@ class Producing:
         left = pairs()
 
         def take() -> Any:
-            return machine.appends.append_many(topic, left, 1000 + self._number, None, 16)
+            return machine.appends.append_many(topic, left, TIME + self._number, None, 16)
 
         def make(value: bytes, key: bytes | None) -> PendingRecord:
             made[-1].accepted = None
-            return PendingRecord(topic, value, key, None, (), 1000 + made[-1].number, None)
+            return PendingRecord(topic, value, key, None, (), TIME + made[-1].number, None)
 
         result = yield from self._result(machine.send_many(take, make), "room for many", None)
         if made:
@@ -401,9 +404,9 @@ class Producing:
             given = bytearray(value)
             self._feature("a value is changed once it is accepted")
         headers: Headers = Nosy(self._from_within) if self.whims.random() < 0.03 else ()
-        record = PendingRecord(topic, given, key, partition, headers, 1000 + number, None)  # type: ignore[arg-type]
+        record = PendingRecord(topic, given, key, partition, headers, TIME + number, None)  # type: ignore[arg-type]
         if self.whims.random() < 0.05:
-            seen = ProducerRecord(topic, value, key, partition, (), 1000 + number)
+            seen = ProducerRecord(topic, value, key, partition, (), TIME + number)
             record.callback = Acknowledgement([Interceptor(self._intercepted)], seen, None)
         return sent, record
 

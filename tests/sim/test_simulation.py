@@ -46,6 +46,8 @@ FEATURES = {
     "a producer is left by an error",
     "a producer learns of a new topic before it sends there",
     "a producer's state expires",
+    "a reader starts at the end, and a record of its time comes meanwhile",
+    "a reader starts where a record is of its time",
     "a record times out, and is certainly not stored",
     "a request is written in pieces",
     "a send is cancelled after it was accepted",

@@ -7,6 +7,8 @@ or none: all if the teller was told that it is committed, none if that it is abo
 
 Rules:
 - Who answers is the model cluster, in one of several releases, or brokerlite (`tests.sim.brokers`).
+- A transaction is ended once each of its records has an answer, or its connection has ended; an abort waits for that
+  for a few seconds at most.
 - Nothing stays open for longer than its timeout and the broker's scan.
 - A producer that is fenced sends nothing any more, and it was fenced by somebody: by another one with its transactional
   id, or because its transaction took too long.
@@ -17,7 +19,7 @@ Rules:
 """
 
 import traceback
-from collections import Counter, defaultdict
+from collections import Counter, defaultdict, deque
 from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
@@ -46,7 +48,7 @@ from ottla.sdk.outcome import Outcome, all_of
 from ottla.sdk.produce.core import ProducerCore
 from ottla.sdk.produce.options import ProducerOptions
 from ottla.sdk.produce.records import PendingRecord, Receipt
-from ottla.sdk.transaction.core import TransactionCore
+from ottla.sdk.transaction.core import DRAIN_TIMEOUT, TransactionCore
 from tests.sim.broker.hosted import Hosted, settings
 from tests.sim.broker.readers import Seen, by_client
 from tests.sim.broker.server import Manner
@@ -73,6 +75,7 @@ LOOK = 0.25
 BY_NOBODY = "a producer is fenced by nobody"
 FAILS = "a transaction fails, and nothing has gone wrong"
 REFUSED = "a program that does everything right is refused"
+UNDER_WAY = "a transaction is ended while its records are under way"
 WRITES = "a producer that is fenced goes on"
 FAILED = "a record has failed, and its transaction is committed"
 UNTOLD = "the end of a transaction is in order, and it is not committed"
@@ -364,6 +367,8 @@ class Transfers:
         self.tellers: list[Transacting] = []
         self._initialized: defaultdict[str, list[tuple[int, int]]] = defaultdict(list)
         """Per transactional id, the id and epoch of each that was initialized, or is to be."""
+        self._produces: defaultdict[Link, deque[float]] = defaultdict(deque)
+        """When those of the shipped client were sent that have no answer yet."""
         self.seen: Seen | None = None
         said = f"{self.nodes} nodes of {self.release}, version {self.version}, {self.topics}, {self.options}"
         self.say("#", f"seed {seed}", said)
@@ -485,8 +490,20 @@ class Transfers:
             teller.renewed[message.producer_epoch] += 1
         if teller.fenced and isinstance(message, (ProduceRequest, *_OF_TRANSACTIONS)) and not link.writing:
             raise Violation(WRITES, f"{link.client.name}: {type(message).__name__}")
+        if isinstance(link.client, Process):
+            self._check_order(link, message)
         if self.clock.now < self.disturbed_until:
             self._disturb_request(link, message, teller)
+
+    def _check_order(self, link: Link, message: Any) -> None:
+        """The shipped client ends a transaction once its records are answered; it waits a while for that."""
+        if isinstance(message, ProduceRequest):
+            self._produces[link].append(self.clock.now)
+        elif isinstance(message, EndTxnRequest):
+            mine = [(each, at) for each, at in self._produces.items() if each.client is link.client and each.open]
+            left = [each.label for each, at in mine if at and self.clock.now < at[-1] + DRAIN_TIMEOUT]
+            if left:
+                raise Violation(UNDER_WAY, f"{link.label}: EndTxn, and Produce at {left}")
 
     def _disturb_request(self, link: Link, message: Any, teller: Transacting) -> None:
         """Something happens while a request of a transaction is under way."""
@@ -523,6 +540,8 @@ class Transfers:
                 self._initialized[request.transactional_id or ""].append(given)
 
     def _delivered(self, link: Link, request: Any, answer: Any) -> None:
+        if isinstance(request, ProduceRequest) and link in self._produces:
+            self._produces[link].popleft()
         if isinstance(answer, AddPartitionsToTxnResponse) and self.chance.random() < 0.5:  # just when it is in the way
             self.clock.later(self.chance.uniform(0.0, 0.02), lambda: self.network.bring(link.client))
         if self.upgrades and isinstance(answer, EndTxnResponse) and not answer.error_code:

@@ -77,6 +77,16 @@ class Ledger:
         self.sent[sent.value] = sent
         return sent
 
+    def stored(self) -> set[bytes]:
+        """The names of all records below a high watermark."""
+        return {
+            _name(record)
+            for log in self.cluster.logs.values()
+            for stored in log.batches
+            if stored.end <= log.high_watermark and stored.commits is None
+            for record in parse_batch(stored.data).records()
+        }
+
     def check(self, *, fences: bool, by_id: bool) -> None:
         """Whether the logs are as they must be.
 

@@ -4,10 +4,12 @@ from itertools import count
 from typing import Any
 from uuid import UUID
 
+from ottla.codec.frames import MAX_FRAME
 from ottla.codec.wire import NO_UUID
 from ottla.errors import BY_CODE, NotLeaderOrFollower
 from ottla.proxy.clients.batches import ClientBatch
 from ottla.proxy.clients.rewriter import Rewriter
+from ottla.proxy.clients.session import Session
 from ottla.proxy.clients.topics import Topics
 from ottla.proxy.clients.windows import Outcome, Window
 from ottla.proxy.core import ProxyCore
@@ -16,6 +18,7 @@ from ottla.proxy.journal import restored as journal
 from ottla.proxy.journal.journal import Journal
 from ottla.proxy.upstream import connections, streams
 from ottla.proxy.upstream.batches import Batch, Part
+from ottla.proxy.upstream.link import Link
 from ottla.proxy.upstream.streams import Stream
 from tests.sim.mutations import Mutations
 
@@ -107,6 +110,18 @@ def _swapped(halves: Any) -> Any:
 
 _mutation("what follows a refused batch gets its sequence", (Stream, "start_over", _numbered_from_the_refused_on))
 _mutation("what follows a refused batch leaves a gap", (Stream, "start_over", _goes_on_behind_the_refused))
+
+
+def _forgets_what_was_too_large(refused: Any) -> Any:
+    def broken(self: Stream, *given: Any) -> Any:
+        settled = refused(self, *given)
+        self.most = MAX_FRAME
+        return settled
+
+    return broken
+
+
+_mutation("what was too large is tried again each time", (Stream, "_refused", _forgets_what_was_too_large))
 _mutation("six batches are unsettled", (streams, "UNSETTLED", lambda _: 6), (connections, "REQUESTS", lambda _: 6))
 _mutation("the first batch of an epoch does not travel alone", (Stream, "_begin", _known_from_the_start))
 _mutation("a long rest changes nothing", (Stream, "rested", _nothing))
@@ -185,6 +200,27 @@ _mutation("a retry of what is stored is not known", (Window, "judged", _forgotte
 _mutation("batches are told of as they come", (Window, "pop_settled", _told_at_once))
 _mutation("a batch is told as stored with its first part", (ClientBatch, "settled", _with_the_first_part))
 _mutation("a refusal is told as a success", (Rewriter, "_fail", _success_all_the_same))
+
+
+# -- who leaves --------------------------------------------------------------------------------------------------------
+
+
+def _drops_what_waits(_: Any) -> Any:
+    def broken(self: Session, now: float) -> None:
+        self._gone = self.closed = True
+        self._take_waiting()
+        if self._link is not None:
+            self._link.finish(now)
+
+    return broken
+
+
+def _closed_at_once(_: Any) -> Any:
+    return lambda self, now: self.close()
+
+
+_mutation("requests wait for upstream in vain whose client has left", (Session, "left", _drops_what_waits))
+_mutation("upstream is hung up on before it has taken everything", (Link, "finish", _closed_at_once))
 
 
 # -- threads -----------------------------------------------------------------------------------------------------------

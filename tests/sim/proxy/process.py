@@ -109,6 +109,8 @@ class ProxyProcess(SimulatedProcess):
         self.restart_after = 0.0
         """Seconds from its end to its next start."""
         self.restarts = 0
+        self.abrupt = False
+        """What is on its way on a connection that the proxy closes at once is lost."""
         self._connections: dict[Link, _Connection] = {}
         self._numbers = 0
         self._tickets = 0
@@ -244,6 +246,8 @@ class ProxyProcess(SimulatedProcess):
             case proxy.Finish(link):
                 self.network.finish(self, sdk.Finish((link, "proxy")))
             case proxy.Disconnect(link):
+                if self.abrupt and (ends := self.network.links.get((self.name, (link, "proxy")))):
+                    ends.on_its_way.clear()
                 self.network.close(self, sdk.Close((link, "proxy")))
             case proxy.Store(segment, data, obsolete):
                 assert self.stored is not None

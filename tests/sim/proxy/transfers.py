@@ -105,7 +105,7 @@ class ProxiedTransfers(Transfers):
         self.forgetful = gives_up or self.proxy.stored is None
         self.rules_change = not self.forgetful and Random(f"{self.seed} rules").random() < 0.4
         self.lenient = self.forgetful
-        self.upstream = Upstream(self.clock, brokers.cluster)
+        self.upstream = Upstream(self.clock, brokers.cluster, lambda: self.proxy.restarts)
         own = Random(f"{self.seed} hasty")
         self.hasty, self.in_haste = [], own.random() < HASTY
         if self.in_haste:

@@ -6,21 +6,24 @@ Promises:
 - No producer is fenced.
 - Every call ends in time, and in the end the proxy holds nothing.
 - The proxy logs no bug of its own.
+- What a client sent before it left is carried out, where nothing goes wrong.
 - Upstream at most five batches of a producer to a partition are unsettled, and the first of an epoch travels alone.
+- What upstream has refused for its size is not tried again and again: later batches are smaller. One may be under way
+  to a thread by then.
 """
 
 import traceback
 from collections import Counter, defaultdict
 from collections.abc import Callable
 from contextlib import nullcontext
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from random import Random
 from typing import Any
 
 from ottla.codec.apis.produce import ProduceRequest, ProduceResponse
 from ottla.codec.records import RecordBatch, parse_batch
-from ottla.errors import BrokerError, DuplicateSequenceNumber, InvalidRecord, TopicAuthorizationFailed
+from ottla.errors import BrokerError, DuplicateSequenceNumber, InvalidRecord, MessageTooLarge, TopicAuthorizationFailed
 from ottla.proxy import threads
 from ottla.proxy.clients import opening, topics
 from ottla.proxy.clients.rewriter import Rewriter
@@ -42,6 +45,7 @@ from tests.sim.network import Link, Network
 from tests.sim.proxy.foreign import JavaLike
 from tests.sim.proxy.ledger import Ledger
 from tests.sim.proxy.mutations import MUTATIONS
+from tests.sim.proxy.parting import Parting
 from tests.sim.proxy.process import Bugs, ProxyProcess
 from tests.sim.proxy.senders import Sending
 from tests.sim.run import Result, logged_to
@@ -65,6 +69,8 @@ WAITS = (topics.METADATA_WAIT, 0.05)
 """Seconds that records wait until their topic is described."""
 NAMED = 0.3
 """The part of the worlds in which brokers say of which cluster they are."""
+IN_PARTS = 0.1
+"""The part of the worlds in which most goes in parts."""
 BY_ID = "4.1"
 """The first release that takes records by a topic's id."""
 LIMIT = 200.0
@@ -72,7 +78,9 @@ LIMIT = 200.0
 LOOK = 0.25
 CROWD = "more than five batches are unsettled"
 TOGETHER = "the first batch of an epoch does not travel alone"
+TOO_LARGE = "batches are as large as one that upstream has refused"
 LEFT = "the proxy holds something in the end"
+UNCARRIED = "what a client sent before it left is not carried out"
 
 
 class Simulation:
@@ -99,7 +107,7 @@ class Simulation:
         if self.certain:
             self.cluster.data.max_message_bytes = MOST
         self.ledger = Ledger(self.cluster, self.rewritten)
-        self.upstream = Upstream(self.clock, self.cluster)
+        self.upstream = Upstream(self.clock, self.cluster, lambda: self.proxy.restarts)
         self.network.sent, self.network.delivered = self.upstream.sent, self.upstream.delivered
         config = ProxyConfig(
             upstream="n1:9092",
@@ -123,6 +131,14 @@ class Simulation:
         own = Random(f"{seed} growth")
         if own.random() < 0.3 and self.proxy.stored is not None and not any("recreate" in kind for kind in kinds):
             self.faults.append(Fault(own.uniform(0.0, self.seconds), "grow", 0.0))
+        own = Random(f"{seed} parts")
+        self.in_parts = own.random() < IN_PARTS and self.proxy.stored is not None and not self.certain
+        """Upstream takes little at a time, the proxy remembers that, and is killed while it sends parts of parts."""
+        if self.in_parts:
+            self.cluster.data.max_message_bytes = FEW
+            self.network.slow = dict.fromkeys(self.cluster.nodes, (5.0, 5.0))
+        self._kills = 6
+        """How often the proxy is still killed where it sends what is not the first of its parts."""
         self.fences = (
             gives_up
             or ("restart" in kinds and self.proxy.stored is None)
@@ -202,6 +218,7 @@ class Simulation:
         for index in range(chance.choice((1, 2, 3))):
             name, own = f"p{index}", Random(f"{self.seed} p{index}")
             keys, count = chance.choice((1, 5, 20)), 150
+            keys = 1 if self.in_parts else keys
             idempotent = index == 0 or own.random() < 0.6
             if own.random() < 0.5 and idempotent:
                 nodes = len(self.cluster.nodes)
@@ -218,6 +235,8 @@ class Simulation:
                 batch_size=own.choice((150, 400, 2000)),
                 partitioner="crc32",
             )
+            if self.in_parts:
+                options = replace(options, batch_size=2000)
             process = Process(
                 name,
                 self.clock,
@@ -247,6 +266,7 @@ class Simulation:
             (topics, "METADATA_WAIT", lambda _: wait),
             (threads, "STEP", lambda _: step),
             (threads, "PLAIN", lambda _: 1),
+            (Stream, "_first_waiting", self._killed_between_parts),
             *counted(self.cluster.data.features),
             *named(self.seed, self.cluster),
         )
@@ -263,6 +283,7 @@ class Simulation:
                     if self.clock.now > self.seconds + LIMIT:
                         raise Violation("everything has to be done by now", self._left())
                 self._come_to_rest()
+                self._part()
                 self.ledger.check(fences=self.fences, by_id=self.release >= BY_ID)
                 bugs.check()
             except Violation as broken:
@@ -280,6 +301,18 @@ class Simulation:
             features,
         )
 
+    def _killed_between_parts(self, first_waiting: Any) -> Any:
+        own = Random(f"{self.seed} kills")
+
+        def noted(stream: Stream) -> Part:
+            part: Part = first_waiting(stream)
+            if self.in_parts and self._kills and part.alone and part.first and own.random() < 0.2:
+                self._kills -= 1
+                self.proxy.dies_at, self.proxy.restart_after = own.choice((2, 3, 5, 8)), 0.05
+            return part
+
+        return noted
+
     def _come_to_rest(self) -> None:
         until = self.clock.now + 30.0
         while self.clock.now < until:
@@ -288,6 +321,27 @@ class Simulation:
         assert core is not None
         if not core.idle or core.buffered.total or core.buffered.of:
             raise Violation(LEFT, f"{core.buffered.total} bytes, idle: {core.idle}")
+
+    def _part(self) -> None:
+        """Once nothing goes wrong any more, clients leave without waiting for answers."""
+        own = Random(f"{self.seed} parting")
+        self.proxy.abrupt, self.proxy.dies_at = True, None
+        for link in [each for each in self.network.links.values() if each.swallowed]:
+            self.network.cut(link, "somebody has noticed")
+        self._come_to_rest()
+        parting = []
+        for node in self.cluster.nodes:
+            self.network.slow[node] = (own.choice((1.0, 10.0)), 1.0)
+            led = [place for place, leader in self.cluster.leaders.items() if leader.node == node]
+            known = [(topic, index) for topic, index in led if topic in self.topics and index < self.topics[topic]]
+            if places := [place for place in known if place not in self.cluster.buried]:  # else it is given back
+                client = Parting(f"l{node}", self.clock, self.front, self.history, self.ledger, own, node, places)
+                parting.append(client)
+        self._come_to_rest()
+        stored = self.ledger.stored()
+        for sent in (sent for each in parting for sent in each.sent):
+            if sent.value not in stored:
+                raise Violation(UNCARRIED, f"{sent.value.decode()} for {sent.topic}-{sent.partition}")
 
     def _left(self) -> str:
         return f"{sum(not each.done for each in self.sending)} of {len(self.sending)} producers are not done"
@@ -385,11 +439,25 @@ def counted(features: Counter[str]) -> list[tuple[Any, str, Change]]:
     ]
 
 
+@dataclass(slots=True)
+class Refused:
+    """A batch that was too large.
+
+    Attributes:
+        knows: what holds while the proxy remembers it.
+        again: how many have been sent since that are as large.
+    """
+
+    size: int
+    knows: tuple[Any, ...]
+    again: int
+
+
 class Upstream:
     """Watches what the proxy sends under which producer id."""
 
-    def __init__(self, clock: Clock, cluster: ModelCluster) -> None:
-        self._clock, self._cluster = clock, cluster
+    def __init__(self, clock: Clock, cluster: ModelCluster, restarts: Callable[[], int]) -> None:
+        self._clock, self._cluster, self._restarts = clock, cluster, restarts
         self.settled: defaultdict[tuple[int, Place], float] = defaultdict(float)
         """When something was."""
         self.unsettled: defaultdict[tuple[int, Place], dict[tuple[int, int], tuple[Link, int]]] = defaultdict(dict)
@@ -397,6 +465,10 @@ class Upstream:
         settles it."""
         self._known: set[tuple[int, int, Place]] = set()
         """(producer id, epoch, partition) of which something is stored."""
+        self._refused: dict[tuple[int, Place], Refused] = {}
+        """What was too large last."""
+        self._sent_at: defaultdict[tuple[int, Place], float] = defaultdict(float)
+        """When a batch was sent last."""
 
     def forget(self, place: Place, producer_id: int) -> None:
         self._known = {each for each in self._known if (each[0], each[2]) != (producer_id, place)}
@@ -413,6 +485,9 @@ class Upstream:
             others = [each for each, (at, _) in unsettled.items() if each != key and at.open]
             if others and (batch.producer_id, batch.producer_epoch, place) not in self._known:
                 raise Violation(TOGETHER, f"{place[0]}-{place[1]}: {key} of {batch.producer_id} beside {others}")
+            if key not in unsettled:
+                self._check_size(producer, batch)
+            self._sent_at[producer] = self._clock.now
             unsettled[key] = link, batch.crc
             if len(unsettled) > 5:
                 raise Violation(CROWD, f"{place[0]}-{place[1]}: {len(unsettled)} of {batch.producer_id}")
@@ -430,6 +505,29 @@ class Upstream:
                 self.settled[batch.producer_id, place] = self._clock.now
                 self._known.add((batch.producer_id, batch.producer_epoch, place))
                 self.unsettled[batch.producer_id, place].pop((batch.producer_epoch, batch.base_sequence), None)
+            elif codes.get(place) == MessageTooLarge.code:
+                producer = batch.producer_id, place
+                before = self._refused.get(producer)
+                again = before.again if before is not None else 0
+                self._refused[producer] = Refused(len(batch.data), self._knows(), again)
+
+    def _knows(self) -> tuple[Any, ...]:
+        """With what the proxy forgets what was too large."""
+        return self._cluster.ids.get("a"), self._cluster.data.max_message_bytes, self._restarts()
+
+    def _check_size(self, producer: tuple[int, Place], batch: RecordBatch) -> None:
+        """A batch is sent for the first time under its number."""
+        refused = self._refused.get(producer)
+        if refused is None:
+            return
+        if refused.knows != self._knows() or self._clock.now >= self._sent_at[producer] + REST:
+            del self._refused[producer]
+        elif batch.count > 1 and len(batch.data) >= refused.size:
+            refused.again += 1
+            if refused.again > 1:
+                raise Violation(
+                    TOO_LARGE, f"{producer[1][0]}-{producer[1][1]}: {len(batch.data)} after {refused.size} bytes"
+                )
 
     def _batches(self, message: Any) -> list[tuple[Place, RecordBatch]]:
         """What a request for the rewritten topic has under a producer id."""
