@@ -2,7 +2,7 @@
 
     the last stable offset does not move, and the high watermark is higher
         ── `STILL` seconds ──► `explain` names the partition; brokers are asked whose transaction is open there
-        ── `REPORT` seconds ──► a line in the log, one for each transaction
+        ── `REPORT` seconds ──► a line in the log, one for each transaction, once brokers have answered
     it moves ──► forgotten
 
 Rules:
@@ -84,6 +84,11 @@ class _Still:
     @property
     def known(self) -> bool:
         return self.holder is not None and self.holder.owner is not None
+
+    @property
+    def asked(self) -> bool:
+        """Brokers were asked at least once."""
+        return self.pause > _PAUSE
 
 
 @dataclass(slots=True)
@@ -187,10 +192,11 @@ class StableOffsets:
         self._timer = None
         for position in [each for each in self._still if self._assigned.get(each.place) is not each]:
             del self._still[position]
-        unknown = [each for each in self._waiting(STILL, now) if not each.known and each.ask_at <= now]
-        if unknown and self._asking is None:
-            self._ask(unknown, now)
-        self._report([each for each in self._waiting(REPORT, now) if not each.reported], now)
+        if self._asking is None:  # else the line in the log waits for the answer, so that it can name the transaction
+            self._report([each for each in self._waiting(REPORT, now) if not each.reported and each.asked], now)
+            unknown = [each for each in self._waiting(STILL, now) if not each.known and each.ask_at <= now]
+            if unknown:
+                self._ask(unknown, now)
         if not all(each.known and each.reported for each in self._still.values()):
             self._watch(now)
 

@@ -66,6 +66,6 @@ def _value(kind: Any, info: OptionInfo, text: str) -> Any:
         return kind(text)
     if kind in (int, float) and _NUMBER.fullmatch(text) and (kind is float or text.isdigit()):
         value = kind(text)
-        if (info.min is None or value >= info.min) and info.max is None:
+        if (info.min is None or value >= info.min) and (info.max is None or value <= info.max):
             return value
     raise NotPlain(text)
