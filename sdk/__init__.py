@@ -17,7 +17,7 @@ This is the map of the folder, in the order in which it handles a record:
                          producer's id and epoch, and EndTxn; its states are a table (`states.py`). `joining.py`,
                          `offsets.py`: adding partitions and offsets. `transform.py`: transactions of a consumer's
                          batches.
-    cluster/             nodes, topics, leaders, coordinators: what the client knows, and how it refreshes it.
+    cluster/             nodes, topics, leaders, coordinators: the client's view of the cluster, and its refreshes.
     connection/          `pool.py`: a connection for each node and channel. `connection.py`: its table of states, with
                          handshake and pipeline. `versions.py`: everything about versions of APIs.
     consume/             `core.py`: all that a consumer's calls decide. `fetcher.py` lists its parts, from a position to

@@ -10,8 +10,8 @@
 
     asyncio.run(main())
 
-Names, errors and promises are those of `ottla.connect`, and so is the code: only the driver differs. To shorten a
-call's timeout, use `asyncio.timeout`.
+Names, errors and guarantees are the same as of `ottla.connect`, and so is the code: only the driver differs. To shorten
+a call's timeout, use `asyncio.timeout`.
 """
 
 from ottla.sdk.client import Client

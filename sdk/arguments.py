@@ -99,8 +99,8 @@ def derived(owner: object, base: type) -> None:
     """Refuse an object whose methods do not match the base class.
 
     Each method is async if the base's is, and takes as many arguments. The owner has to override at least one. A method
-    whose name is close to one that is not overridden, in our naming or in Java's, is misspelt. Other methods are left
-    alone.
+    is misspelt if its name is close to the name of a method that is not overridden, in our naming or in Java's. Other
+    methods are left alone.
     """
     if not isinstance(owner, base):
         home = "ottla.sync" if base.__module__.startswith("ottla.sdk.sync") else "ottla"

@@ -37,8 +37,8 @@ class RebalanceListener:
     """Callbacks between two batches for partitions that are assigned, revoked or lost; override what you need.
 
     Every method is passed the consumer, and may await: it may seek, pause or commit, but not ask the consumer for a
-    batch. An error ends the loop. A method whose name is almost one that you did not override, such as Java's
-    ``onPartitionsAssigned``, is refused when the consumer is created.
+    batch. An error ends the loop. A misspelt method, or one with a name of Java's such as ``onPartitionsAssigned``, is
+    refused when the consumer is created.
 
     Every assigned partition is revoked or lost exactly once: one call of `revoked` or `lost` names it. It counts as
     gone from the moment of that call, so if your method raises, or is cancelled (say by a ``move_on_after`` around the

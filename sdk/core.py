@@ -15,7 +15,7 @@ It is composed of
 
 Rules:
 - A driver polls after every `handle`, after every call of a user, and at the deadline.
-- The cost of `poll` depends only on what is due: a heap of timers, and the connections that have work.
+- The cost of `poll` does not grow with idle parts: it has a heap of timers, and the connections that have work.
 - One step at a time: any code that touches the core, or a part of it, does so inside its gate (`ottla.sdk.gate`).
 """
 
@@ -242,7 +242,7 @@ class ClientCore:
     def finish(self, channel: str) -> Outcome[None]:
         """Send nothing more on a channel; settled when the brokers have closed its connections, or on timeout.
 
-        Nothing else shows that a broker has read requests without a response (acks=0).
+        Only that shows that a broker has read requests without a response (acks=0).
         """
         finished = self.connections.finish(channel, self.now)
         finished.when_done(self.later(self.now + FINISH_TIMEOUT, lambda now: finished.succeed(None)).cancel)

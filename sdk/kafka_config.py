@@ -6,7 +6,7 @@
         async with client.consumer("orders", **config.consumer) as consumer: ...
 
 Rules:
-- Names are from Java's producer, consumer and admin client, of librdkafka, and of confluent-kafka. Values may be
+- Names are from Java's producer, consumer and admin client, from librdkafka, and from confluent-kafka. Values may be
   strings, as in a properties file. Milliseconds become seconds.
 - No option is dropped silently: an unknown name is an error that suggests the nearest known one; a name that has no
   meaning here, or an invalid value, is an error that says why. One exception reports all errors.
@@ -17,7 +17,7 @@ Rules:
 - A configuration shared with other programs has names that make no difference here. ``lenient`` leaves those out, with
   one warning in the log: they only affect resource usage. Names that a program may rely on (`max.block.ms`,
   interceptors, callbacks) and unknown names are refused even then. ``ignore`` leaves out any name.
-- Options that are not given have ottla's defaults, not Java's: nothing is committed automatically, and a position
+- Options that are not given have ottla's defaults, not Java's: offsets are not committed automatically, and a position
   outside the log is an error, unless you configure it otherwise.
 
 Source: ProducerConfig.java, ConsumerConfig.java, AdminClientConfig.java; librdkafka's CONFIGURATION.md.
@@ -48,7 +48,7 @@ class KafkaConfig(dict[str, Any]):
     """Arguments: the mapping itself is for `ottla.connect`; `producer` and `consumer` are for the client's methods.
 
     Attributes:
-        left_out: the names that ``lenient`` or ``ignore`` left out, and those that other options make ineffective, such
+        left_out: the names that ``lenient`` or ``ignore`` left out, and names that other options make ineffective, such
             as the level of a compression that is not chosen; each with the reason.
     """
 
@@ -73,8 +73,8 @@ def from_kafka_config(config: Mapping[str, Any], *, lenient: bool = False, ignor
         lenient: leave out names that have no meaning here and make no difference to the program, such as
             ``metric.reporters``: for a configuration that Java programs use as well. A warning in the log lists them,
             and so does ``left_out``.
-        ignore: leave out these names, whatever they mean: those of other programs, such as ``schema.registry.url``, and
-            those that you can do without.
+        ignore: leave out these names, whatever they mean: names of other programs, such as ``schema.registry.url``, and
+            names that you can do without.
 
     Raises:
         ConfigurationError: some names are unknown or have no meaning here, some values are invalid or contradict each

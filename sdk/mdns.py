@@ -65,7 +65,7 @@ def interfaces_of(host: str) -> list[str] | None:
 
 
 def resolve(bootstrap: str, timeout: float) -> list[str]:
-    """The addresses, ``host:port``, in ``bootstrap``, or those that ``zeroconf://[name]`` finds.
+    """The addresses, ``host:port``, in ``bootstrap``, or found by ``zeroconf://[name]``.
 
     Raises:
         BrokerUnreachable, ConfigurationError: as in `find`.
@@ -84,7 +84,7 @@ def find(name: str | None, timeout: float, *, interfaces: Sequence[str] | None =
         interfaces: the IPv4 addresses of the interfaces to ask on; None means all.
 
     Raises:
-        BrokerUnreachable: no service answered; says what was looked for, where, how long, and what to check.
+        BrokerUnreachable: no service answered; the message says where and how long it looked, and what to check.
         ConfigurationError: more than one cluster answered, or no interface can be used.
     """
     if name is not None:

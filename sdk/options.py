@@ -67,7 +67,7 @@ class Options:
         retry_backoff, retry_backoff_max: the same, before a request is retried.
 
     Raises:
-        ConfigurationError: an option is invalid; says which, and what is allowed.
+        ConfigurationError: an option is invalid; the message names it, and the valid values.
     """
 
     client_id: str = "ottla"
@@ -136,7 +136,7 @@ def within_bounds(options: T) -> T:
     """Return ``options``, a dataclass, whose numbers all fit the protocol: seconds are floats, sizes integers.
 
     Raises:
-        ConfigurationError: one does not; says which, and what is allowed.
+        ConfigurationError: one does not; the message names it, and the valid values.
     """
     given: Any = options
     for each in fields(given):

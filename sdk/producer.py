@@ -18,7 +18,7 @@ transaction or nothing. The end of the block commits; if it ends by an error or 
             await txn.send_soon("credits", b"...", key=b"bob")
 
 Rules:
-- All decisions are in `ottla.sdk.produce.core.ProducerCore`, whose rules say what a cancellation means, and
+- All decisions are in `ottla.sdk.produce.core.ProducerCore`, whose rules explain cancellations, and
   `ottla.sdk.transaction.core.TransactionCore`.
 - ``on_delivery`` and interceptors are called in the loop's thread, and may call anything, also this producer; but they
   must not block. An error of ``on_delivery`` is logged and raised by the next call; one of an interceptor is only
@@ -213,8 +213,8 @@ class Transaction(Generic[K, V]):
         """Commit the offsets after these batches, for their groups, if and only if the transaction commits.
 
         Returns at once: the offsets are sent when the transaction commits, together with the group's generation and the
-        member's id (KIP-447), so that a member that has lost its partitions cannot commit. Of each partition the
-        highest offset counts. Needs Kafka 2.5.
+        member's id (KIP-447), so that a member that has lost its partitions cannot commit. The highest
+        offset of each partition counts. Needs Kafka 2.5.
 
         Args:
             batches: of consumers of the same client, which have a group and no ``auto_commit``. After an abort they are
@@ -292,8 +292,8 @@ class Producer(Generic[K, V]):
     async def aclose(self) -> None:
         """Flush and close; within `delivery_timeout`, or twice that if records arrive meanwhile.
 
-        Records that callbacks send meanwhile are flushed as well, and those that their callbacks send: up to a hundred
-        links of such a chain, for `delivery_timeout` at most. After that records are refused.
+        Records that callbacks send meanwhile are flushed as well, and so are records from their callbacks: up to a
+        hundred links of such a chain, for `delivery_timeout` at most. After that records are refused.
 
         Raises:
             DeliveryFailed: records were not stored.
@@ -347,14 +347,14 @@ class Producer(Generic[K, V]):
     ) -> None:
         """Accept a record, waiting only for buffer space; arguments as in `send`.
 
-        If there is space, the call itself may accept the record, before you await it. Await it in any case: nothing is
-        sent while your task never waits.
+        If there is space, the call itself may accept the record, before you await it. Await it in any case: no record
+        is sent while your task never waits.
 
         Records of `send`, `send_soon` and `send_many` are accepted in the order of the calls, across all tasks. Only
         `send_nowait` may overtake calls of other tasks, because it cannot wait as they do.
 
         Args:
-            on_delivery: is called with the `Receipt` or the error, so nothing is raised later.
+            on_delivery: is called with the `Receipt` or the error, so no error is raised later.
 
         Raises:
             DeliveryFailed: records accepted earlier have failed.
@@ -419,7 +419,7 @@ class Producer(Generic[K, V]):
         tasks have to keep their order, send them all by calls that wait.
 
         Raises:
-            BufferFull: there is no space, or other records wait for it; nothing is sent until your task awaits
+            BufferFull: there is no space, or other records wait for it; no record is sent until your task awaits
                 something.
         """
         core, preparation = self._core, self._preparation

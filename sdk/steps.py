@@ -1,4 +1,4 @@
-"""The steps of a call: each names what the call waits for; the language between the machines and the drivers.
+"""The steps of a call, each a wait: the language between the machines and the drivers.
 
     def send(record) -> Steps[Receipt]:            async def send(self, ...):
         yield TURN                                     return await self._driver.run(self._core.send(record))
@@ -12,7 +12,7 @@ loop and no clock, and makes all decisions. A driver only has to support the fol
     `Shielded`       the same, but no cancellation ends it: the machine makes sure that it is settled in time
     `Await`          await a function of the user's, such as a listener's method, within so many seconds
     `Outside`        call a function of the user's, or a function that calls the user's code, outside of the core's gate
-    `TURN`           let other tasks run; if cancelled here, nothing has happened yet
+    `TURN`           let other tasks run; if cancelled here, the call has had no effect yet
     `CHECK`          the same, without letting other tasks run: only raises a cancellation that is already pending
 
 Rules:

@@ -10,7 +10,7 @@ Each turn of the loop is a transaction: the records sent in it, and the offsets 
 committed together or not at all. Batches that were not committed are read again.
 
 Rules:
-- All decisions are in `ottla.sdk.transaction.transform.TransformCore`, whose rules say what is read again, and when.
+- All decisions are in `ottla.sdk.transaction.transform.TransformCore`, whose rules explain retries.
 - Exactly once holds for readers of the output topics with ``isolation="read_committed"``. Any other effect of the block
   (a mail, a row in a database) is repeated with each retry.
 """

@@ -3,8 +3,8 @@
 Rules:
 - A retry of a request that changes something may meet its own effect, after a broken connection or if the broker only
   stopped waiting: "already exists", "unknown topic" and "already has so many partitions" then mean success.
-- A topic that this client does not know is described or refused at once; one that it knows may be unknown for a moment
-  to the broker that is asked, so the request is retried.
+- A topic that this client does not know is described or refused at once. A topic that it knows may be unknown for a
+  moment to the broker that is asked, so the request is retried.
 - KAFKA_STORAGE_ERROR (the disk fails or is full, or the topic's file is damaged) fails a call at once, as in Java's
   Admin, because only a person can repair it.
 """

@@ -16,9 +16,9 @@ Rules:
 - The stages of the handshake (`ottla.sdk.connection.handshake`) follow; each later request goes out in the highest
   version that both sides know.
 - A session with a limited lifetime (KIP-368) is renewed before its end, on the same connection, as soon as there is a
-  request to send: after the requests in flight, and before the waiting ones. The broker serves nothing else meanwhile,
-  so nothing else is sent. If renewal needs a token and there is none, requests go on until the session ends, and then
-  wait for the token.
+  request to send: after the requests in flight, and before the waiting ones. The broker serves no other request
+  meanwhile, so none is sent. If renewal needs a token and there is none, requests go on until the session ends, and
+  then wait for the token.
 - Each request has a deadline. If a request that the driver has misses its deadline, the connection is closed, even if
   TCP reports it alive; if a waiting request misses it, only that request fails.
 - A request that is cancelled before the driver has it is never sent; after that its response is ignored.
@@ -26,7 +26,7 @@ Rules:
 - A connection whose requests have no responses (acks=0) is finished rather than closed: closing it at once would lose
   the bytes that the broker has not read yet.
 - No request is retried here: an `Exchange` ends exactly once, and the part that created it decides whether to retry.
-- The cost of `poll` depends only on what is due, not on the number of waiting requests.
+- The cost of `poll` depends only on due timers, not on the number of waiting requests.
 
 Source: NetworkClient.java, ClusterConnectionStates.java, SaslClientAuthenticator.java; KIP-219 (the broker answers at
 once that a client is over its quota, and the client pauses).

@@ -10,7 +10,8 @@ Rules:
   answered for five seconds, the metadata are refreshed from another node; if the cluster no longer has the node, its
   connections are closed, and waiting requests go to the new leaders. (Java waits.)
 - Nodes that have left the cluster are forgotten, with their connections and metrics, once no request is in flight.
-- The cost of `poll` depends only on what is due: connections that have work, and a heap of deadlines.
+- The cost of `poll` does not grow with idle connections: it has a set of connections with work, and a heap of
+  deadlines.
 
 Source: NetworkClient.java, Selector.java, ClusterConnectionStates.java.
 """

@@ -1,7 +1,8 @@
 """The blocking driver: the same `ClientCore` in one thread, with a selector and no background work.
 
 Private for now: the Spark reader uses it, because Spark's Python workers are forked and reused, and neither trio nor a
-background thread survives that well. Nothing happens between calls: a call takes steps until its outcome is settled.
+background thread survives that well. The client does not run between calls: a call takes steps until its outcome
+is settled.
 
 Theory of operation: while the caller itself waits for something else, such as its sink or its next records, responses
 stay unread, so no deadline may pass meanwhile: `paused` stops the clock of all deadlines. Without it, a caller that

@@ -1,6 +1,6 @@
 """A producer in one thread, with a selector and no background work: the same `ProducerCore` as everywhere.
 
-Private for now: Spark's writer uses it. As with `BlockingClient`, nothing happens between calls.
+Private for now: Spark's writer uses it. As with `BlockingClient`, the client does not run between calls.
 
 Theory of operation: records are accepted until the buffer is full; in between, `breathe` lets sockets read and write
 without blocking.

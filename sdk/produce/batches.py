@@ -12,8 +12,8 @@ Rules:
   first batch were refused and the second stored, the first could never be stored.
 - A batch gets its sequence when it is first sent and keeps it in every retry, so the broker recognises a duplicate.
   Sequences wrap from 2**31 - 1 to 0.
-- A batch that certainly was not stored gives its sequence numbers back if nothing was sent after it. Otherwise the
-  batches after it are renumbered in a new epoch once all batches before it are settled and nothing is in flight: old
+- A batch that certainly was not stored gives its sequence numbers back if no batch was sent after it. Otherwise the
+  batches after it are renumbered in a new epoch once all batches before it are settled and none is in flight: old
   requests that are still in the network then find a gap before them, and are refused (KIP-360). A batch with an unknown
   outcome fails instead of being renumbered: a broker that has lost its state of the producer may have stored it, and
   would store it again. A batch fails, too, if one after it is stored already, as may happen in a recreated topic: it

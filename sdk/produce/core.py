@@ -14,7 +14,7 @@ Rules:
   within `delivery_timeout` of being offered, whether it waits for space, its topic, a producer id or a response.
 - A call that is cancelled before its record is accepted sends nothing; after that delivery goes on, and the next call
   raises failures. A call that sends lets other tasks run *before* it accepts, so that a cancellation there means that
-  nothing was accepted: `send` and `send_many` each time, `send_soon` every two milliseconds.
+  no record was accepted: `send` and `send_many` each time, `send_soon` every two milliseconds.
 - Records are accepted in the order of the calls that wait: `send`, `send_soon`, `send_many`. `send_nowait` overtakes
   calls that only let other tasks run (`Turns`), but no call that waits for space: then it is refused.
 - Any unusual condition hides the topics from the fast path, so that the next record comes here.

@@ -7,7 +7,7 @@ Rules:
 - OUT_OF_ORDER_SEQUENCE_NUMBER, UNKNOWN_PRODUCER_ID or INVALID_PRODUCER_EPOCH of a batch that is not the oldest only
   means that the oldest has to go first. For the oldest it means that the broker lacks the batches before it: it and all
   later batches are renumbered in the next epoch of the producer id, which needs no request, and sent again (KIP-360).
-  That is expected if the broker refused an earlier batch, or its outcome is unknown. Otherwise acknowledged records are
+  This is expected if the broker refused an earlier batch, or its outcome is unknown. Otherwise acknowledged records are
   missing, which is logged as an error: the broker lost them; these records are not affected.
 - An error that a leader may return after it has appended leaves the outcome unknown: with acks=all it appends, waits
   for its replicas, and answers NOT_LEADER_OR_FOLLOWER or UNKNOWN_TOPIC_OR_PARTITION if it has to step down meanwhile.

@@ -1,7 +1,7 @@
 """Lets calls that send without waiting for the brokers give other tasks a turn now and then.
 
 Rules:
-- A call lets other tasks run *before* its record is accepted: if it is cancelled there, nothing was accepted.
+- A call lets other tasks run *before* its record is accepted: if it is cancelled there, the record was not accepted.
 - Calls that come in the meantime queue behind it: calls that can wait are accepted in the order in which they were
   made. `send_nowait` cannot wait, and so overtakes them: the buffer has space, and refusing it would make programs with
   two tasks raise `BufferFull` at random.

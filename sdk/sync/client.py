@@ -266,7 +266,7 @@ class Client:
             reset: where to continue if a position is outside the log, because retention deleted its records.
             isolation: ``"read_committed"`` hides records of open and aborted transactions.
             auto_commit: commit every so many seconds; a batch counts as processed when you ask for the next one. By
-                default nothing is committed unless you call for it.
+                default you have to commit yourself.
             max_records: of one batch, for handlers that are slow per record, or process many concurrently; by default a
                 batch has all records of the partition in one response, bounded by ``partition_max_bytes`` of `connect`.
             listener: is notified when partitions are assigned, revoked or lost.

@@ -29,8 +29,8 @@ class RebalanceListener:
     """Callbacks between two batches for partitions that are assigned, revoked or lost; override what you need.
 
     Every method is passed the consumer, and runs in the thread of the loop: it may seek, pause or commit, but not ask
-        the consumer for a batch. An error ends the loop. A method whose name is almost one that you did not override,
-        such as Java's ``onPartitionsAssigned``, is refused when the consumer is created.
+        the consumer for a batch. An error ends the loop. A misspelt method, or one with a name of Java's such as
+        ``onPartitionsAssigned``, is refused when the consumer is created.
 
     Every assigned partition is revoked or lost exactly once: one call of `revoked` or `lost` names it. It counts as
     gone from the moment of that call, so if your method raises, or is interrupted (say by Ctrl-C), finishing its work

@@ -175,8 +175,8 @@ class Transaction(Generic[K, V]):
         """Commit the offsets after these batches, for their groups, if and only if the transaction commits.
 
         Returns at once: the offsets are sent when the transaction commits, together with the group's generation and the
-        member's id (KIP-447), so that a member that has lost its partitions cannot commit. Of each partition the
-        highest offset counts. Needs Kafka 2.5.
+        member's id (KIP-447), so that a member that has lost its partitions cannot commit. The highest
+        offset of each partition counts. Needs Kafka 2.5.
 
         Args:
             batches: of consumers of the same client, which have a group and no ``auto_commit``. After an abort they are
@@ -254,8 +254,8 @@ class Producer(Generic[K, V]):
     def close(self) -> None:
         """Flush and close; within `delivery_timeout`, or twice that if records arrive meanwhile.
 
-        Records that callbacks send meanwhile are flushed as well, and those that their callbacks send: up to a hundred
-        links of such a chain, for `delivery_timeout` at most. After that records are refused.
+        Records that callbacks send meanwhile are flushed as well, and so are records from their callbacks: up to a
+        hundred links of such a chain, for `delivery_timeout` at most. After that records are refused.
 
         Raises:
             DeliveryFailed: records were not stored.
@@ -315,7 +315,7 @@ class Producer(Generic[K, V]):
         `send_nowait` may overtake calls of other threads, because it cannot wait as they do.
 
         Args:
-            on_delivery: is called with the `Receipt` or the error, so nothing is raised later: in your thread, or
+            on_delivery: is called with the `Receipt` or the error, so no error is raised later: in your thread, or
                 another that uses the client, within a call of it.
 
         Raises:

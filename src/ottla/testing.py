@@ -97,7 +97,7 @@ class Broker:
     def _reserve_port(self, host: str) -> int:
         """A free port, bound until this object is freed, so that the system gives it to no other program meanwhile.
 
-        Otherwise any program's outgoing connection could get it while the broker is down, even one that a client makes
+        Otherwise any program's outgoing connection could get it while the broker is down, even a client's connection
         to the broker: that would then be connected to itself, and the broker could not start again.
         """
         reserved = socket.socket()

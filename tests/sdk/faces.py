@@ -50,7 +50,7 @@ WORDS = {
     "producer": [
         (
             "If there is space, the call itself may accept the record, before you await it. Await it in any case: "
-            "nothing is sent while your task never waits.",
+            "no record is sent while your task never waits.",
             "It waits for space only; the client's own thread sends the batches, whatever yours does.",
         ),
         ("across all tasks.", "across all threads."),
@@ -64,7 +64,7 @@ WORDS = {
             "records of several threads have to keep their order, send them all by calls that wait.",
         ),
         (
-            "there is no space, or other records wait for it; nothing is sent until your task awaits something.",
+            "there is no space, or other records wait for it; no record is sent until your task awaits something.",
             "there is no space, or other records wait for it.",
         ),
         (
@@ -76,8 +76,8 @@ WORDS = {
             "If interrupted before the record is accepted, the record is not sent. If interrupted after that",
         ),
         (
-            "is called with the `Receipt` or the error, so nothing is raised later.",
-            "is called with the `Receipt` or the error, so nothing is raised later: in your thread, or another that "
+            "is called with the `Receipt` or the error, so no error is raised later.",
+            "is called with the `Receipt` or the error, so no error is raised later: in your thread, or another that "
             "uses the client, within a call of it.",
         ),
     ],

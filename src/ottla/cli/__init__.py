@@ -1,7 +1,7 @@
 """The command line: `ottla broker`, `proxy`, `topics`, `produce`, `consume`, `dump`, `demo`.
 
 Rules of this package:
-- Starting is cheap: a command imports what it needs when it runs; ``ottla --help`` imports neither trio nor Spark. A
+- Starting is cheap: a command imports its dependencies when it runs; ``ottla --help`` imports neither trio nor Spark. A
   server imports no other command, and no Typer unless something is wrong (`plain.py`).
 - Results go to stdout, all messages to stderr. ``--json`` is for scripts: one JSON value per line.
 - An error of `ottla.errors` is one line on stderr and an exit code (`exits.py`), never a traceback.

@@ -59,8 +59,8 @@ async def consume(
         str | None,
         typer.Option(
             metavar="GROUP",
-            help="Share the topic with all members of a group, continue at its committed offsets, and commit what is "
-            "printed. --from counts if no offset is committed.",
+            help="Share the topic with all members of a group, continue at its committed offsets, and commit "
+            "printed records. --from counts if no offset is committed.",
         ),
     ] = None,
     key_separator: Annotated[

@@ -81,7 +81,7 @@ def dump(
         list[str], typer.Argument(metavar="FILE", help="The files to read: a file, a whole folder, or - for stdin.")
     ],
     file_type: Annotated[
-        FileType | None, typer.Option("--type", help="What the files contain; by default taken from their names.")
+        FileType | None, typer.Option("--type", help="Type of the files; by default taken from their names.")
     ] = None,
     request: Annotated[bool, typer.Option("--request", help="The files contain frames from a client.")] = False,
     response: Annotated[

@@ -19,7 +19,7 @@ _NUMBER = re.compile(r"[0-9]+(\.[0-9]+)?", re.ASCII)
 
 
 class NotPlain(Exception):
-    """Typer has to parse the command line, or explain what is wrong with it."""
+    """Typer has to parse the command line, or explain its error."""
 
 
 def arguments(command: Callable[..., None], words: Iterable[str]) -> dict[str, Any]:

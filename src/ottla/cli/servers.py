@@ -171,7 +171,7 @@ def proxy(
         typer.Option(
             metavar="GLOB=MODE[:PARTITIONER[:PARTITIONS]]",
             help="How to treat topics: observe, or rewrite; by murmur2, or by crc32, fnv1a or fnv1a_reference. "
-            "The first match counts, before those of the file; may be repeated.",
+            "The first match counts; rules given here come before the file's. May be repeated.",
         ),
     ] = None,
     config: Annotated[
@@ -189,7 +189,7 @@ def proxy(
         Path | None,
         typer.Option(
             metavar="DIR",
-            help="Folder for state that survives a restart, so that none fences a producer; see ottla proxy journal.",
+            help="Folder for state that survives a restart, to fence no producer; see ottla proxy journal.",
         ),
     ] = None,
     health: Health = None,

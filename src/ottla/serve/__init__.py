@@ -22,7 +22,7 @@ Rules:
 - The end of input is not a cancellation. A connection ends when its peer sends no more, as with Apache Kafka: earlier
   requests are executed, but no longer answered, also after a reset. A reset is noticed within a second, even while the
   connection is not read; from then on only a service that holds the connection delays earlier requests.
-- Bytes that are not Kafka's protocol close their connection, with one log line that says what they look like; other
+- Bytes that are not Kafka's protocol close their connection, with one log line that guesses their protocol; other
   connections are not affected. Similar lines are counted (`ottla.complaints`).
 - An exception from the service is a bug: it is logged with its traceback and closes only that connection.
 - A server that drains reads no more requests. It passes the requests it has read to the service, and answers them.

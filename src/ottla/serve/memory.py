@@ -4,7 +4,7 @@ Rules:
 - Memory is counted as bytes arrive, not when a length announces them.
 - A frame may grow as long as the same amount remains free for others: even if many large frames make no progress, there
   is memory for small ones.
-- One frame at a time, the first of those that had to wait, is exempt, and may grow to its end: one frame can always
+- One frame at a time, the first that had to wait, is exempt, and may grow to its end: one frame can always
   make progress. So all frames together use at most ``limit`` plus one frame.
 """
 

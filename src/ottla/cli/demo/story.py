@@ -1,4 +1,4 @@
-"""The demo's script, step by step: which process starts when, where the data flow, and what must be true at the end.
+"""The demo's script, step by step: which process starts when, where the data flow, and the checks at the end.
 
 Rule: every count is compared with the CSV itself; a wrong one ends the demo with exit code 1.
 """
