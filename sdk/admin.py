@@ -1,4 +1,4 @@
-"""What administration returns. Plain data; names are Kafka's."""
+"""The classes that administrative calls return. Plain data; names are Kafka's."""
 
 import csv
 import io
@@ -16,12 +16,12 @@ from ottla.sdk.events import Node
 
 
 class BrokerDescription(NamedTuple):
-    """A broker, at the address that it gives to clients.
+    """A broker, at the address that it advertises to clients.
 
     Attributes:
-        rack: the ``broker.rack`` of its configuration, if there is any.
-        is_controller: what only the controller can do is asked of it. In a cluster of KRaft that is some broker, which
-            passes it on; brokers before 0.10 do not say who it is.
+        rack: ``broker.rack`` of its configuration, if set.
+        is_controller: it takes the requests that only the controller can answer. In a KRaft cluster this is some
+            broker, which forwards them; brokers before 0.10 do not say which it is.
     """
 
     id: int
@@ -36,11 +36,11 @@ class BrokerDescription(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class PartitionDescription:
-    """A partition, and the brokers that have it.
+    """A partition, and the brokers that hold it.
 
     Attributes:
-        leader: node id, -1 while there is none.
-        replicas, isr: node ids; the in-sync ones have all that was acknowledged.
+        leader: node id, or -1 while there is no leader.
+        replicas, isr: node ids; the in-sync replicas have all acknowledged records.
     """
 
     partition: int
@@ -56,8 +56,8 @@ class TopicDescription:
     Attributes:
         topic_id: zero for brokers before 2.8.
         internal: Kafka's own, such as ``__consumer_offsets``.
-        configs: what was set for this topic; all else is as the broker has it. Empty from brokers before 0.11, which do
-            not report it.
+        configs: the values set for this topic; for all others the broker's defaults hold. Empty for brokers before
+            0.11, which do not report it.
     """
 
     name: str
@@ -68,7 +68,7 @@ class TopicDescription:
 
     @classmethod
     def of(cls, topic: Topic, configs: Mapping[str, str | None]) -> Self:
-        """Of what the metadata say; the client makes it."""
+        """Create one from cached metadata; only the client calls this."""
         partitions = tuple(
             PartitionDescription(each.partition, each.leader, each.replicas, each.isr)
             for _, each in sorted(topic.partitions.items())
@@ -80,13 +80,13 @@ class TopicDescription:
 
 
 class ListedOffset(NamedTuple):
-    """What ListOffsets found.
+    """An offset that ListOffsets found.
 
     Attributes:
-        offset: -1 where no record is as young as the time asked for.
-        timestamp: of the record there, in milliseconds since 1970; -1 for an end of the log, and from brokers before
-            0.10.1, which know offsets only as finely as segments begin.
-        leader_epoch: of the record there; -1 where it is not known.
+        offset: -1 if no record is as recent as the time asked for.
+        timestamp: of that record, in milliseconds since 1970; -1 for an end of the log, and from brokers before 0.10.1,
+            which look offsets up by whole segments.
+        leader_epoch: of that record; -1 if unknown.
     """
 
     offset: int
@@ -98,9 +98,9 @@ class CommittedOffset(NamedTuple):
     """How far a group has read a partition.
 
     Attributes:
-        offset: the next to read.
-        leader_epoch: of the last record read; -1 where it is not known.
-        metadata: as committed.
+        offset: the next one to read.
+        leader_epoch: of the last record read; -1 if unknown.
+        metadata: the string committed with the offset.
     """
 
     offset: int
@@ -122,7 +122,7 @@ GROUP_STATES = (
     "NotReady",
     "Unknown",
 )
-"""Of a group, as Kafka names them (GroupState.java); not every type has each."""
+"""States of a group, as Kafka names them (GroupState.java); no group type has all of them."""
 GROUP_TYPES = ("classic", "consumer", "share", "streams")
 
 
@@ -132,9 +132,9 @@ class GroupListing:
 
     Attributes:
         protocol_type: ``consumer``, ``connect``, …; ``""`` for a group that only stores offsets.
-        state: ``Stable``, ``Empty``, ``PreparingRebalance``, …; ``""`` from brokers before 2.6, which do not say.
+        state: ``Stable``, ``Empty``, ``PreparingRebalance``, …; ``""`` from brokers before 2.6, which do not report it.
         type: ``classic``, ``consumer``, ``share`` or ``streams``.
-        coordinator: the broker that looks after the group.
+        coordinator: the broker that coordinates the group.
     """
 
     group: str
@@ -150,9 +150,9 @@ class GroupMember:
 
     Attributes:
         instance_id: the ``group.instance.id`` of a static member.
-        host: the address it has, as the coordinator sees it.
-        assignment: the partitions that are its own; empty while the group rebalances, and where the protocol is not
-            that of consumers.
+        host: its address, as the coordinator sees it.
+        assignment: the partitions assigned to it; empty during a rebalance, and for protocols other than the
+            consumers'.
     """
 
     member_id: str
@@ -185,12 +185,12 @@ class GroupDescription:
 
 @dataclass(frozen=True, slots=True)
 class PartitionLag:
-    """How far a group is behind in a partition, which it has committed, or which a member reads.
+    """How far a group is behind in a partition that it has committed or that a member reads.
 
     Attributes:
-        committed: the next offset to read; ``None`` where nothing was committed.
-        end: one past the last record; ``None`` where it cannot be had: ``trouble`` says why.
-        member: the one that reads it; ``None``: there is none.
+        committed: the next offset to read; ``None`` if none was committed.
+        end: one past the last record; ``None`` if unknown: ``trouble`` says why.
+        member: the member that reads the partition; ``None`` if there is none.
     """
 
     topic: str
@@ -202,7 +202,7 @@ class PartitionLag:
 
     @property
     def lag(self) -> int | None:
-        """Records still to read (counting offsets, which may have holes); ``None`` where it is not known."""
+        """Records still to read (the difference of offsets, which may have gaps); ``None`` if unknown."""
         return None if self.committed is None or self.end is None else self.end - self.committed
 
 
@@ -220,7 +220,7 @@ class GroupLag:
 
     @property
     def total(self) -> int:
-        """The sum of the lags that are known."""
+        """The sum of the known lags."""
         return sum(each.lag or 0 for each in self.partitions)
 
 
@@ -229,12 +229,12 @@ class GroupLag:
 
 @dataclass(frozen=True, slots=True)
 class PlannedOffset:
-    """Of a `ResetPlan`, one partition.
+    """One partition of a `ResetPlan`.
 
     Attributes:
-        old: the offset committed; ``None``: none.
-        new: what is (to be) committed in its place.
-        note: why it is not what was asked for; empty where it is.
+        old: the committed offset; ``None`` if there is none.
+        new: the offset that replaces it.
+        note: why ``new`` differs from the request; empty if it does not.
     """
 
     topic: str
@@ -246,12 +246,12 @@ class PlannedOffset:
 
 @dataclass(frozen=True, slots=True)
 class ResetPlan:
-    """What `Client.reset_offsets` has done, or would do.
+    """The result of `Client.reset_offsets`.
 
     Attributes:
         offsets: sorted by topic and partition.
-        executed: whether they are committed.
-        new_group: there was no such group when the plan was made; a commit brings it into being.
+        executed: whether the offsets were committed.
+        new_group: the group did not exist when the plan was made; the commit creates it.
     """
 
     group: str
@@ -260,19 +260,19 @@ class ResetPlan:
     new_group: bool = False
 
     def to_csv(self) -> str:
-        """``topic,partition,offset`` a line, as kafka-consumer-groups exports and reads the plan of one group."""
+        """Lines of ``topic,partition,offset``, as kafka-consumer-groups exports and reads the plan of one group."""
         out = io.StringIO()
         csv.writer(out, lineterminator="\n").writerows((each.topic, each.partition, each.new) for each in self.offsets)
         return out.getvalue()
 
 
 def offsets_from_csv(text: str, group: str) -> dict[TopicPartition, int]:
-    """Offsets as `ResetPlan.to_csv` and kafka-consumer-groups write them: those of ``group``, if the lines name one.
+    """Read offsets as `ResetPlan.to_csv` and kafka-consumer-groups write them; of several groups only ``group``'s.
 
     Lines are ``topic,partition,offset``, or ``group,topic,partition,offset``.
 
     Raises:
-        ConfigurationError: a line is neither; says which.
+        ConfigurationError: a line has another form; the message quotes it.
     """
     offsets: dict[TopicPartition, int] = {}
     for number, row in enumerate(csv.reader(io.StringIO(text)), 1):
@@ -300,18 +300,18 @@ TRANSACTION_STATES = (
     "CompleteAbort",
     "PrepareEpochFence",
 )
-"""Of a transactional id, as its coordinator names them (TransactionState.java)."""
+"""States of a transactional id, as its coordinator names them (TransactionState.java)."""
 OPEN_STATES = ("Ongoing", "PrepareCommit", "PrepareAbort", "PrepareEpochFence")
-"""Those in which a transaction has begun and has not ended in all of its partitions."""
+"""States in which a transaction has begun and has not ended in all of its partitions."""
 
 
 @dataclass(frozen=True, slots=True)
 class TransactionListing:
-    """A transactional id, as its coordinator lists it, whether it has a transaction open or not.
+    """A transactional id, as its coordinator lists it, whether or not a transaction is open.
 
     Attributes:
         state: ``Ongoing``, ``CompleteCommit``, …, as in `TRANSACTION_STATES`.
-        coordinator: the broker that looks after it.
+        coordinator: the broker that coordinates it.
     """
 
     transactional_id: str
@@ -325,11 +325,11 @@ class TransactionDescription:
     """A transactional id, and its transaction if one is open.
 
     Attributes:
-        producer_id, producer_epoch: of the producer that came last with this id.
+        producer_id, producer_epoch: of the newest producer with this id.
         state: ``Ongoing``, ``CompleteCommit``, …, as in `TRANSACTION_STATES`.
-        timeout: seconds after which the coordinator aborts a transaction of it.
-        start_timestamp: when the transaction began, in milliseconds since 1970; ``None``: none has yet.
-        partitions: of the open transaction; while it is being ended, those where that is still to be written.
+        timeout: seconds after which the coordinator aborts an open transaction.
+        start_timestamp: when the transaction began, in milliseconds since 1970; ``None`` if there was none yet.
+        partitions: of the open transaction; while it is ending, the partitions without a marker so far.
     """
 
     transactional_id: str
@@ -343,19 +343,19 @@ class TransactionDescription:
 
     @property
     def is_open(self) -> bool:
-        """A transaction has begun, and has not ended in all of its partitions."""
+        """Whether a transaction has begun and has not ended in all of its partitions."""
         return self.state in OPEN_STATES
 
 
 @dataclass(frozen=True, slots=True)
 class ProducerState:
-    """An idempotent or transactional producer, as a partition remembers it.
+    """The state that a partition keeps of an idempotent or transactional producer.
 
     Attributes:
-        last_sequence: of the last record; -1 where none is remembered, as after a marker alone.
-        last_timestamp: of the last batch or marker, in milliseconds since 1970; -1: none.
-        coordinator_epoch: of the coordinator that wrote the last marker; ``None``: there was none yet.
-        transaction_start: the first offset of the transaction that is open here; ``None``: none is.
+        last_sequence: of the last record; -1 if the partition keeps none, for example after nothing but a marker.
+        last_timestamp: of the last batch or marker, in milliseconds since 1970; -1 if there is none.
+        coordinator_epoch: of the coordinator that wrote the last marker; ``None`` if there was none yet.
+        transaction_start: the first offset of the open transaction; ``None`` if none is open here.
     """
 
     producer_id: int
@@ -368,17 +368,17 @@ class ProducerState:
 
 @dataclass(frozen=True, slots=True)
 class HangingTransaction:
-    """A transaction that is open in a partition, and that no coordinator is going to end there.
+    """A transaction that is open in a partition although no coordinator is going to end it there.
 
     Until an administrator aborts it, readers with ``isolation="read_committed"`` get nothing from ``start_offset`` on,
-    and compaction does not go on behind it.
+    and compaction stops there.
 
     Attributes:
         start_offset: the first of its records.
         producer_id, producer_epoch: of those records.
-        coordinator_epoch: of the coordinator that wrote the producer's last marker there; ``None``: there was none yet.
+        coordinator_epoch: of the coordinator that wrote the producer's last marker there; ``None`` if there was none.
         last_timestamp: of its last batch, in milliseconds since 1970.
-        transactional_id: the one that has this producer id now; ``None``: none has.
+        transactional_id: it has this producer id now; ``None`` if there is none.
         reason: why it counts as hanging, for people.
     """
 
@@ -394,7 +394,7 @@ class HangingTransaction:
 
 
 class ProducerIdAndEpoch(NamedTuple):
-    """What a coordinator has given to a transactional id last: producers with a lower epoch are fenced."""
+    """The latest id and epoch that a coordinator gave to a transactional id; it fences producers with a lower epoch."""
 
     producer_id: int
     producer_epoch: int

@@ -1,4 +1,4 @@
-"""The client on asyncio, on its own loops and on uvloop: `connect`, and everything else as under trio.
+"""The client on asyncio, with asyncio's own loops and uvloop: `connect`, and everything else as under trio.
 
     import asyncio
 
@@ -10,8 +10,8 @@
 
     asyncio.run(main())
 
-Names, errors and promises are those of `ottla.connect`, and so is the code: only the driver is another. Calls are
-shortened by `asyncio.timeout`.
+Names, errors and guarantees are the same as of `ottla.connect`, and so is the code: only the driver differs. To shorten
+a call's timeout, use `asyncio.timeout`.
 """
 
 from ottla.sdk.client import Client
@@ -27,8 +27,8 @@ def connect(options: ClientOptions) -> Client:
     """A client for asyncio; use it as ``async with ottla.aio.connect("localhost:9092") as client``.
 
     Raises:
-        ConfigurationError: an option or an address makes no sense (at once).
-        BrokerUnreachable: nobody answered within ``connect_timeout``; says which addresses were tried (on entering the
-            block).
+        ConfigurationError: an option or an address is invalid; raised at once.
+        BrokerUnreachable: no broker answered within ``connect_timeout``; names the addresses tried. Raised on entering
+            the block.
     """
     return Client(options, AsyncioDriver)

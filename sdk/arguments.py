@@ -1,8 +1,8 @@
-"""What users get wrong and Python would not notice, or would notice too late; the error says what would do.
+"""Checks of arguments that Python itself would accept, or reject too late; each error names the valid values.
 
-Types are declared, and a checker of types reads them. Here is only what it would let pass, or what without it would end
-in something worse than a plain error at the call: a string is an iterable of strings, a partition named by half is only
-missed by a machine, and a method that is misspelt, or awaited where it should not be, is never called.
+Types are declared, and type checkers verify them. This file checks only mistakes that a type checker lets pass, or that
+without one would end in something worse than a plain error at the call: a string is an iterable of strings, half a
+partition fails only inside a machine, and a method that is misspelt is never called.
 """
 
 import inspect
@@ -22,7 +22,7 @@ Place = tuple[str, int]
 """A topic and the number of a partition."""
 
 _ALMOST = 0.8
-"""How much two names are alike of which one may be a slip of the other."""
+"""From this similarity on, one name may be a misspelling of the other."""
 
 
 _PLACE = "(topic, number), as in ('orders', 0)"
@@ -41,49 +41,49 @@ def integer(name: str, given: int) -> int:
 
 
 def seconds(name: str, given: float) -> float:
-    """For how long."""
+    """Check a duration."""
     if isinstance(given, bool) or not isinstance(given, int | float) or not 0 <= given < math.inf:
         raise ConfigurationError(f"{name} must be a number of seconds, 0 or more, not {given!r}")
     return given
 
 
 def strings(name: str, given: Iterable[str]) -> list[str]:
-    """Several strings."""
+    """Check several strings."""
     return [string(f"each of {name}", each) for each in _several(name, given)]
 
 
 def listed(name: str, given: Iterable[Place]) -> list[Place]:
-    """Several partitions."""
+    """Check several partitions."""
     return [_place(name, each) for each in _several(name, given)]
 
 
 def scoped(name: str, given: Iterable[str | Place]) -> list[str | Place]:
-    """Several topics, or partitions of topics."""
+    """Check several topics, or partitions of topics."""
     return [each if isinstance(each, str) else _place(name, each) for each in _several(name, given)]
 
 
 def by_place(name: str, given: Mapping[Place, V]) -> dict[Place, V]:
-    """What is given for each of several partitions."""
+    """Check a mapping from partitions."""
     if not isinstance(given, Mapping):
         raise ConfigurationError(f"{name} must be a mapping whose keys are partitions, each {_PLACE}, not {given!r}")
     return {_place(name, place): each for place, each in given.items()}
 
 
 def known(kind: str, names: Sequence[str], given: Iterable[str]) -> list[str]:
-    """Those of ``names`` that are given, in any case of letters; refuses others, and names the nearest."""
+    """Return the given ``names``, case-insensitively; refuse unknown names, and suggest the nearest."""
     folded, wanted = {each.casefold(): each for each in names}, {each.casefold(): each for each in given}
     for fold, each in wanted.items():
         if fold not in folded:
             near = get_close_matches(fold, folded, 1)
             advice = f"do you mean {folded[near[0]]!r}?" if near else f"there are {', '.join(names)}"
-            raise ConfigurationError(f"{each!r} is no {kind}: {advice}")
+            raise ConfigurationError(f"{each!r} is not a known {kind}: {advice}")
     return [name for fold, name in folded.items() if fold in wanted]
 
 
 def _several(name: str, given: Iterable[V]) -> Iterable[V]:
-    """A single string is refused: its letters would be taken for names."""
+    """Refuse a single string: its letters would be taken for names."""
     if isinstance(given, (str, bytes)):
-        raise ConfigurationError(f"{name} must be several, as in [{given!r}], not {given!r}")
+        raise ConfigurationError(f"{name} must be a list, as in [{given!r}], not {given!r}")
     return given
 
 
@@ -96,16 +96,17 @@ def _place(name: str, place: Place) -> Place:
 
 
 def derived(owner: object, base: type) -> None:
-    """Refuse an object whose methods are not those that its base class is asked for.
+    """Refuse an object whose methods do not match the base class.
 
-    Each is awaited or not, and takes as many arguments, as the base's. One at least is the owner's own; and what is
-    almost named as one that is not, in our words or in Java's, is misspelt. Other methods are the owner's own affair.
+    Each method is async if the base's is, and takes as many arguments. The owner has to override at least one. A method
+    is misspelt if its name is close to the name of a method that is not overridden, in our naming or in Java's. Other
+    methods are left alone.
     """
     if not isinstance(owner, base):
         home = "ottla.sync" if base.__module__.startswith("ottla.sdk.sync") else "ottla"
         derive = f"derive a class from {home}.{base.__name__}"
         raise ConfigurationError(
-            f"{owner!r} is no {base.__name__} of this client: {derive}, and give an object of that"
+            f"{owner!r} is not a {base.__name__} of this client: {derive}, and pass an instance of it"
         )
     asked = {name: method for name, method in vars(base).items() if not name.startswith("_")}
     for name, method in asked.items():
@@ -121,26 +122,26 @@ def derived(owner: object, base: type) -> None:
         for meant in left:
             if _misspelt(name, meant):
                 raise ConfigurationError(
-                    f"{type(owner).__name__}.{name} is never called: {names}; do you mean {meant}? What others call is "
-                    "better off elsewhere, or with an underscore in front"
+                    f"{type(owner).__name__}.{name} is never called: {names}; do you mean {meant}? If other code calls "
+                    "it, move it to another class or put an underscore in front"
                 )
     if len(left) == len(asked):
         raise ConfigurationError(f"{type(owner).__name__} is never called: {names}; write at least one of them")
 
 
 def _misspelt(name: str, meant: str) -> bool:
-    """Whether the one is likely a slip of the other, as ``onPartitionsAssigned`` is of ``assigned``."""
+    """Whether one name is likely a misspelling of the other, as ``onPartitionsAssigned`` is of ``assigned``."""
     if meant.removesuffix("ed") in name.casefold():
         return True
     word, wanted = _gist(name), _gist(meant)
     if word[:1] != wanted[:1]:
-        return False  # short words are alike by their ends: of "lost" that would be "post"
+        return False  # short words are alike by their ends: "post" would count as "lost"
     short = len(word) > 2 and wanted.startswith(word)
     return short or SequenceMatcher(None, word, wanted).ratio() >= _ALMOST
 
 
 def _gist(name: str) -> str:
-    """What is left of ``on_commit`` or ``onPartitionsLost`` without what many such names have."""
+    """Strip from ``on_commit`` or ``onPartitionsLost`` the parts that many such names share."""
     return re.sub("^on|partitions?", "", name.casefold().replace("_", ""))
 
 
@@ -156,23 +157,23 @@ def _as_awaited_as(method: object, owner: object, name: str) -> None:
 def _takes_what(method: Callable[..., Any], owner: object, name: str) -> None:
     _, *given = inspect.signature(method).parameters
     try:
-        # Of what a decorator made of it, which may pass on more than it is given.
+        # The signature of the decorator's wrapper, which may pass on more arguments than it gets.
         inspect.signature(getattr(owner, name), follow_wrapped=False).bind(*given)
     except ValueError:  # written in C, and has no signature
         return
     except TypeError as error:
         called = f"{type(owner).__name__}.{name} is called with ({', '.join(given)})"
-        raise ConfigurationError(f"{called}, which it does not take: {error}") from None
+        raise ConfigurationError(f"{called}, which it does not accept: {error}") from None
 
 
 def refused_coroutine(what: str, returned: object) -> ConfigurationError | None:
-    """The error for a function of the user's that is called, and not awaited, and that returned what must be.
+    """Return an error if a function of the user's that is not awaited returned an awaitable.
 
-    `is_async` sees what is written with ``async def``; ``lambda result: store(result)`` shows only when it is called.
-    A coroutine is closed, since nobody will run it: so Python does not warn of it as well.
+    `is_async` recognises ``async def``; ``lambda result: store(result)`` shows only when it is called. A coroutine is
+    closed: it never runs, and Python would warn of that as well.
 
     Args:
-        what: names the function, as ``on_delivery`` or ``Mine.on_acknowledgement``.
+        what: the name of the function, such as ``on_delivery`` or ``Mine.on_acknowledgement``.
         returned: by the call; mostly ``None``.
     """
     if returned is None or not inspect.isawaitable(returned):
@@ -181,12 +182,12 @@ def refused_coroutine(what: str, returned: object) -> ConfigurationError | None:
         returned.close()
     return ConfigurationError(
         f"{what} is called, and not awaited, but returned {returned!r}, which was not run: write it without `async`; "
-        "for what takes long have it hand the result to a task of yours, as by a memory channel's send_nowait"
+        "for slow work pass the result to a task of yours, for example with a memory channel's send_nowait"
     )
 
 
 def is_async(function: object) -> bool:
-    """Whether a call of it has to be awaited, as far as that can be seen."""
+    """Whether a call of it has to be awaited, as far as can be known."""
     while isinstance(function, partial):
         function = function.func
     return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(type(function).__call__)

@@ -1,11 +1,12 @@
-"""The client: `connect`, and what a `Client` does, on whatever loop its driver is for.
+"""The client: `connect`, and the methods of `Client`, for any loop that has a driver.
 
     async with ottla.connect("localhost:9092") as client, client.producer() as producer:
         await producer.send("events", b"hello", key=b"k")
 
 Rules:
-- All that a client does by itself ends with its block, and its errors are raised there.
-- Every call ends within the bounds given to `connect`; shorten them with the loop's own means, as `trio.move_on_after`.
+- A client's background work ends with its block, which raises its errors.
+- Every call ends within the timeouts given to `connect`; to shorten one, use your loop's own means, such as
+  `trio.move_on_after`.
 """
 
 import inspect
@@ -70,30 +71,30 @@ def connect(options: ClientOptions) -> "Client":
     """A client for trio; use it as ``async with connect("localhost:9092") as client``.
 
     Raises:
-        ConfigurationError: an option or an address makes no sense (at once).
-        BrokerUnreachable: nobody answered within ``connect_timeout``; says which addresses were tried (on entering the
-            block).
+        ConfigurationError: an option or an address is invalid; raised at once.
+        BrokerUnreachable: no broker answered within ``connect_timeout``; names the addresses tried. Raised on entering
+            the block.
     """
-    from ottla.sdk.drivers.trio import TrioDriver  # only here: under asyncio nothing of trio is needed
+    from ottla.sdk.drivers.trio import TrioDriver  # only here: asyncio needs nothing of trio
 
     return Client(options, TrioDriver)
 
 
 def _never_left(driver: Stepper[Any]) -> None:
-    """A client whose block was never left is freed, or the program ends: nothing is lost without a word."""
+    """Log an error if a client is freed, or the program ends, before its block ended: no data are lost silently."""
     core, ours = driver.core, driver.abandon()
     if core.closed is None and ours:
         records = sum(part.pending for part in core.parts if isinstance(part, ProducerCore))
-        what = "a client was never left, so what its producers had accepted may be lost, and its consumers never leave"
-        why = f"{what} their groups: use `async with` (`with`), or call what ends its block"
+        what = "a client's block never ended, so records that its producers accepted may be lost, and its consumers"
+        why = f"{what} never leave their groups: use `async with` (`with`), or call the method that ends its block"
         logger("ottla.sdk").error(why, extra={"records": records})
 
 
 class Client:
-    """Produces, consumes and administers over one set of connections. Made by `connect`.
+    """Produces, consumes and administers over one set of connections. Created by `connect`.
 
-    Beside the errors that it names, every call may raise `TimeoutExpired` (`api_timeout` is over: says what it waited
-    for), `Closed`, and whatever `BrokerError` the broker answers, such as `TopicAuthorizationFailed`.
+    In addition to the errors that it documents, every call may raise `TimeoutExpired` (after `api_timeout`; says what
+    it waited for), `Closed`, and any `BrokerError` that the broker answers, such as `TopicAuthorizationFailed`.
     """
 
     def __init__(self, options: ClientOptions, driver: DriverType) -> None:
@@ -104,7 +105,7 @@ class Client:
 
     async def __aenter__(self) -> Self:
         if self._opened:
-            raise LocalProtocolError("a client is opened once: make another one with connect(...)")
+            raise LocalProtocolError("a client can be opened only once: create another one with connect(...)")
         self._opened = True
         self._kind.require_loop()
         announced, name = announced_name(self._options.bootstrap)
@@ -131,7 +132,7 @@ class Client:
         self._finalizer.detach()
         try:
             await driver.run(driver.core.leave_groups())
-        finally:  # also where a cancellation had to wait and is raised now: others may wait for an answer
+        finally:  # also if a cancellation waited for this and is raised now: other calls may wait for a result
             try:
                 driver.close()
             finally:
@@ -147,14 +148,14 @@ class Client:
     # -- to see what happens -----------------------------------------------------------------------------------------
 
     def metrics(self) -> list[Metric]:
-        """Every metric, by Kafka's names (`ottla.sdk.metrics`); callable from any thread."""
+        """Every metric, under Kafka's name for it (`ottla.sdk.metrics`); may be called from any thread."""
         driver = self._driver
         return driver.read(lambda: driver.core.metrics.snapshot(driver.now()))
 
     def explain(self) -> str:
-        """What the client waits for at this moment, a line for each: which node or partition, for what, what was tried.
+        """The client's present waits, a line for each: which node or partition, why, what was tried.
 
-        Empty while nothing is out of the ordinary.
+        Empty while the client waits for nothing unusual.
         """
         driver = self._driver
         return driver.read(lambda: "\n".join(driver.core.explain(driver.now())))
@@ -184,27 +185,27 @@ class Client:
 
         Args:
             acks: ``"all"`` (-1), 1 or 0: how many replicas must have a record before it counts as stored.
-            idempotent: each record is stored once and in order whatever has to be repeated; needs ``acks="all"``, with
-                which it is the default where the brokers can (Kafka 0.11). Without it a retry may store records twice;
-                their order stays, as one batch per partition is in flight.
+            idempotent: retries neither duplicate nor reorder records; needs ``acks="all"``, with which it is the
+                default if the brokers support it (Kafka 0.11). Without it a retry may store records twice; their order
+                stays, because only one batch per partition is in flight.
             linger: seconds that a batch waits for more records.
             batch_size: bytes of a batch before compression.
-            compression: ``"none"``, ``"gzip"``, ``"snappy"``, ``"lz4"`` or ``"zstd"``; or for each topic,
+            compression: ``"none"``, ``"gzip"``, ``"snappy"``, ``"lz4"`` or ``"zstd"``; or one for each topic,
                 ``{"events": "zstd", "logs": ("gzip", 9), "*": "lz4"}``, where ``"*"`` is every other topic.
-            compression_level: as its library counts; of a compression that is given by its name alone.
-            partitioner: a name of the table in `ottla.sdk.produce.partitioners`, such as ``"murmur2"`` (as Java),
+            compression_level: on the scale of the codec's library; for a ``compression`` given as a name.
+            partitioner: a name from the table in `ottla.sdk.produce.partitioners`, such as ``"murmur2"`` (as Java),
                 ``"consistent_random"`` (as librdkafka) or ``"round_robin"``; a function of a key and the number of
                 partitions; or an object with ``choose``, which sees the whole record.
-            buffer_memory: bytes of records on their way, uncompressed, and 2 KiB for each batch; more have to wait.
-            delivery_timeout: seconds from sending to the broker's acknowledgement; the client's by default.
-            transactional_id: the producer's name in transactions, without which there are none: the same after a
-                restart, and no other producer's. It sends within `Producer.transaction`.
-            transaction_timeout: seconds after which the broker aborts a transaction that was not ended.
-            key_serializer, value_serializer: turn what is sent into bytes; ``None`` stays ``None``.
-            interceptors: see and may replace each record, and are called with what became of it.
+            buffer_memory: bytes of unacknowledged records, uncompressed, plus 2 KiB for each batch; further sends wait.
+            delivery_timeout: seconds from sending to the broker's acknowledgement; by default the client's.
+            transactional_id: the producer's name for transactions; required for them. It has to stay the same after a
+                restart, and no other producer may use it. Records are then sent within `Producer.transaction`.
+            transaction_timeout: seconds after which the broker aborts an open transaction.
+            key_serializer, value_serializer: turn keys and values into bytes; ``None`` stays ``None``.
+            interceptors: see and may replace each record, and are notified of its result.
 
         Raises:
-            ConfigurationError: an option makes no sense, or they contradict each other.
+            ConfigurationError: an option is invalid, or options contradict each other.
         """
         number = -1 if acks == "all" else acks
         if type(number) is not int or number not in (-1, 0, 1):
@@ -213,7 +214,7 @@ class Client:
             raise ConfigurationError("an idempotent producer needs acks='all'")
         if transactional_id is not None:
             if not isinstance(transactional_id, str) or not transactional_id:
-                raise ConfigurationError(f"a transactional_id is a str that is not empty, not {transactional_id!r}")
+                raise ConfigurationError(f"a transactional_id must be a non-empty str, not {transactional_id!r}")
             if number != -1 or idempotent is False:
                 raise ConfigurationError("transactions need acks='all' and an idempotent producer")
         for each in interceptors:
@@ -276,40 +277,40 @@ class Client:
     ) -> Consumer:
         """A consumer; use it as ``async with client.consumer("t", group="g") as consumer``. Durations in seconds.
 
-        Several of one group in one process share the topic's partitions, and so read it in parallel.
+        Consumers of the same group in one process share the topic's partitions, and so read it in parallel.
 
         Args:
-            topics: read these: all their partitions, or those that the group gives to this member.
-            group: share the topics with all who name this group, in any language, and keep there how far they are read.
-            pattern: instead of topics, regular expressions that the whole name must match (one or several); topics that
-                come later are found within half a minute.
-            deny: with ``pattern``, regular expressions that no whole name may match.
-            assign: instead of topics, ``{("t", 0): where}``, without a share of a group; with ``group`` also
-                ``"committed"``, and commits are kept there. Without a share, as without a group, ``listener`` and
-                ``instance_id`` are refused, and ``assignors`` and the durations below are left out, with a warning in
-                the log.
+            topics: read these: all their partitions, or the partitions that the group assigns to this member.
+            group: share the topics with all members of this group, in any language, and commit offsets to it.
+            pattern: instead of topics, regular expressions that the whole name must match (one or several); new topics
+                are found within half a minute.
+            deny: with ``pattern``, regular expressions that exclude topics whose whole name matches.
+            assign: instead of topics, ``{("t", 0): where}``, without sharing partitions with a group; with ``group``
+                also ``"committed"``, and commits go to that group. Without shared partitions, as without a group,
+                ``listener`` and ``instance_id`` are refused, and ``assignors`` and the durations below are ignored,
+                with a warning in the log.
             start: where to begin in a partition for which the group has no committed offset, or without a group.
-                ``"error"``, for groups: nowhere, but raise `NoCommittedOffset` until a seek says where.
-            reset: where to go on when a position lies outside the log, because retention deleted what was there.
+                ``"error"``, for groups: raise `NoCommittedOffset` until you seek.
+            reset: where to continue if a position is outside the log, because retention deleted its records.
             isolation: ``"read_committed"`` hides records of open and aborted transactions.
-            auto_commit: every so many seconds commit the batches whose successor was asked for; by default nothing is
-                committed unless you say so.
-            max_records: of one batch, for handlers that take long for each record, or do many at once; by default a
-                batch has what came of the partition in one answer, bounded by ``partition_max_bytes`` of `connect`.
-            listener: is notified which partitions come and go.
-            interceptors: see every batch and every commit on their way.
+            auto_commit: commit every so many seconds; a batch counts as processed when you ask for the next one. By
+                default you have to commit yourself.
+            max_records: of one batch, for handlers that are slow per record, or process many concurrently; by default a
+                batch has all records of the partition in one response, bounded by ``partition_max_bytes`` of `connect`.
+            listener: is notified when partitions are assigned, revoked or lost.
+            interceptors: see every batch and every commit.
             assignors: how the group divides partitions, best first: ``"range"``, ``"roundrobin"``, ``"sticky"``,
-                ``"cooperative-sticky"``, or your own. All members must have one in common. Rebalances go on without
-                anybody stopping only if every assignor offered is cooperative.
-            instance_id: makes this a static member, which keeps its partitions when it restarts within
+                ``"cooperative-sticky"``, or your own. All members must have one in common. Rebalances stop no member
+                only if every assignor offered is cooperative.
+            instance_id: makes this a static member, which keeps its partitions if it restarts within
                 ``session_timeout``; unique in the group.
-            session_timeout: a member that sends no heartbeat for so long is removed from the group.
+            session_timeout: seconds without a heartbeat after which the group removes this member.
             heartbeat_interval: seconds between two heartbeats.
-            max_poll_interval: a member whose loop does not ask for the next batch for so long leaves the group.
+            max_poll_interval: seconds between two requests for a batch after which this member leaves the group.
 
         Raises:
-            LocalProtocolError: what to read is not said, or said twice.
-            ConfigurationError: an option makes no sense, or they contradict each other.
+            LocalProtocolError: neither topics, pattern nor assign is given, or several.
+            ConfigurationError: an option is invalid, or options contradict each other.
         """
         _check_what_to_read(topics, pattern, assign or {})
         if deny and not pattern:
@@ -346,7 +347,7 @@ class Client:
             raise ConfigurationError("'committed' needs a group, as in group='billing'")
         again = None if reset == "error" else start_at(reset)
         if isinstance(again, Offset):
-            raise ConfigurationError(f"reset is 'error', 'beginning', 'end' or a time, not {reset!r}")
+            raise ConfigurationError(f"reset must be 'error', 'beginning', 'end' or a time, not {reset!r}")
         core, level = self._driver.core, isolation_level(isolation)
         fetcher = partial(Fetcher, core, isolation=level, reset=again, wall=lambda: time.time())
         return Consumer(self._driver, options, fetcher, starts, listener, interceptors)
@@ -384,7 +385,7 @@ class Client:
         value_serializer: Callable[[V], bytes | None] | None = None,
         interceptors: Sequence[ProducerInterceptor] = (),
     ) -> Transform[K, V]:
-        """Read topics as a member of a group, and write what is made of them, exactly once.
+        """Read topics as a member of a group, and write the results, exactly once.
 
         Use it as ``async with client.transform("in", group=..., transactional_id=...) as transform``: records and
         offsets are committed together.
@@ -392,30 +393,30 @@ class Client:
         Args:
             topics, pattern, deny, start, reset, listener, assignors, instance_id, session_timeout, heartbeat_interval,
                 max_poll_interval: as in `consumer`.
-            group: shares the topics among all members of this name, and keeps how far they are read.
-            transactional_id: of this member, the same after a restart, and no other's.
-            isolation: what is read; ``"read_committed"`` shows nothing that others' transactions may still abort.
-            max_records: of one transaction; by default as many as there are.
-            max_bytes: of one transaction, as they came; what is there of all partitions is put together up to that. A
-                single batch may be larger.
-            max_wait: seconds to wait for more, up to one of these limits, before a transaction begins: fewer, larger
-                transactions, and as much latency.
-            attempts: in a row, where errors may pass or partitions are lost, as a handler that is slower than
-                ``max_poll_interval`` loses them; then the last error is raised.
-            transaction_timeout: seconds after which the broker aborts a transaction that was not ended.
+            group: shares the topics among all its members, and stores their committed offsets.
+            transactional_id: of this member; the same after a restart, and used by no other.
+            isolation: ``"read_committed"`` hides records of transactions that may still be aborted.
+            max_records: of one transaction; by default all that are available.
+            max_bytes: of one transaction, as fetched; available batches of all partitions are combined up to this size.
+                A single batch may be larger.
+            max_wait: seconds to wait for more records, up to one of these limits, before a transaction begins: fewer,
+                larger transactions, at the cost of latency.
+            attempts: in a row, after errors that may pass and after lost partitions (a handler that is slower than
+                ``max_poll_interval`` loses them); then the last error is raised.
+            transaction_timeout: seconds after which the broker aborts an open transaction.
             linger, batch_size, compression, compression_level, partitioner, buffer_memory, delivery_timeout,
                 key_serializer, value_serializer, interceptors: as in `producer`.
 
         Raises:
-            LocalProtocolError: what to read is not said, or said twice.
-            ConfigurationError: an option makes no sense, or they contradict each other.
+            LocalProtocolError: neither topics nor pattern is given, or both.
+            ConfigurationError: an option is invalid, or options contradict each other.
         """
         options = within_bounds(
             TransformOptions(max_records=max_records, max_bytes=max_bytes, max_wait=max_wait, attempts=attempts)
         )
         for name, given in (("group", group), ("transactional_id", transactional_id)):
             if not isinstance(given, str) or not given:
-                raise ConfigurationError(f"a transform has a {name}, a str that is not empty, not {given!r}")
+                raise ConfigurationError(f"a transform's {name} must be a non-empty str, not {given!r}")
         consumer = self.consumer(
             *topics,
             group=group,
@@ -469,17 +470,17 @@ class Client:
         wait: float = 0.5,
         isolation: Literal["read_uncommitted", "read_committed"] = "read_uncommitted",
     ) -> Fetched:
-        """What the partition's leader has from ``offset`` on: one Fetch, of which nothing is remembered.
+        """Read a partition from ``offset`` on with a single Fetch request to its leader; keeps no position.
 
-        Iterate over what this returns; it may hold no record. ``next_offset`` says where to go on. Of an answer that
-        would take more than ``fetch_batch_memory`` decompressed, only the first batches are returned.
+        Iterate over the result; it may hold no record. ``next_offset`` says where to continue. If a response would take
+        more than ``fetch_batch_memory`` when decompressed, only its first batches are returned.
 
         Args:
-            max_bytes: of the answer; a single batch may be larger.
-            wait: seconds that the leader may wait for a record where there is none.
+            max_bytes: of the response; a single batch may be larger.
+            wait: seconds that the leader may wait for a record if there is none.
 
         Raises:
-            OffsetOutOfRange: the log begins behind ``offset``, or ends before.
+            OffsetOutOfRange: ``offset`` is before the beginning of the log, or after its end.
             UnknownTopicOrPartition: there is no such partition.
         """
         [place] = listed("topic and partition", [(topic, partition)])
@@ -493,15 +494,15 @@ class Client:
         wait: float = 0.5,
         isolation: Literal["read_uncommitted", "read_committed"] = "read_uncommitted",
     ) -> dict[TopicPartition, Fetched]:
-        """As `fetch`, of several partitions, ``{("t", 0): 42}``: one Fetch to each of their leaders.
+        """Like `fetch`, for several partitions, ``{("t", 0): 42}``: one Fetch request to each of their leaders.
 
         Args:
             max_bytes: of each partition; a single batch may be larger.
-            wait: seconds that a leader may wait where it has nothing of any of them.
+            wait: seconds that a leader may wait if none of its partitions has a record.
 
         Raises:
-            PartialFailure: of several partitions some could not be read; ``.found`` has the others.
-            OffsetOutOfRange, UnknownTopicOrPartition: as `fetch`, of a single one.
+            PartialFailure: some of several partitions could not be read; ``.found`` has the others.
+            OffsetOutOfRange, UnknownTopicOrPartition: as in `fetch`, if you asked for a single one.
         """
         how, starts = self._how(max_bytes, wait, isolation), by_place("offsets", offsets)
         for offset in starts.values():
@@ -529,12 +530,12 @@ class Client:
     ) -> dict[TopicPartition, int]:
         """The last offset before a time, or so long ago, of each: ``{("t", 0): datetime(2026, 1, 1, tzinfo=UTC)}``.
 
-        It is the one before the first record that is of that time or later: every record up to it is older, also where
-        timestamps do not ascend. Where no record is so young it is the last one of the log, and -1 where none is older.
-        Compaction and transactions leave gaps, so there may be no record at this very offset.
+        It precedes the first record of that time or later: every record up to it is older, even if timestamps do not
+        ascend. If no record is that recent, it is the last offset of the log; -1 if no record is older. Compaction and
+        transactions leave gaps, so there may be no record at this very offset.
 
         Args:
-            isolation: as `offsets`.
+            isolation: as in `offsets`.
 
         Raises:
             UnknownTopicOrPartition: one of them does not exist.
@@ -542,7 +543,7 @@ class Client:
         level, stamps = isolation_level(isolation), dict[TopicPartition, int]()
         for place, when in by_place("times", times).items():
             if not isinstance(when, datetime | timedelta):
-                raise LocalProtocolError(f"{when!r} is no time: give a datetime, or a timedelta (so long ago)")
+                raise LocalProtocolError(f"{when!r} is not a time: give a datetime, or a timedelta (so long ago)")
             at = place_at(when, time.time())
             stamps[place] = at.timestamp if isinstance(at, Time) else -1
         return await self._driver.call(lambda now: calls.offsets_before(self._driver.core, stamps, now, level))
@@ -553,7 +554,7 @@ class Client:
         *,
         isolation: Literal["read_uncommitted", "read_committed"] = "read_uncommitted",
     ) -> dict[TopicPartition, int]:
-        """The offsets of places: ``{("t", 0): "end"}``; -1 where no record is as young as the time asked for.
+        """Look up offsets: ``{("t", 0): "end"}``; -1 if no record is as recent as the time asked for.
 
         Args:
             isolation: with ``"read_committed"`` a log ends at its last stable offset, where its first open transaction
@@ -574,15 +575,15 @@ class Client:
         *,
         isolation: Literal["read_uncommitted", "read_committed"] = "read_uncommitted",
     ) -> dict[TopicPartition, ListedOffset]:
-        """As `offsets`, with the timestamp and the leader epoch of the record found.
+        """Like `offsets`, with the timestamp and the leader epoch of each record found.
 
         Args:
             wanted: ``"max_timestamp"`` is the record with the largest timestamp.
-            isolation: as `offsets`.
+            isolation: as in `offsets`.
 
         Raises:
             UnknownTopicOrPartition: one of them does not exist.
-            UnsupportedVersion: ``"max_timestamp"``, of brokers before Kafka 3.0.
+            UnsupportedVersion: ``"max_timestamp"`` needs brokers of Kafka 3.0 or newer.
         """
         level = isolation_level(isolation)
         times: dict[TopicPartition, int] = {}
@@ -594,7 +595,7 @@ class Client:
         return await self._driver.call(lambda now: calls.list_offsets(self._driver.core, times, now, level))
 
     async def brokers(self) -> tuple[BrokerDescription, ...]:
-        """The brokers of the cluster at this moment, sorted by id: address, rack, and which is the controller."""
+        """The brokers of the cluster at this moment, sorted by id: address, rack, and whether it is the controller."""
         return await self._driver.call(lambda now: calls.brokers(self._driver.core, now))
 
     async def create_topic(
@@ -605,12 +606,12 @@ class Client:
         replication_factor: int = -1,
         configs: Mapping[str, str] | None = None,
     ) -> TopicDescription:
-        """Make a topic and wait until it can be used; -1 leaves a number to the broker.
+        """Create a topic and wait until it can be used; -1 means the broker's default.
 
         Raises:
-            TopicAlreadyExists, InvalidTopic, InvalidPartitions, InvalidReplicationFactor, InvalidConfig: as the broker
-                says.
-            UnsupportedVersion: a number is left to a broker before Kafka 2.4.
+            TopicAlreadyExists, InvalidTopic, InvalidPartitions, InvalidReplicationFactor, InvalidConfig: the broker
+                refused.
+            UnsupportedVersion: a broker before Kafka 2.4 has no default for these numbers.
         """
         given = dict(configs or {})
         return await self._driver.call(
@@ -618,20 +619,20 @@ class Client:
         )
 
     async def create_partitions(self, topic: str, total: int) -> TopicDescription:
-        """Give a topic more partitions, ``total`` in all, and wait until they can be used.
+        """Add partitions to a topic, up to ``total``, and wait until they can be used.
 
-        Records that are there stay where they are; new ones with the same key may go elsewhere. The description has no
-        `configs`.
+        Existing records stay where they are; new ones with the same key may go to another partition. The description
+        has no `configs`.
 
         Raises:
-            InvalidPartitions: the topic has as many, or more: partitions are never taken away.
+            InvalidPartitions: the topic has as many already, or more: partitions are never removed.
             UnknownTopicOrPartition: there is no such topic.
             UnsupportedVersion: the broker is older than Kafka 1.0.
         """
         return await self._driver.call(lambda now: calls.create_partitions(self._driver.core, topic, total, now))
 
     async def delete_topic(self, name: str) -> None:
-        """Remove a topic and all its records.
+        """Delete a topic and all its records.
 
         Raises:
             UnknownTopicOrPartition: there is no such topic.
@@ -639,7 +640,7 @@ class Client:
         await self._driver.call(lambda now: calls.delete_topic(self._driver.core, name, now))
 
     async def list_topics(self) -> list[str]:
-        """The names of all topics but Kafka's internal ones, sorted."""
+        """The names of all topics except Kafka's internal ones, sorted."""
         return await self._driver.call(lambda now: calls.list_topics(self._driver.core, now))
 
     async def describe_topic(self, name: str) -> TopicDescription:
@@ -653,16 +654,16 @@ class Client:
     # -- administration of groups ------------------------------------------------------------------------------------
 
     async def list_groups(self, *, states: Iterable[str] = (), types: Iterable[str] = ()) -> tuple[GroupListing, ...]:
-        """All groups, of every broker, sorted by name; or those in one of ``states`` and of one of ``types``.
+        """All groups, of every broker, sorted by name; or only groups in one of ``states`` and of one of ``types``.
 
         Args:
-            states: ``"Stable"``, ``"Empty"``, ``"PreparingRebalance"``, …, in any case of letters.
+            states: ``"Stable"``, ``"Empty"``, ``"PreparingRebalance"``, …, case-insensitive.
             types: ``"classic"``, ``"consumer"``, ``"share"``, ``"streams"``.
 
         Raises:
-            ConfigurationError: there is no such state or type; names the nearest.
-            PartialFailure: a broker could not be asked within `connect_timeout`; ``.found`` has the others' groups.
-            UnsupportedVersion: states are asked for, of brokers before Kafka 2.6.
+            ConfigurationError: there is no such state or type; suggests the nearest.
+            PartialFailure: a broker did not answer within `connect_timeout`; ``.found`` has the others' groups.
+            UnsupportedVersion: states need brokers of Kafka 2.6 or newer.
         """
         kept = strings("states", states), strings("types", types)
         return await self._driver.call(lambda now: calls.list_groups(self._driver.core, *kept, now))
@@ -676,10 +677,10 @@ class Client:
         return (await self.describe_groups([group]))[group]
 
     async def describe_groups(self, groups: Iterable[str]) -> dict[str, GroupDescription]:
-        """As `describe_group`, with one request to each coordinator.
+        """Like `describe_group`, with one request to each coordinator.
 
         Raises:
-            PartialFailure: of several groups some could not be described; ``.found`` has the others.
+            PartialFailure: some of several groups could not be described; ``.found`` has the others.
         """
         names = strings("groups", groups)
         return await self._driver.call(lambda now: calls.describe_groups(self._driver.core, names, now))
@@ -687,10 +688,10 @@ class Client:
     async def group_lag(
         self, group: str, *, isolation: Literal["read_uncommitted", "read_committed"] = "read_uncommitted"
     ) -> GroupLag:
-        """A group, and how far it is behind in each partition that it has committed or that a member has.
+        """Describe a group, and its lag in each partition that it has committed or that a member reads.
 
         Args:
-            isolation: as `offsets`: what the members read with, which no broker knows.
+            isolation: as the group's members use it, see `offsets`; brokers do not know it.
 
         Raises:
             GroupIdNotFound: there is no such group.
@@ -703,10 +704,10 @@ class Client:
         *,
         isolation: Literal["read_uncommitted", "read_committed"] = "read_uncommitted",
     ) -> dict[str, GroupLag]:
-        """As `group_lag`, for many groups.
+        """Like `group_lag`, for many groups.
 
         Raises:
-            PartialFailure: of several groups some could not be described; ``.found`` has the others.
+            PartialFailure: some of several groups could not be described; ``.found`` has the others.
         """
         names, level = strings("groups", groups), isolation_level(isolation)
         return await self._driver.call(lambda now: calls.group_lags(self._driver.core, names, now, level))
@@ -714,42 +715,42 @@ class Client:
     async def committed(
         self, group: str, places: Iterable[TopicPartition] | None = None
     ) -> dict[TopicPartition, CommittedOffset]:
-        """What a group has committed: of ``places``, or of every partition. Where it has not, there is no entry.
+        """The offsets that a group has committed, of ``places`` or of all partitions.
 
-        A group that does not exist has committed nothing.
+        A partition without a committed offset has no entry. A group that does not exist has committed nothing.
 
         Raises:
-            UnsupportedVersion: every partition is asked for, of brokers before Kafka 0.10.2.
+            UnsupportedVersion: all partitions need brokers of Kafka 0.10.2 or newer.
         """
         asked = {group: None if places is None else listed("places", places)}
         return (await self._driver.call(lambda now: calls.committed(self._driver.core, asked, now)))[group]
 
     async def delete_group(self, group: str) -> None:
-        """Remove a group without members, with its offsets.
+        """Delete a group without members, and its offsets.
 
         Raises:
             GroupIdNotFound: there is no such group.
-            NonEmptyGroup: it has members; says who.
+            NonEmptyGroup: it has members; names them.
             UnsupportedVersion: the broker is older than Kafka 1.1.
         """
         await self.delete_groups([group])
 
     async def delete_groups(self, groups: Iterable[str]) -> None:
-        """As `delete_group`, with one request to each coordinator.
+        """Like `delete_group`, with one request to each coordinator.
 
         Raises:
-            PartialFailure: of several groups some were not deleted; ``.failures`` has them.
+            PartialFailure: some of several groups were not deleted; ``.failures`` has them.
         """
         names = strings("groups", groups)
         await self._driver.call(lambda now: calls.delete_groups(self._driver.core, names, now))
 
     async def delete_offsets(self, group: str, places: Iterable[TopicPartition]) -> None:
-        """Forget what a group has committed of partitions that no member subscribes to.
+        """Delete the offsets that a group has committed in partitions to which no member subscribes.
 
         Raises:
             GroupIdNotFound: there is no such group.
             GroupSubscribedToTopic: a member subscribes to the topic.
-            PartialFailure: of several partitions some were not forgotten; ``.failures`` has them.
+            PartialFailure: the offsets of some of several partitions were not deleted; ``.failures`` has them.
             UnsupportedVersion: the broker is older than Kafka 2.4.
         """
         asked = listed("places", places)
@@ -764,29 +765,29 @@ class Client:
         topics: Iterable[str | TopicPartition] | None = None,
         execute: bool = False,
     ) -> ResetPlan:
-        """Plan where a group without members shall read on, and with ``execute`` commit it.
+        """Plan where a group without members continues, and with ``execute`` commit it.
 
             plan = await client.reset_offsets("billing", timedelta(hours=1), topics=["orders"])
             await client.reset_offsets("billing", {("orders", 0): 4711}, execute=True)
 
         Args:
-            to: ``"beginning"``, ``"end"``, an offset, a datetime, a timedelta (so long ago), ``"current"`` (what is
-                committed, or the end), or an offset for each partition, such as `offsets_from_csv` reads.
-            shift_by: instead of ``to``: so many records forth, or back where it is negative.
+            to: ``"beginning"``, ``"end"``, an offset, a datetime, a timedelta (so long ago), ``"current"`` (the
+                committed offset, or the end), or an offset for each partition, such as `offsets_from_csv` reads.
+            shift_by: instead of ``to``: records to skip; a negative number goes back.
             topics: names of topics and ``(topic, partition)``; by default every partition that the group has committed.
 
         Returns:
-            For each partition the old and the new offset. One that lies outside the log becomes the log's nearer end,
-            and is noted. A group that does not exist yet comes into being by the commit, and is noted, too.
+            The old and the new offset of each partition. An offset outside the log becomes the nearer end of the log,
+            with a note. The commit creates a group that does not exist yet, with a note, too.
 
         Raises:
-            NonEmptyGroup: the group has members; says who.
+            NonEmptyGroup: the group has members; names them.
             UnknownTopicOrPartition: a topic or partition does not exist.
-            LocalProtocolError: a partition without a committed offset is to be shifted, or arguments clash.
+            LocalProtocolError: ``shift_by`` for a partition without a committed offset, or arguments clash.
         """
         target = _reset_target(to, shift_by)
         if isinstance(target, resets.Exactly) and topics is not None:
-            raise LocalProtocolError("offsets that are given for each partition say all: leave out `topics`")
+            raise LocalProtocolError("offsets given for each partition say which partitions: leave out `topics`")
         scope = None if topics is None else scoped("topics", topics)
         return await self._driver.call(
             lambda now: resets.reset_offsets(self._driver.core, group, target, scope, execute, now)
@@ -801,16 +802,16 @@ class Client:
         producer_ids: Iterable[int] = (),
         running_longer: float | None = None,
     ) -> tuple[TransactionListing, ...]:
-        """All transactional ids, of every broker, sorted, whether they have a transaction open or not.
+        """All transactional ids, of every broker, sorted, whether or not a transaction is open.
 
         Args:
-            states: only those in one of them: ``"Ongoing"``, ``"CompleteCommit"``, …, in any case of letters.
-            producer_ids: only those that have one of them.
-            running_longer: only those with a transaction that has been open for more seconds.
+            states: only ids in one of these states: ``"Ongoing"``, ``"CompleteCommit"``, …, case-insensitive.
+            producer_ids: only ids with one of these.
+            running_longer: only ids whose transaction has been open for more than so many seconds.
 
         Raises:
             ConfigurationError: there is no such state, or no transaction can be open in it.
-            PartialFailure: a broker could not be asked within `connect_timeout`; ``.found`` has the others' ids.
+            PartialFailure: a broker did not answer within `connect_timeout`; ``.found`` has the others' ids.
             UnsupportedVersion: the brokers are older than Kafka 3.0, or than 3.8 with ``running_longer``.
         """
         asked = strings("states", states), [integer("each of producer_ids", each) for each in producer_ids]
@@ -818,12 +819,12 @@ class Client:
         return await self._driver.call(lambda now: calls.list_transactions(self._driver.core, *asked, longer, now))
 
     async def describe_transactions(self, *transactional_ids: str) -> dict[str, TransactionDescription]:
-        """What the coordinator of each transactional id knows: its producer, its state, its open transaction.
+        """Describe each transactional id, as its coordinator knows it: its producer, its state, its open transaction.
 
         Raises:
-            TransactionalIdNotFound: there is no such id; idle ones are forgotten after a week
+            TransactionalIdNotFound: there is no such id; the coordinator forgets idle ones after a week
                 (``transactional.id.expiration.ms``).
-            PartialFailure: of several ids some could not be described; ``.found`` has the others.
+            PartialFailure: some of several ids could not be described; ``.found`` has the others.
             UnsupportedVersion: the broker is older than Kafka 3.0.
         """
         ids = strings("transactional_ids", transactional_ids)
@@ -834,12 +835,12 @@ class Client:
     ) -> dict[TopicPartition, tuple[ProducerState, ...]]:
         """The producers that each partition remembers, and where their open transactions begin.
 
-        Producers that only wrote with neither a transaction nor idempotence leave nothing to remember; others are
-        forgotten a day after they wrote last (``producer.id.expiration.ms``), unless a transaction of theirs is open.
+        A partition does not remember producers that use neither transactions nor idempotence. It forgets the others a
+        day after their last write (``producer.id.expiration.ms``), unless they have an open transaction.
 
         Raises:
             UnknownTopicOrPartition: there is no such partition.
-            PartialFailure: of several partitions some could not be described; ``.found`` has the others.
+            PartialFailure: some of several partitions could not be described; ``.found`` has the others.
             UnsupportedVersion: the broker is older than Kafka 2.8.
         """
         asked = listed("places", places)
@@ -848,18 +849,19 @@ class Client:
     async def find_hanging_transactions(
         self, topics: Iterable[str | TopicPartition] | None = None, *, max_transaction_timeout: float = 900.0
     ) -> tuple[HangingTransaction, ...]:
-        """Transactions that are open in a partition, though no coordinator is going to end them there.
+        """Find transactions that are open in a partition although no coordinator is going to end them there.
 
-        Ask with the rights to describe all transactional ids: what a broker does not show seems to hang.
+        You need the right to describe all transactional ids: a transaction that the broker hides from you seems to
+        hang.
 
         Args:
             topics: names of topics and ``(topic, partition)``; by default every partition, also of Kafka's own topics.
-            max_transaction_timeout: only those whose last record is older, in seconds. Choose the brokers'
-                ``transaction.max.timeout.ms``, within which a coordinator ends whatever it knows.
+            max_transaction_timeout: only transactions whose last record is older, in seconds. Give the brokers'
+                ``transaction.max.timeout.ms``, within which a coordinator ends every transaction that it knows.
 
         Raises:
             UnknownTopicOrPartition: a topic or partition does not exist.
-            PartialFailure: some partitions or brokers could not be asked; ``.found`` has what hangs for certain.
+            PartialFailure: some partitions or brokers did not answer; ``.found`` has the ones that certainly hang.
             UnsupportedVersion: the brokers are older than Kafka 3.0.
         """
         scope = None if topics is None else scoped("topics", topics)
@@ -880,20 +882,20 @@ class Client:
         coordinator_epoch: int | None = None,
         force: bool = False,
     ) -> None:
-        """End a transaction that hangs in a partition: its records there count as aborted, and readers go on.
+        """Abort a transaction that hangs in a partition: its records there count as aborted, and readers go on.
 
         Args:
             start_offset: where it begins, as `find_hanging_transactions` and `describe_producers` say.
-            producer_id, producer_epoch, coordinator_epoch: instead, for brokers before Kafka 2.8, where a dump of the
-                log says them; -1 is no coordinator's epoch yet.
-            force: also if its coordinator is going to end it, and without asking whether one is, as brokers before
-                Kafka 3.0 cannot. An ongoing transaction is then torn apart: whole elsewhere, it is aborted here.
+            producer_id, producer_epoch, coordinator_epoch: instead, for brokers before Kafka 2.8; a dump of the log
+                shows them. A coordinator_epoch of -1 means that there was no marker yet.
+            force: even if its coordinator is going to end it, and without asking the coordinator, as brokers before
+                Kafka 3.0 cannot answer. This breaks an ongoing transaction: complete elsewhere, it is aborted here.
 
         Raises:
             LocalProtocolError: no transaction begins there, or its coordinator is going to end it; says which.
-            InvalidProducerEpoch, TransactionCoordinatorFenced: the producer, or its coordinator, has gone on there.
-            ClusterAuthorizationFailed: this takes the right to alter the cluster.
-            UnsupportedVersion: the brokers are older, or this is a proxy, which does not pass it on.
+            InvalidProducerEpoch, TransactionCoordinatorFenced: the partition has seen a newer producer or coordinator.
+            ClusterAuthorizationFailed: you need the right to alter the cluster.
+            UnsupportedVersion: the brokers are older, or this is a proxy, which does not forward the request.
         """
         [place] = listed("topic and partition", [(topic, partition)])
         which = _which_transaction(start_offset, (producer_id, producer_epoch, coordinator_epoch))
@@ -902,16 +904,16 @@ class Client:
         )
 
     async def fence_producers(self, *transactional_ids: str) -> dict[str, ProducerIdAndEpoch]:
-        """Shut out the producers that have these ids now; a transaction that one has open is aborted.
+        """Fence the producers that have these ids now, and abort their open transactions.
 
-        Each gets `ProducerFenced` with its next request. One that is opened with the id afterwards is not concerned.
+        Each gets `ProducerFenced` with its next request. A producer that opens with the id afterwards is not affected.
 
         Returns:
-            What each id has now. An id that nobody has used comes into being, with the epoch 0.
+            The current producer id and epoch of each id. An id that was never used is created, with epoch 0.
 
         Raises:
-            TransactionalIdAuthorizationFailed: this takes the right to write with the id.
-            PartialFailure: of several some were not fenced; ``.found`` has the others.
+            TransactionalIdAuthorizationFailed: you need the right to write with the id.
+            PartialFailure: some of several were not fenced; ``.found`` has the others.
         """
         ids = strings("transactional_ids", transactional_ids)
         return await self._driver.call(lambda now: calls.fence_producers(self._driver.core, ids, now))
@@ -928,24 +930,24 @@ def _check_what_to_read(
 
 
 def _check_without_member(listener: object, instance_id: str | None, **others: object) -> None:
-    """Of a consumer to which no group gives partitions: refuse what it cannot do, and log what is idle."""
+    """For a consumer without a group that assigns partitions: refuse useless options, and log ignored ones."""
     if listener is not None or instance_id is not None:
         raise ConfigurationError(
-            "listener and instance_id need a group that gives the partitions, as in client.consumer('orders', "
+            "listener and instance_id need a group that assigns partitions, as in client.consumer('orders', "
             "group='billing'), without assign"
         )
     usual = inspect.signature(Client.consumer).parameters
     idle = [name for name, value in others.items() if value != usual[name].default]
     if idle:
-        log.warning("options are left out that only members of a group have", extra={"options": idle})
+        log.warning("options ignored that only members of a group have", extra={"options": idle})
 
 
 def _start_at(where: Where | Literal["error"], group: str | None) -> Start:
-    """Where a consumer begins in a partition for which its group has no offset."""
+    """Where a consumer begins in a partition for which its group has no committed offset."""
     if where != "error":
         return start_at(where)
     if group is None:
-        raise ConfigurationError("start='error' is for a group that has committed no offset: without one, say where")
+        raise ConfigurationError("start='error' is for a group without a committed offset: without a group, say where")
     advice = "seek, set one with `ottla groups reset`, or choose start='beginning' or 'end'"
     return NoStart(f"group {group!r} has committed no offset here, and start is 'error': {advice}")
 
@@ -954,7 +956,7 @@ def isolation_level(name: str) -> int:
     """Kafka's number for ``"read_uncommitted"`` or ``"read_committed"``."""
     levels = {"read_uncommitted": READ_UNCOMMITTED, "read_committed": READ_COMMITTED}
     if name not in levels:
-        raise ConfigurationError(f"isolation is 'read_uncommitted' or 'read_committed', not {name!r}")
+        raise ConfigurationError(f"isolation must be 'read_uncommitted' or 'read_committed', not {name!r}")
     return levels[name]
 
 
@@ -962,7 +964,7 @@ def _reset_target(
     to: "Where | Literal['current'] | timedelta | Mapping[TopicPartition, int] | None", shift_by: int | None
 ) -> resets.Target:
     if (to is None) == (shift_by is None):
-        raise LocalProtocolError("say where to reset the offsets to, or by how many to shift them: one of the two")
+        raise LocalProtocolError("give either the place to reset the offsets to, or the number of records to shift by")
     if shift_by is not None:
         return resets.Shift(integer("shift_by", shift_by))
     match to:
@@ -970,15 +972,15 @@ def _reset_target(
             return resets.Current()
         case Mapping():
             return resets.Exactly({place: integer("an offset", each) for place, each in by_place("to", to).items()})
-    return place_at(to, time.time())  # type: ignore[arg-type] # whatever else it is, it is refused there
+    return place_at(to, time.time())  # type: ignore[arg-type] # it refuses everything else
 
 
 def _which_transaction(start_offset: int | None, producer: tuple[int | None, int | None, int | None]) -> int | Writer:
-    """By where it begins, or by its producer's id, epoch and coordinator epoch."""
+    """Choose a transaction by its start offset, or by its producer's id, epoch and coordinator epoch."""
     given = [each for each in producer if each is not None]
     if (start_offset is None) != (len(given) == 3) or (start_offset is not None and given):
         either = "give start_offset, or all of producer_id, producer_epoch and coordinator_epoch"
-        raise LocalProtocolError(f"which transaction is meant is not said, or said twice: {either}")
+        raise LocalProtocolError(f"it must be clear which transaction you mean: {either}")
     if start_offset is not None:
         return integer("start_offset", start_offset)
     writer = Writer(*(integer("each id and epoch", each) for each in given))

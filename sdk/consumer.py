@@ -1,10 +1,10 @@
-"""The face of a consumer, on whatever loop its driver is for: it awaits, and passes on to `ConsumerCore`.
+"""The face of a consumer, for any loop that has a driver: it awaits, and passes calls on to `ConsumerCore`.
 
 Rules:
-- Only ``async for`` may wait for ever, for records that nobody sends; what keeps it from reading is logged, or raised
-  where no waiting helps. Everything else ends within `api_timeout`.
-- The listener is called between two batches, so a batch in hand keeps its partition until the next is asked for.
-- Leaving the block commits what was asked to be, and leaves the group, within a deadline.
+- Only ``async for`` may wait for ever, for records that no producer sends; obstacles to reading are logged, or raised
+  if waiting cannot help. Everything else ends within `api_timeout`.
+- The listener is called between two batches, so the loop keeps a batch's partition until it asks for the next batch.
+- Leaving the block commits all requested offsets, and leaves the group, within a deadline.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -34,30 +34,30 @@ log = logger("ottla.sdk.consumer")
 
 
 class RebalanceListener:
-    """Called back, between two batches, when partitions come and go; override what you want to know.
+    """Callbacks between two batches for partitions that are assigned, revoked or lost; override what you need.
 
-    Every method is given the consumer that has the partitions, and may await: a seek, a pause or a commit of it is
-    welcome there, and only to ask it for a batch is not. An error ends the loop. A name that is almost that of a method
-    you did not write, as Java's ``onPartitionsAssigned``, is refused when the consumer is made.
+    Every method is passed the consumer, and may await: it may seek, pause or commit, but not ask the consumer for a
+    batch. An error ends the loop. A misspelt method, or one with a name of Java's such as ``onPartitionsAssigned``, is
+    refused when the consumer is created.
 
-    Each partition that comes goes once: one call of `revoked` or `lost` names it. It counts as gone from the moment of
-    that call, so where yours raises, or is cancelled (by a ``move_on_after`` around the loop, say), what it left undone
-    is yours to finish: it is not called again, and no other is. An `assigned` that did not return is called again,
-    before any record of its partitions is handed out.
+    Every assigned partition is revoked or lost exactly once: one call of `revoked` or `lost` names it. It counts as
+    gone from the moment of that call, so if your method raises, or is cancelled (say by a ``move_on_after`` around the
+    loop), finishing its work is up to you: neither it nor another method is called again. An `assigned` that did not
+    return is called again before any record of its partitions is handed out.
     """
 
     async def assigned(self, consumer: "Consumer", places: Sequence[TopicPartition]) -> None:
-        """These are this consumer's now; their positions are known, and nothing of them was handed out yet."""
+        """The partitions now belong to this consumer; positions are known, and no record has been handed out yet."""
 
     async def revoked(self, consumer: "Consumer", places: Sequence[TopicPartition]) -> None:
-        """These are about to be given up: finish and commit; their next owner begins there."""
+        """The partitions are about to be given up: finish and commit; the next owner continues from there."""
 
     async def lost(self, consumer: "Consumer", places: Sequence[TopicPartition]) -> None:
-        """These are gone, and somebody else may have them already: commit nothing, undo what is half done."""
+        """The partitions are gone, and another member may have them already: commit nothing, undo partial work."""
 
 
 class _Listening:
-    """A listener, with the consumer that it is given."""
+    """A listener, bound to the consumer that its methods are passed."""
 
     def __init__(self, listener: RebalanceListener, consumer: "Consumer") -> None:
         self.name = type(listener).__name__
@@ -67,26 +67,26 @@ class _Listening:
 
 
 class ConsumerInterceptor:
-    """Sees every batch on its way to the loop, and every offset that the group has taken; override what you want.
+    """Sees every batch before the loop gets it, and every offset that the group has committed; override what you need.
 
-    What it raises is logged, and keeps nobody from anything.
+    Its errors are logged, and stop neither records nor commits.
     """
 
     def on_consume(self, batch: "Batch") -> None:
-        """``batch`` is about to be handed out. Where this is cut short by Ctrl-C, it is read again."""
+        """``batch`` is about to be handed out. If Ctrl-C interrupts this call, the batch is handed out again."""
 
     def on_commit(self, offsets: Mapping[TopicPartition, CommittedOffset]) -> None:
-        """The coordinator has taken these offsets."""
+        """The coordinator has committed these offsets."""
 
 
 class Batch:
     """Records of one partition, in order; iterate over it, or take `records` or `columns`.
 
     Attributes:
-        topic, partition: where they come from.
+        topic, partition: where the records come from.
         high_watermark: one past the last record that could be read when they were fetched.
-        next_offset: behind these records: what a commit of this batch says.
-        leader_epoch: of the last of them, -1 where it is not known.
+        next_offset: one past the last of these records: the offset that a commit of this batch stores.
+        leader_epoch: of the last record; -1 if unknown.
     """
 
     __slots__ = (
@@ -115,10 +115,10 @@ class Batch:
 
     @property
     def records(self) -> list[Record]:
-        """The records, decoded at the first use.
+        """The records, decoded on first access.
 
         Raises:
-            DecodeError: a batch is damaged; says which.
+            DecodeError: a batch is damaged; names it.
             MemoryLimitExceeded: a batch takes more than ``fetch_batch_memory`` of `connect`.
         """
         if self._records is None:
@@ -126,13 +126,13 @@ class Batch:
         return self._records
 
     def columns(self) -> Columns:
-        """The same records field by field, in the layout of Arrow, without making an object of any: many times faster.
+        """The same records field by field, in the layout of Arrow, without creating an object for each: much faster.
 
-        A row for each record, offsets among the columns. Keys and values are the bytes that were sent, whatever
-        serializer made them. The buffers are new ones at each call, and stay whole for as long as anybody has them.
+        There is a row for each record; offsets are among the columns. Keys and values are the bytes that were sent,
+        before any deserializer. Each call returns new buffers, which stay valid while anything refers to them.
 
         Raises:
-            DecodeError: a batch is damaged; says which.
+            DecodeError: a batch is damaged; names it.
             MemoryLimitExceeded: a batch takes more than ``fetch_batch_memory`` of `connect`.
             LocalProtocolError: a column would take more than 2 GiB: lower ``partition_max_bytes`` of `connect`.
         """
@@ -142,33 +142,34 @@ class Batch:
 
     @property
     def _parts(self) -> list[Records]:
-        """What was fetched, opened at the first use; the bytes are let go of with what is made of them."""
+        """The fetched record sets, opened on first access; after that the bytes live only as long as the records."""
         if self._fetched is not None:
             self._opened, self._fetched = self._fetched.parts(), None
         return self._opened
 
     def commit_soon(self, metadata: str = "") -> None:
-        """Have the group go on behind this batch. Returns at once.
+        """Commit the offset after this batch for the group. Returns at once.
 
-        Of several commits only the highest of each partition is sent, and an older one never after a newer. If the
-        partition was lost meanwhile, the commit is dropped with a line in the log: its next owner reads these records
-        again. Any other failure is raised by the next `commit`, or by the loop.
+        Of several commits of a partition only the highest is sent, and never an older one after a newer. If the
+        partition was lost meanwhile, the commit is dropped and logged: its next owner reads these records again. Any
+        other failure is raised by the next `commit`, or by the loop.
 
         Args:
-            metadata: kept with the offset by the coordinator (up to 4,096 bytes by default).
+            metadata: stored with the offset by the coordinator (up to 4,096 bytes by default).
 
         Raises:
-            Closed: the block was left, or the client's.
+            Closed: the block has ended, or the client's.
             LocalProtocolError: the consumer has no group.
         """
         core, batch = self._consumer._core, self._committed_as(metadata)
         self._consumer._driver.do(lambda: core.committer.commit_batch_soon(*batch))
 
     async def commit(self, metadata: str = "") -> None:
-        """As `commit_soon`, and wait until the coordinator has it, and everything asked for before.
+        """Like `commit_soon`, and wait until the coordinator has stored it, and all earlier commits.
 
         Raises:
             CommitFailed: the partition was lost, or the coordinator refused: these records will be read again.
+            TimeoutExpired: no answer within `api_timeout`; says which requests were tried.
             TimeoutExpired: no answer within `api_timeout`; says what was tried.
         """
         await self._consumer._driver.run(self._consumer._core.committer.commit_batch(*self._committed_as(metadata)))
@@ -178,7 +179,7 @@ class Batch:
         return (self.topic, self.partition), at, self._claim
 
     def __iter__(self) -> Iterator[Record]:
-        """The records; each is made when its turn comes, unless `records` has them already."""
+        """The records; each is created when the iteration reaches it, unless `records` has been accessed."""
         return chain.from_iterable(self._parts) if self._records is None else iter(self._records)
 
     def __len__(self) -> int:
@@ -191,7 +192,7 @@ class Batch:
 
 
 class Consumer:
-    """Reads partitions; made by `Client.consumer`, used as ``async with client.consumer("t") as consumer``.
+    """Reads partitions; created by `Client.consumer`, used as ``async with client.consumer("t") as consumer``.
 
         async for batch in consumer:
             for record in batch:
@@ -199,14 +200,15 @@ class Consumer:
             batch.commit_soon()
 
     Without a group all positions are known when the block is entered: ``start="end"`` means the end at that moment. In
-    a group the partitions come, and go, while the loop runs.
+    a group, partitions are assigned and revoked while the loop runs.
 
-    Left normally, the block notifies the listener that everything is revoked (lost, where it is lost already), waits
-    until what was asked to be committed is, and leaves the group; within 30 s, and then raises what is not committed.
-    What the listener raised is raised after that. Left by an error or a cancellation the block does so for a moment
-    only, and notifies the listener that everything is lost; the error then carries a note of what is not committed, and
-    is raised even where `lost` raises, too. The batch in hand is not committed by itself. A task that waits for a batch
-    while another one leaves the block gets `Closed` at once. A block that is never left ends with its client.
+    When the block ends normally, it notifies the listener that all partitions are revoked (or lost, if they already
+    are), waits for all requested commits, and leaves the group. That takes at most 30 s; offsets still uncommitted then
+    raise an error, and after it the listener's own error is raised. When the block ends by an error or a cancellation,
+    all this takes only a moment, and the listener is notified that all partitions are lost; the error then carries a
+    note about uncommitted offsets, and is raised even if `lost` raises, too. The batch in hand is not committed
+    automatically. If another task waits for a batch when the block ends, it gets `Closed` at once. If the block never
+    ends, the consumer ends with its client.
     """
 
     def __init__(
@@ -232,7 +234,7 @@ class Consumer:
 
     async def __aenter__(self) -> Self:
         if self._opened is not None:
-            raise LocalProtocolError("a consumer is opened once: make another one with client.consumer(...)")
+            raise LocalProtocolError("a consumer can be opened only once: create another one with client.consumer(...)")
         driver = self._driver
         core = self._opened = driver.do(self._open)
         await driver.run(core.enter(self._assignment, driver.current_task()))
@@ -244,7 +246,7 @@ class Consumer:
         on_commit = self._on_commit if self._interceptors else None
         listener = _Listening(self._listener, self) if self._listener is not None else None
         core = ConsumerCore(self._driver.core, self._options, self._fetcher(), self._driver, listener, on_commit)
-        # Interceptors belong to the call that takes a batch, so that an interrupt finds it taken or not at all.
+        # Interceptors run in the call that takes a batch, so that an interrupted call either took the batch or did not.
         if self._driver.core.threaded and not self._interceptors:
             core.read_ahead(self._batch)
         return core
@@ -264,25 +266,25 @@ class Consumer:
         return self
 
     async def __anext__(self) -> Batch:
-        """The next batch of some partition; waits until there is one. The batch before it counts as done.
+        """The next batch of any partition; waits until there is one. The batch before it counts as processed.
 
         Raises:
             OffsetOutOfRange: a position is outside the log, and ``reset`` is ``"error"``.
             FencedInstanceId, GroupAuthorizationFailed, InconsistentGroupProtocol, …: the group refuses this member.
-            CommitFailed: a commit that nobody awaited was refused.
-            UnknownTopicOrPartition, TopicAuthorizationFailed, DecodeError, …: a partition cannot be read on.
-            LocalProtocolError: another task waits for a batch, or a method of the listener asks; in a group also while
-                another task has a batch in hand that it has not committed.
+            CommitFailed: a commit that was not awaited was refused.
+            UnknownTopicOrPartition, TopicAuthorizationFailed, DecodeError, …: a partition cannot be read further.
+            LocalProtocolError: another task waits for a batch, or a method of the listener asks for one; in a group
+                also while another task has a batch that it has not committed.
         """
         batch = await self._next(None)
         assert batch is not None
         return batch
 
     async def poll(self, timeout: float) -> Batch | None:
-        """As `__anext__`, but ``None`` if there is no batch within ``timeout`` seconds.
+        """Like `__anext__`, but ``None`` if there is no batch within ``timeout`` seconds.
 
-        The batch before it counts as done in any case. What a rebalance asks for is done first, however long it takes:
-        a listener's methods, and the commit before partitions are given up. Raises as `__anext__`.
+        In either case the batch before it counts as processed. A rebalance is completed first, however long it takes:
+        the listener's methods, and the commit before partitions are given up. Raises the same errors as `__anext__`.
         """
         return await self._next(seconds("timeout", timeout))
 
@@ -299,7 +301,7 @@ class Consumer:
         return batch
 
     def _made(self, steps: Steps[Taken | None]) -> Steps[tuple[Batch, Fetched] | None]:
-        """A batch of what is taken; within the call, so that an interrupt finds it taken or not at all."""
+        """Create the batch within the call, so that an interrupted call either took the batch or did not."""
         taken = yield from steps
         if taken is None:
             return None
@@ -307,10 +309,10 @@ class Consumer:
         if self._interceptors:
             try:
                 yield Outside(partial(self._intercept, batch))
-            except BaseException:  # Ctrl-C, say: the batch has not reached the loop
+            except BaseException:  # such as Ctrl-C: the loop has not received the batch
                 self._core.put_back(fetched)
                 raise
-        return batch, fetched  # which an interceptor may have opened
+        return batch, fetched  # not batch._fetched: an interceptor may have opened it
 
     def _put_back(self, made: tuple[Batch, Fetched] | None) -> None:
         if made is not None:
@@ -328,7 +330,7 @@ class Consumer:
 
     @property
     def assignment(self) -> list[TopicPartition]:
-        """The partitions that are read, sorted."""
+        """The partitions that this consumer reads, sorted."""
         fetcher = self._core.fetcher
         return self._driver.read(lambda: fetcher.assignment)
 
@@ -336,84 +338,84 @@ class Consumer:
         """The offset of the next record that the loop gets from the partition.
 
         Raises:
-            LocalProtocolError: it is not assigned to this consumer: in a group it comes, and goes, while the loop runs;
-                or it is being looked up.
+            LocalProtocolError: the partition is not assigned to this consumer (in a group, assignments change while
+                the loop runs), or its position is being looked up.
         """
         core = self._core
         return self._driver.do(lambda: core.navigation.position((topic, partition)))
 
     @property
     def lag(self) -> dict[TopicPartition, int | None]:
-        """Per partition, how many offsets the loop is behind the end that it may read; ``None`` while unknown."""
+        """Per partition, how many offsets the loop is behind the end that it can read; ``None`` while unknown."""
         fetcher = self._core.fetcher
         return self._driver.read(lambda: {place: fetcher.lag(place) for place in fetcher.assignment})
 
     async def seek(self, places: Mapping[TopicPartition, Where]) -> None:
-        """Go on elsewhere: ``{("t", 0): "beginning"}``, ``"end"``, a datetime, a timedelta (so long ago) or an offset.
+        """Change positions: ``{("t", 0): "beginning"}``, ``"end"``, a datetime, a timedelta (so long ago) or an offset.
 
-        Returns once the offsets are known. Commits follow, also backwards: a seek says that this is meant. What was to
-        be committed before still is, until something newer is. In a group partitions may be lost at any moment: a seek
-        in one before the listener is notified of that is dropped with a line in the log.
+        Returns once the offsets are known. Later commits may go backwards, because a seek shows that this is intended.
+        Commits requested before still go out, until a newer one replaces them. In a group, partitions may be lost at
+        any moment: a seek in a lost partition, before the listener is notified, is dropped and logged.
 
         Raises:
-            Closed: the consumer is, or its client.
-            LocalProtocolError: a partition is not assigned to this consumer: in a group it comes while the loop runs,
-                and the place to seek is `RebalanceListener.assigned`.
+            Closed: the consumer is closed, or its client.
+            LocalProtocolError: a partition is not assigned to this consumer. In a group it is assigned while the loop
+                runs, so seek in `RebalanceListener.assigned`.
         """
         starts = {place: start_at(where) for place, where in by_place("places", places).items()}
         await self._driver.run(self._core.navigation.seek(starts))
 
     def pause(self, places: Iterable[TopicPartition]) -> None:
-        """Hand out nothing of these partitions until `resume`; they stay this consumer's.
+        """Hand out no records of these partitions until `resume`; they stay assigned.
 
-        A rebalance that revokes a partition forgets that it was paused, also where it comes back; and eager assignors,
-        such as the default, revoke all. So in a group pause in `RebalanceListener.assigned`, or use
-        ``"cooperative-sticky"``, by which what stays is not touched. One that is lost before the loop, or the listener,
-        is notified of that is left out, with a line in the log.
+        A rebalance that revokes a partition forgets that it was paused, even if the partition is assigned to this
+        consumer again; and eager assignors, such as the default, revoke all partitions. So in a group pause in
+        `RebalanceListener.assigned`, or use ``"cooperative-sticky"``, which leaves partitions that stay untouched. A
+        partition that is already lost, before the loop or the listener is notified, is skipped and logged.
 
         Raises:
-            LocalProtocolError: one is not assigned to this consumer: in a group it comes while the loop runs, and the
-                place to pause it is `RebalanceListener.assigned`.
+            LocalProtocolError: a partition is not assigned to this consumer. In a group it is assigned while the loop
+                runs, so pause it in `RebalanceListener.assigned`.
         """
         core = self._core
         asked = listed("places", places)  # here: an iterator may call the consumer
         self._driver.do(lambda: core.navigation.pause(asked))
 
     def resume(self, places: Iterable[TopicPartition]) -> None:
-        """Go on with paused partitions; errors as `pause`."""
+        """Resume paused partitions; raises the same errors as `pause`."""
         core = self._core
         asked = listed("places", places)
         self._driver.do(lambda: core.navigation.resume(asked))
 
     @property
     def paused(self) -> list[TopicPartition]:
-        """The partitions that are paused, sorted."""
+        """The paused partitions, sorted."""
         fetcher = self._core.fetcher
         return self._driver.read(lambda: fetcher.paused)
 
     # -- commits -----------------------------------------------------------------------------------------------------
 
     def commit_soon(self, offsets: Mapping[TopicPartition, int | CommittedOffset] | None = None) -> None:
-        """Have the group go on behind every batch handed out so far, the one in hand included; or at ``offsets``.
+        """Commit the offset after every batch handed out so far, the current one included; or the given ``offsets``.
 
-        Returns at once; see `Batch.commit_soon`: what was lost is dropped, with a line in the log.
+        Returns at once; see `Batch.commit_soon`: commits of lost partitions are dropped and logged.
 
         Raises:
-            Closed: the block was left, or the client's.
-            LocalProtocolError: the consumer has no group, or does not have one of the partitions; or an offset is lower
-                than one that was committed already: to go back, seek there first.
+            Closed: the block has ended, or the client's.
+            LocalProtocolError: the consumer has no group, or one of the partitions is not assigned to it; or an offset
+                is lower than a committed one: to go back, seek first.
         """
         core = self._core
         given = None if offsets is None else by_place("offsets", offsets)
         self._driver.do(lambda: core.committer.commit_soon(given))
 
     async def commit(self, offsets: Mapping[TopicPartition, int | CommittedOffset] | None = None) -> None:
-        """As `commit_soon`, and wait until the coordinator has it, and everything asked for before.
+        """Like `commit_soon`, and wait until the coordinator has stored it, and all earlier commits.
 
         Raises:
-            CommitFailed: a partition was lost, and batches of it that were handed out are not committed, which is
-                raised once, when the others are; or the coordinator refused.
-            TimeoutExpired: no answer within `api_timeout`; says what was tried.
+            CommitFailed: a partition was lost while batches of it were uncommitted (raised once, after the other
+                partitions are committed); or the coordinator refused.
+            TimeoutExpired: no answer within `api_timeout`; says which requests were tried.
         """
         given = None if offsets is None else by_place("offsets", offsets)
         await self._driver.run(self._core.committer.commit(given))
@@ -421,7 +423,7 @@ class Consumer:
     async def committed(
         self, places: Iterable[TopicPartition] | None = None
     ) -> dict[TopicPartition, CommittedOffset | None]:
-        """Where the group stands, of these partitions or of all that are assigned; ``None``: it never committed.
+        """The group's committed offsets, of these partitions or of all assigned ones; ``None`` if there is none.
 
         Raises:
             LocalProtocolError: the consumer has no group.
@@ -434,5 +436,5 @@ class Consumer:
 def _guarded(call: Callable[[], None]) -> None:
     try:
         call()
-    except Exception:  # the user's own code, which must not keep records and commits from anybody
-        log.exception("an interceptor raised")
+    except Exception:  # the user's own code, which must not stop records or commits
+        log.exception("interceptor raised")

@@ -1,22 +1,22 @@
-"""The whole client as one machine; the producer, fetcher, members and calls hang on it.
+"""The whole client as one state machine; producer, fetcher, members and calls attach to it.
 
-    poll(now)            what is to be done: `Connect`, `Send`, `Finish`, `Close`, `RunInThread`, `Run`
-    handle(event, now)   what happened: `Connected`, `Written`, `Received`, `Filled`, `Lost`, `Found`, `TokenFetched`
-    deadline             when to poll next if nothing happens
+    poll(now)            returns the actions to carry out: `Connect`, `Send`, `Finish`, `Close`, `RunInThread`, `Run`
+    handle(event, now)   takes an event: `Connected`, `Written`, `Received`, `Filled`, `Lost`, `Found`, `TokenFetched`
+    deadline             when to poll next, if no event comes before
 
 It is composed of
 
     timers        calls that are due at a time
-    connections   sockets, seen from here, and the nodes that they lead to
-    metadata      asks for what `cluster` holds: nodes, topics, leaders
+    connections   the connections to nodes, without their sockets
+    metadata      fetches what `cluster` holds: nodes, topics, leaders
     coordinators  which node coordinates a group, or a transactional id
-    outages       brokers that are needed and not available, in the log
+    outages       logs brokers that are needed and not available
     metrics       by Kafka's names
 
 Rules:
 - A driver polls after every `handle`, after every call of a user, and at the deadline.
-- `poll` costs what is due: a heap of timers and the connections that have something to do.
-- One step at a time: whatever touches the core, or a part of it, does so inside its gate (`ottla.sdk.gate`).
+- The cost of `poll` does not grow with idle parts: it has a heap of timers, and the connections that have work.
+- One step at a time: any code that touches the core, or a part of it, does so inside its gate (`ottla.sdk.gate`).
 """
 
 import math
@@ -43,7 +43,7 @@ from ottla.sdk.steps import Shielded, Steps, Wait
 from ottla.sdk.timers import Timer, Timers
 
 if TYPE_CHECKING:
-    from random import Random  # a machine is given chance, it does not take any
+    from random import Random  # a machine is given its randomness
 
 T = TypeVar("T")
 
@@ -51,31 +51,31 @@ log = logger("ottla.sdk")
 
 
 LEAVE_TIMEOUT = 0.75
-"""Seconds for members to say good-bye when the client is left before its consumers."""
+"""Seconds for members to leave their groups when the client closes before its consumers."""
 FINISH_TIMEOUT = 5.0
-"""Seconds for brokers to end connections on which nothing more is sent."""
+"""Seconds for brokers to close connections on which nothing more is sent."""
 _NAMED = 3
-"""Addresses that a line in the log names."""
+"""Addresses that a log line names."""
 
 
 class Explains(Protocol):
-    """A part that can wait, and says for what."""
+    """A part that can wait, and says what for."""
 
     def explain(self, now: float) -> Iterator[str]:
-        """Lines for people: which partition, which node, since when, for what, what was tried. None if all is well."""
+        """Lines for people: which partition, which node, since when, why, what was tried. None if all is well."""
         ...
 
     def waiting(self, nodes: Container[int] | None) -> Mapping[str, int]:
-        """What cannot go on without these nodes (``None``: without any), by its unit."""
+        """Work that cannot go on without these nodes (``None``: without any), as counts by unit."""
         ...
 
 
 class ClientCore:
-    """See the module.
+    """The client as a state machine; see the module.
 
     Args:
         addresses: the bootstrap ``(host, port)`` pairs, at least one.
-        find: looks for others (zeroconf); may block.
+        find: looks for more addresses (zeroconf); may block.
     """
 
     def __init__(
@@ -92,11 +92,11 @@ class ClientCore:
         self._actions: list[Action] = []
         self.gate = Gate(self.run)
         self.threaded = False
-        """The driver has a thread of its own, and callbacks are called in others."""
+        """The driver has a thread of its own, and callbacks run in other threads."""
         self.come_back: Callable[[Callable[[], object]], object] = lambda call: call()
-        """How a `Run`, which may be in another thread than the driver, comes back to what belongs to the core."""
+        """Lets a `Run`, which may be in another thread than the driver, call into the core."""
         self.now = 0.0
-        """The time of the step that is being taken."""
+        """The time of the current step."""
         self.timers = Timers()
         self.metrics = Metrics(options.client_id)
         self.cluster = Cluster()
@@ -108,9 +108,9 @@ class ClientCore:
         self.transaction_coordinators = Coordinators(self, Kind.TRANSACTIONAL_ID)
         self._outages = Outages(self, max(options.retry_backoff_max, options.reconnect_backoff_max))
         self.parts: dict[Explains, None] = {}
-        """What `explain` asks, in this order: a part adds itself, and takes itself out when it closes."""
+        """Parts that `explain` asks, in this order: a part adds itself, and removes itself when it closes."""
         self.members: dict[Callable[[str, float, float], Outcome[None]], None] = {}
-        """How the members of groups leave theirs for good."""
+        """For each group member, the function that makes it leave the group for good."""
         self._closers: dict[Callable[[OttlaError], None], None] = {}
         self._numbered = 0
         self.metrics.gauge("metadata-age", lambda now: now - self.metadata.all_updated_at)
@@ -118,7 +118,7 @@ class ClientCore:
     # -- the driver's side -------------------------------------------------------------------------------------------
 
     def poll(self, now: float) -> list[Action]:
-        """Run what is due and return what the driver is to do."""
+        """Run the calls that are due, and return the actions for the driver."""
         with self.gate:
             self.now = now
             while True:
@@ -131,7 +131,7 @@ class ClientCore:
         return actions
 
     def handle(self, event: Event, now: float) -> None:
-        """Take note of what happened."""
+        """Take note of an event."""
         with self.gate:
             self.now = now
             if isinstance(event, Found):
@@ -142,41 +142,41 @@ class ClientCore:
                 self.connections.handle(event, now)
 
     def resume(self, steps: Steps[T], now: float, *, sent: object = None, raised: BaseException | None = None) -> Wait:
-        """Have a user's call take its next step; what it waits for then.
+        """Let a user's call take its next step, and return its next wait.
 
         Args:
-            sent: what its last ``yield`` is answered with.
-            raised: what is raised there instead.
+            sent: the value of its last ``yield``.
+            raised: an exception to raise at that ``yield`` instead.
 
         Raises:
-            StopIteration: it is over; ``value`` is its result.
-            BaseException: what it ends with, ``raised`` included.
+            StopIteration: the call has ended; ``value`` is its result.
+            BaseException: the call failed, perhaps with ``raised``.
         """
         with self.gate:
             self.now = now
             return steps.send(sent) if raised is None else steps.throw(raised)
 
     def room(self, key: Key) -> memoryview | None:
-        """Where the driver may put what it receives next, saying so by `Filled`: the rest of a large answer."""
+        """The rest of a large response, into which the driver may receive; it reports that with `Filled`."""
         return self.connections.room(key)
 
     @property
     def deadline(self) -> float | None:
-        """When to poll next if nothing happens; ``None``: only when something does."""
+        """When to poll next, if no event comes before; ``None``: only after an event or a call."""
         return -math.inf if self._actions or self.connections.busy else self.timers.next
 
     def leave_groups(self) -> Steps[None]:
-        """Before the client closes: members whose consumers were not left say good-bye, within a moment."""
+        """Before the client closes: members whose consumers are still open leave their groups, within a moment."""
         if self.closed or not self.members:
             return
-        log.warning("the client is left before its consumers", extra={"consumers": len(self.members)})
+        log.warning("client closed before its consumers", extra={"consumers": len(self.members)})
         until = self.now + LEAVE_TIMEOUT
         left = all_of([leave("the client was closed", self.now, until) for leave in list(self.members)])
         left.when_done(self.later(until, lambda now: left.cancel()).cancel)
         yield Shielded(left)
 
     def close(self, now: float, error: OttlaError | None = None) -> None:
-        """Fail everything that waits. The driver closes the sockets."""
+        """Fail all calls that wait. The driver closes the sockets."""
         if self.closed:
             return
         self.closed = error or Closed("the client is closed")
@@ -184,7 +184,7 @@ class ClientCore:
         for closer in list(self._closers):
             try:
                 closer(self.closed)
-            except Exception as bug:  # which must keep nobody else waiting
+            except Exception as bug:  # other waiters still have to be failed
                 bugs.append(bug)
         self.connections.close(now)
         self.timers.clear()
@@ -198,7 +198,7 @@ class ClientCore:
         return self.timers.add(when, call)
 
     def run(self, call: Callable[[], object], place: Place = Place.HERE, *, resumable: bool = False) -> None:
-        """Have the driver call ``call()``, which is code of the user's, once this step is over (`Run`)."""
+        """Have the driver call ``call()``, which is the user's code, once this step has ended (`Run`)."""
         self._actions.append(Run(call, place, resumable))
 
     def soon(self, call: Callable[[float], None]) -> Timer:
@@ -206,12 +206,12 @@ class ClientCore:
         return self.timers.add(-math.inf, call)
 
     def backoff(self, failures: int) -> float:
-        """Seconds before the next attempt: doubling from `retry_backoff` to its maximum, give or take a fifth."""
+        """Seconds before the next attempt: doubles from `retry_backoff` to its maximum, with a jitter of 20 percent."""
         pause = self.options.retry_backoff * 2.0 ** min(failures, 16)
         return float(min(pause, self.options.retry_backoff_max) * self.rng.uniform(0.8, 1.2))
 
     def on_close(self, call: Callable[[OttlaError], None]) -> Callable[[], None]:
-        """Call ``call(error)`` when the client closes; returns what takes that back."""
+        """Call ``call(error)`` when the client closes; returns a function that cancels this."""
         self._closers[call] = None
 
         def forget() -> None:
@@ -226,23 +226,23 @@ class ClientCore:
     # -- the parts' side: requests -----------------------------------------------------------------------------------
 
     def submit(self, node: Node, exchange: Exchange, now: float, channel: str = DATA) -> None:
-        """Send a request to ``node``, by a connection that no other channel shares."""
+        """Send a request to ``node``, on a connection that no other channel shares."""
         if self.closed:
             exchange.settle(self.closed, now)
             return
-        # What the metadata say of the address is newer than what the caller may have kept.
+        # The caller may have kept the node for a while; the metadata have its current address.
         self.connections.submit(self.cluster.nodes.get(node.id, node), exchange, now, channel)
         self._outages.submitted(node.id, now, background=exchange.background)
 
     def open_connection(self, node: Node, channel: str, now: float) -> None:
-        """Connect to ``node`` before there is a request, so that the first one need not wait for it."""
+        """Connect to ``node`` in advance, so that the first request need not wait."""
         if not self.closed:
             self.connections.open(self.cluster.nodes.get(node.id, node), now, channel)
 
     def finish(self, channel: str) -> Outcome[None]:
-        """Send nothing more on a channel; settled when the brokers have ended its connections, or it takes too long.
+        """Send nothing more on a channel; settled when the brokers have closed its connections, or on timeout.
 
-        Nothing else shows that a broker has read requests that it does not answer (acks=0).
+        Only that shows that a broker has read requests without a response (acks=0).
         """
         finished = self.connections.finish(channel, self.now)
         finished.when_done(self.later(self.now + FINISH_TIMEOUT, lambda now: finished.succeed(None)).cancel)
@@ -250,7 +250,7 @@ class ClientCore:
         return finished
 
     def retire(self, channel: str) -> None:
-        """Close the connections of a channel, which is not used any more."""
+        """Close the connections of a channel that is no longer used."""
         self.soon(lambda now: self.connections.retire(channel, now))
 
     def supports(self, node: Node, request: type) -> range | None:
@@ -258,11 +258,11 @@ class ClientCore:
         return self.connections.supports(node.id, request)
 
     def connected(self, node: Node) -> bool:
-        """A request to the node would go out at once, on the ordinary channel."""
+        """Whether a request to the node would go out at once, on the ordinary channel."""
         return self.connections.connected(node.id)
 
     def works(self, node: Node) -> bool:
-        """Some connection to the node is ready."""
+        """Whether a connection to the node is ready."""
         return self.connections.works(node.id)
 
     def heard_at(self, node_id: int, channel: str) -> float:
@@ -274,48 +274,48 @@ class ClientCore:
         return self.connections.muted_until(node_id, channel)
 
     def trouble(self, node: Node) -> str:
-        """Why the node cannot be reached at the moment; empty where it can, or was not tried."""
+        """Why the node cannot be reached at the moment; empty if it can, or was not tried."""
         peer = self.connections.peer(node.id)
         return peer.trouble if peer else ""
 
     def any_node(self) -> Node:
-        """A node to ask what any broker can answer: one that is connected, else the next in turn."""
+        """A node for requests that any broker can answer: a connected node, else the next in turn."""
         return self.other_node(()) or self._nodes.seeds[0]
 
     def other_node(self, but: Container[int]) -> Node | None:
-        """As `any_node`, of those whose ids are not among ``but``: the one with the least to do."""
+        """Like `any_node`, but none of the ids in ``but``: the least loaded node."""
         return self.connections.least_loaded(but) or self._nodes.next(but)
 
     def silence(self, node: Node) -> str:
-        """The usual cause of a node's silence; empty where there is none."""
+        """The usual cause if a node does not answer; empty if there is none."""
         return self.connections.silence(node.id)
 
     @property
     def missing(self) -> str:
-        """Why no connection can begin; empty if one can."""
+        """Why no connection can be opened; empty if one can."""
         return self.connections.credentials.missing
 
     def controller(self) -> Node:
-        """The node to ask what only the controller can answer."""
+        """The node for requests that only the controller can answer."""
         return self.cluster.nodes.get(self.cluster.controller_id) or self.any_node()
 
     def number(self) -> int:
-        """Another number each time, for what has to have a name of its own."""
+        """A new number on each call, for names that have to be unique."""
         self._numbered += 1
         return self._numbered
 
     # -- metadata ----------------------------------------------------------------------------------
 
     def connect(self, now: float) -> Outcome[None]:
-        """Settled once any broker has answered with metadata."""
+        """Settled once a broker has answered with metadata."""
         return self.metadata.connect(now)
 
     def nodes_changed(self, now: float) -> None:
-        """The nodes of the cluster may be others, or have other addresses."""
+        """React to new metadata: nodes may have come, gone, or changed their addresses."""
         self.connections.update(self.cluster.nodes, [each.id for each in self._nodes.seeds], now)
 
     def give_up(self, node: Node, why: str, now: float, channel: str | None = None) -> None:
-        """Close the connections to a node that is of no use, or that of a channel."""
+        """Close the connections to a node that does not work, or only the one of a channel."""
         self.connections.give_up(node.id, why, now, channel)
 
     def give_up_all(self, why: str, now: float) -> None:
@@ -335,19 +335,19 @@ class ClientCore:
 
     @property
     def without_metadata(self) -> tuple[float, bool]:
-        """Since when no broker gives metadata, NaN while some do; and whether somebody waits for them."""
+        """Since when no broker has answered with metadata (NaN if some do), and whether a call waits for them."""
         return self.metadata.asked_since, self.metadata.waited_for
 
     def nobody_answers(self) -> str:
-        """Addresses that gave no metadata, and why."""
+        """The addresses that gave no metadata, and why."""
         return self.metadata.tried(_NAMED)
 
     def all_reported(self, nodes: Container[int]) -> bool:
-        """There are no nodes known but these."""
+        """Whether ``nodes`` has all known nodes."""
         return bool(self.cluster.nodes) and all(each in nodes for each in self.cluster.nodes)
 
     def waiting(self, nodes: Container[int] | None) -> Mapping[str, int]:
-        """What the parts cannot do without these nodes (``None``: without any), by its unit."""
+        """Work of the parts that cannot go on without these nodes (``None``: without any), as counts by unit."""
         whole: Counter[str] = Counter()
         for part in self.parts:
             whole.update(part.waiting(nodes))
@@ -356,7 +356,7 @@ class ClientCore:
     # -- for people --------------------------------------------------------------------------------------------------
 
     def explain(self, now: float) -> Iterator[str]:
-        """What the client waits for, in lines for people; nothing if all is well."""
+        """The client's waits, as lines for people; none if all is well."""
         yield from self.connections.explain(now)
         yield from self.metadata.explain(now)
         for part in list(self.parts):
@@ -366,5 +366,5 @@ class ClientCore:
 def _found(find: Callable[[], Sequence[str]]) -> Found:
     try:
         return Found(tuple(parse_bootstrap(find())))
-    except OttlaError:  # nobody is announced now: metadata will ask again
+    except OttlaError:  # no broker is announced now: metadata will ask again
         return Found(())

@@ -14,18 +14,18 @@ from ottla.sdk.mdns import Announcement
 
 
 async def resolve(bootstrap: str, timeout: float) -> list[str]:
-    """As `mdns.resolve`."""
+    """Like `mdns.resolve`."""
     return await trio.to_thread.run_sync(mdns.resolve, bootstrap, timeout, abandon_on_cancel=True)
 
 
 async def find(name: str | None, timeout: float, *, interfaces: Sequence[str] | None = None) -> list[str]:
-    """As `mdns.find`."""
+    """Like `mdns.find`."""
     search = partial(mdns.find, name, timeout, interfaces=interfaces)
     return await trio.to_thread.run_sync(search, abandon_on_cancel=True)
 
 
 async def browse(timeout: float, *, interfaces: Sequence[str] | None = None) -> list[Announcement]:
-    """As `mdns.browse`."""
+    """Like `mdns.browse`."""
     return await trio.to_thread.run_sync(partial(mdns.browse, timeout, interfaces=interfaces), abandon_on_cancel=True)
 
 
@@ -33,7 +33,7 @@ async def browse(timeout: float, *, interfaces: Sequence[str] | None = None) -> 
 async def announced(
     name: str, port: int, *, properties: Mapping[str, str] | None = None, interfaces: Sequence[str] | None = None
 ) -> AsyncIterator[Announcement]:
-    """As `mdns.announced`."""
+    """Like `mdns.announced`."""
     announcing = mdns.announced(name, port, properties=properties, interfaces=interfaces)
     announcement = await trio.to_thread.run_sync(announcing.__enter__)
     try:

@@ -1,7 +1,7 @@
-"""What goes in and out of `ClientCore`: events and actions, as plain values.
+"""The events and actions of `ClientCore`, as plain values.
 
-A connection is named by its key ``(node id, channel)``: requests that wait at the broker have a channel of their own,
-so that nothing else waits behind them.
+A connection is identified by its key ``(node id, channel)``: requests that wait at the broker have a channel of their
+own, so that no other request waits behind them.
 """
 
 from collections.abc import Callable
@@ -33,7 +33,7 @@ class Node(NamedTuple):
 
 
 def logged(node: Node) -> int | str:
-    """What the log calls it: its id, where that is known."""
+    """The node's name in the log: its id, if that is known."""
     return node.id if node.id >= 0 else "bootstrap"
 
 
@@ -41,7 +41,7 @@ def logged(node: Node) -> int | str:
 class Connect:
     """Open a connection to ``host:port``; answer with `Connected` or `Lost`.
 
-    After a failed ``attempt`` (they are counted from 0) another address of the same name may do better.
+    After a failed ``attempt`` (counted from 0) another address of the same host name may work.
     """
 
     key: Key
@@ -54,7 +54,7 @@ class Connect:
 class Send:
     """Write all ``parts``, in their order; answer with `Written` once the socket has taken the last byte.
 
-    A connection hands out no other `Send` before that.
+    A connection hands out no further `Send` before that.
     """
 
     key: Key
@@ -63,16 +63,16 @@ class Send:
 
 @dataclass(frozen=True, slots=True)
 class Finish:
-    """Write nothing more to the connection, and shut down its writing half; `Lost` is expected when it ends."""
+    """Write nothing more to the connection, and shut down its writing half; answer with `Lost` when it ends."""
 
     key: Key
 
 
 @dataclass(frozen=True, slots=True)
 class Close:
-    """Close the connection (or stop connecting); no `Lost` is expected.
+    """Close the connection (or stop connecting); there is no `Lost` in reply.
 
-    Before that ``last`` is written, as far as the system takes it at once.
+    Write ``last`` before that, as far as the system accepts it at once.
     """
 
     key: Key
@@ -81,9 +81,9 @@ class Close:
 
 @dataclass(frozen=True, slots=True)
 class RunInThread:
-    """Call ``call()``, which may block for long and raises nothing, beside all else; answer with what it returns.
+    """Call ``call()``, which may block for long and raises nothing, in a thread; answer with the event it returns.
 
-    Where the system allows no more threads, the answer is ``otherwise``.
+    If the system allows no more threads, answer with ``otherwise``.
     """
 
     call: Callable[[], "Found | TokenFetched"]
@@ -91,24 +91,24 @@ class RunInThread:
 
 
 class Place(Enum):
-    """Where a driver with a thread of its own carries out a `Run`, and when; others do so where they are, in order."""
+    """Where and when a driver with its own thread carries out a `Run`; other drivers do so in their own, in order."""
 
-    HERE = "where the driver is, at once"
-    CALLBACK = "in a thread of the user's, which called the client; in order, one at a time"
-    BEHIND = "where the driver is, once the callbacks that were handed out before have returned"
+    HERE = "in the driver, at once"
+    CALLBACK = "in a thread of the user's that called the client; in order, one at a time"
+    BEHIND = "in the driver, once all callbacks that were handed out before have returned"
 
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """Call ``call()`` once everything else that was handed out with it is done, outside of the core's gate.
+    """Call ``call()`` once all actions handed out with it are carried out, outside of the core's gate.
 
-    It is, or holds, code of the user's, whose errors it takes care of; it may call anything.
+    It is, or contains, the user's code, and handles that code's errors; it may call anything.
     """
 
     call: Callable[[], object]
     place: Place = Place.HERE
     resumable: bool = False
-    """Called once more, because Ctrl-C has cut it short, it goes on where it was."""
+    """If Ctrl-C interrupts it, it can be called again and continues where it was."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +131,7 @@ class Received:
 
 @dataclass(frozen=True, slots=True)
 class Filled:
-    """So many bytes arrived, and were put where `ClientCore.room` said."""
+    """So many bytes arrived, and were put into the buffer from `ClientCore.room`."""
 
     key: Key
     count: int
@@ -139,7 +139,7 @@ class Filled:
 
 @dataclass(frozen=True, slots=True)
 class Lost:
-    """The connection, or the attempt to make it, ended; ``why`` is for people."""
+    """The connection, or the attempt to open it, ended; ``why`` is for people."""
 
     key: Key
     why: str
@@ -147,14 +147,14 @@ class Lost:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """The ``(host, port)`` of brokers; none where none were found."""
+    """The ``(host, port)`` of brokers; empty if none were found."""
 
     addresses: tuple[tuple[str, int], ...]
 
 
 @dataclass(frozen=True, slots=True)
 class TokenFetched:
-    """A token for so many seconds, or the ``error`` instead."""
+    """A token and its lifetime in seconds, or an ``error`` instead."""
 
     token: "Token | None" = None
     lifetime: float = 0.0

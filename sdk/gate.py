@@ -1,14 +1,14 @@
-"""The one rule of re-entry: a client does one thing at a time, and a user's code runs outside of it.
+"""The one rule of re-entry: a client does one thing at a time, and the user's code runs outside of it.
 
-`ClientCore.handle` and `poll`, and every call of a user for as long as it does not wait, pass the gate. Code of the
-user's (delivery callbacks, listeners, acknowledgements of interceptors, assignors, log handlers) is handed out as
-`Run` and `Await`, which the drivers carry out outside of the gate, so it may call anything.
+`ClientCore.handle` and `poll` pass the gate, and so does every call of a user between two waits. The user's code
+(delivery callbacks, listeners, acknowledgements of interceptors, assignors, log handlers) is handed out as `Run` and
+`Await`, which the drivers carry out outside of the gate, so it may call anything.
 
-What comes in all the same while somebody is inside (a signal handler, a finalizer, a method of an object that was given
-as data) is refused before it touches anything. Lines of the log that are written inside are held, and handed out like
-any other code of the user's, since a log handler may produce.
+Code that enters nevertheless while the gate is held (a signal handler, a finalizer, a method of an object that was
+passed as data) is refused before it changes anything. Log lines written inside are held back, and handed out like the
+user's code, because a log handler may produce.
 
-While nobody is inside, other threads may be offered something (`Offers`), which is settled when somebody enters.
+While the gate is free, other threads may be offered something (`Offers`); the next entry settles it.
 """
 
 import logging
@@ -21,14 +21,14 @@ from ottla.sdk.logs import HELD, emit
 
 
 class Offers(Protocol):
-    """Has something that threads may take without entering."""
+    """A part with something that threads may take without entering the gate."""
 
     def offer(self) -> None:
-        """The client rests."""
+        """Make the offer: the client is idle."""
         ...
 
     def settle(self) -> None:
-        """Take back what was not taken; what was counts from now on."""
+        """Withdraw the offer; from now on, account for all that was taken."""
         ...
 
 
@@ -36,9 +36,9 @@ class Gate:
     """A context manager for one step; ``emit`` is given a function that writes the log lines of that step.
 
     Attributes:
-        entered: two bytes, the first 1 while somebody is inside, the second a driver's own, to have the next call come
-            to it: a fast path in C passes neither.
-        offering: the parts that offer something while nobody is inside; only a driver with a thread has them do so.
+        entered: two bytes. The first is 1 while the gate is held. The second belongs to a driver, which sets it to have
+            the next call come to it. The fast path in C needs both to be 0.
+        offering: the parts that offer something while the gate is free; only a driver with a thread uses it.
     """
 
     __slots__ = ("_before", "_emit", "_lines", "_resting", "entered", "offering")
@@ -54,8 +54,8 @@ class Gate:
     def __enter__(self) -> None:
         if self.entered[0]:
             raise LocalProtocolError(
-                "the client is in the midst of something, and is called from within: by a signal handler, a finalizer "
-                "(__del__), or a method of an object that it was given; do what is to be done from a task"
+                "the client is busy, and was called from within: by a signal handler, a finalizer (__del__), or a "
+                "method of an object that it was given; make this call from a task instead"
             )
         self.entered[0] = 1
         self._before, HELD.lines = HELD.lines, self._lines
@@ -64,7 +64,7 @@ class Gate:
             try:
                 for each in self.offering:
                     each.settle()
-            except BaseException:  # a bug, which must not keep everybody else out
+            except BaseException:  # a bug, which must not lock everyone else out
                 self.__exit__()
                 raise
 
@@ -76,15 +76,15 @@ class Gate:
             self._emit(lambda: _write(lines))
 
     def rest(self) -> None:
-        """Nobody will enter for a while."""
+        """Make the offers: no step is due for a while."""
         if self.offering and not self._resting:
-            with self:  # a finalizer that comes in meanwhile is refused
+            with self:  # a finalizer that calls the client meanwhile is refused
                 for each in self.offering:
                     each.offer()
                 self._resting = True
 
     def release(self) -> None:
-        """Nobody is inside any more, though Ctrl-C came while somebody entered or left, and cut that short."""
+        """Free a gate that is still held because Ctrl-C interrupted an entry or exit."""
         if self.entered[0]:
             self.__exit__()
 

@@ -1,4 +1,4 @@
-"""Kafka's configuration names, understood: what a Java program or librdkafka is configured with, as arguments of ours.
+"""Kafka's configuration names: turns a configuration of a Java client or librdkafka into arguments of ottla.
 
     config = ottla.from_kafka_config({"bootstrap.servers": "b:9092", "group.id": "billing", "linger.ms": 20})
     async with ottla.connect(**config) as client:
@@ -6,20 +6,19 @@
         async with client.consumer("orders", **config.consumer) as consumer: ...
 
 Rules:
-- Names are those of Java's producer, consumer and admin client, of librdkafka, and of confluent-kafka. Values may be
+- Names are from Java's producer, consumer and admin client, from librdkafka, and from confluent-kafka. Values may be
   strings, as in a properties file. Milliseconds become seconds.
-- Nothing is dropped in silence: a name that is not known fails with the nearest one that is; one that cannot mean
-  anything here, or a value that is not possible, fails and says why. All that is wrong is said at once.
-- Whether a value is possible is decided by the calls that take it, on a client that is never opened.
+- No option is dropped silently: an unknown name is an error that suggests the nearest known one; a name that has no
+  meaning here, or an invalid value, is an error that says why. One exception reports all errors.
+- The calls that take the arguments validate the values, on a client that is never opened.
 - `ottla.sdk.kafka_meanings` has the tables of names; `ottla.sdk.kafka_security` reads names for TLS and SASL.
-- What other names make idle, as Kafka's clients have it too, such as the level of a compression that is not chosen, is
-  left out, with a warning in the log.
-- A configuration that others use too holds names that nobody would miss here. ``lenient`` leaves those out, with one
-  warning in the log: they tune what no program sees but in how busy machines are. What a program may rely on
-  (`max.block.ms`, interceptors, a function to be called), and what nobody knows, is refused all the same.
-  ``ignore`` leaves out any name.
-- What is left out has ottla's default, not Java's: nothing is committed automatically, and a position outside the log
-  is an error, unless you say otherwise.
+- Options that other options make ineffective, as in Kafka's clients, are left out with a warning in the log; for
+  example the level of a compression that is not chosen.
+- A configuration shared with other programs has names that make no difference here. ``lenient`` leaves those out, with
+  one warning in the log: they only affect resource usage. Names that a program may rely on (`max.block.ms`,
+  interceptors, callbacks) and unknown names are refused even then. ``ignore`` leaves out any name.
+- Options that are not given have ottla's defaults, not Java's: offsets are not committed automatically, and a position
+  outside the log is an error, unless you configure it otherwise.
 
 Source: ProducerConfig.java, ConsumerConfig.java, AdminClientConfig.java; librdkafka's CONFIGURATION.md.
 """
@@ -46,11 +45,11 @@ log = logger("ottla.sdk")
 
 
 class KafkaConfig(dict[str, Any]):
-    """Arguments: itself those of `ottla.connect`, and `producer` and `consumer` those of the client's methods.
+    """Arguments: the mapping itself is for `ottla.connect`; `producer` and `consumer` are for the client's methods.
 
     Attributes:
-        left_out: the names that ``lenient`` or ``ignore`` left out, and those that others make idle, such as the level
-            of a compression that is not chosen; each with the reason.
+        left_out: the names that ``lenient`` or ``ignore`` left out, and names that other options make ineffective, such
+            as the level of a compression that is not chosen; each with the reason.
     """
 
     def __init__(self) -> None:
@@ -63,33 +62,33 @@ class KafkaConfig(dict[str, Any]):
         """The arguments of ``"client"``, ``"producer"`` or ``"consumer"``; `ConfigurationError` for anything else."""
         parts: dict[str, dict[str, Any]] = {"client": self, "producer": self.producer, "consumer": self.consumer}
         if name not in parts:
-            raise ConfigurationError(f"name is one of {', '.join(map(repr, parts))}, not {name!r}")
+            raise ConfigurationError(f"name must be one of {', '.join(map(repr, parts))}, not {name!r}")
         return parts[name]
 
 
 def from_kafka_config(config: Mapping[str, Any], *, lenient: bool = False, ignore: Collection[str] = ()) -> KafkaConfig:
-    """Kafka's names as arguments of `ottla.connect`, and of `Client.producer` and `Client.consumer`.
+    """Turn Kafka's configuration names into arguments of `ottla.connect`, `Client.producer` and `Client.consumer`.
 
     Args:
-        lenient: leave out what means nothing here and would change nothing that a program sees, such as
-            ``metric.reporters``: for a configuration that programs in Java use as well. A warning in the log names it,
+        lenient: leave out names that have no meaning here and make no difference to the program, such as
+            ``metric.reporters``: for a configuration that Java programs use as well. A warning in the log lists them,
             and so does ``left_out``.
-        ignore: leave out these names, whatever they mean: those of other programs, such as ``schema.registry.url``,
-            and what you can do without.
+        ignore: leave out these names, whatever they mean: names of other programs, such as ``schema.registry.url``, and
+            names that you can do without.
 
     Raises:
-        ConfigurationError: names that are unknown or mean nothing here, values that are not possible or contradict each
-            other; all of them.
+        ConfigurationError: some names are unknown or have no meaning here, some values are invalid or contradict each
+            other; lists them all.
     """
     made = understood(config, lenient=lenient, ignore=ignore)
     if made.left_out:
-        log.warning("names that mean nothing here are left out of the configuration", extra={"names": made.left_out})
+        log.warning("configuration names ignored that have no meaning here", extra={"names": made.left_out})
     made.left_out |= {name: "ignore= names it" for name in config if name in ignore}
     return made
 
 
 def understood(config: Mapping[str, Any], *, lenient: bool = False, ignore: Collection[str] = ()) -> KafkaConfig:
-    """As `from_kafka_config`, which logs what is left out, and names there what was to be ignored."""
+    """Like `from_kafka_config`, but logs nothing, and does not list the names in ``ignore``."""
     if not isinstance(config, Mapping):
         raise ConfigurationError(f"config must be a mapping of names to values, not {config!r}")
     ignore = strings("ignore", ignore)
@@ -116,7 +115,7 @@ def _apply(made: KafkaConfig, name: str, value: Any, lenient: bool) -> None:
         case None:
             near = difflib.get_close_matches(name.lower().replace("_", "."), [*MEANINGS, *SAME, PROTOCOL], 1, 0.5)
             advice = f": did you mean {near[0]!r}?" if near else f"; if it is another program's, ignore=({name!r},)"
-            raise ConfigurationError(f"{name!r} is no name that Kafka's clients know{advice}")
+            raise ConfigurationError(f"{name!r} is not a name that Kafka's clients know{advice}")
         case No() as no:
             _leave_out(made, name, f"{name!r} has no meaning here", no, lenient and not callable(value))
         case Only(values=values) as only:
@@ -124,7 +123,7 @@ def _apply(made: KafkaConfig, name: str, value: Any, lenient: bool) -> None:
                 can = f"{name!r} can only be {' or '.join(values)} here, not {value!r}"
                 _leave_out(made, name, can, only, lenient and as_text(value) not in only.needed)
         case To() if value is None:
-            raise ConfigurationError(f"{name!r} is None: is a variable not set? Give a value, or leave the name out")
+            raise ConfigurationError(f"{name!r} is None: is a variable unset? Give a value, or leave the name out")
         case To(part=part, option=option, convert=convert):
             try:
                 made.part(part)[option] = convert(value)
@@ -141,30 +140,30 @@ def _leave_out(made: KafkaConfig, name: str, says: str, what: No | Only, lenient
 
 
 def _leads_to(name: str) -> tuple[Part, str] | None:
-    """The part and the argument that a name has a say in."""
+    """The part and the argument that a name influences."""
     what = meaning(name)
     return (what.part, UNITED.get(what.option, what.option)) if isinstance(what, To) else None
 
 
 def _contradictions(config: Mapping[str, Any]) -> list[str]:
-    """Names of one thing, with values that differ."""
+    """Names with the same meaning whose values differ."""
     values: dict[tuple[Part, str], dict[str, Any]] = {}
     for name, value in config.items():
         if isinstance(what := meaning(name), To):
-            with suppress(ConfigurationError):  # which is reported already
+            with suppress(ConfigurationError):  # reported already
                 values.setdefault((what.part, what.option), {})[name] = what.convert(value)
     return [
-        f"{_listed({name: config[name] for name in names})} are one thing here, and cannot differ"
+        f"{_listed({name: config[name] for name in names})} have the same meaning here, so they cannot differ"
         for names in values.values()
         if len(set(names.values())) > 1
     ]
 
 
 def _refusals(made: KafkaConfig, config: Mapping[str, Any]) -> list[str]:
-    """What those who take the arguments say of them, in Kafka's names.
+    """Errors of the calls that take the arguments, with Kafka's names.
 
-    A part is tried as a whole, for some values depend on others. Those arguments are reported without which it would
-    not be refused; the rest is tried again, until nothing is refused.
+    A part is tried as a whole, because some values depend on others. Each error is reported with the smallest set of
+    arguments that causes it; the rest is tried again, until there is no error.
     """
     wrong = []
     for part in get_args(Part):
@@ -181,7 +180,7 @@ def _refusals(made: KafkaConfig, config: Mapping[str, Any]) -> list[str]:
 
 
 def _refusal(part: Part, options: Mapping[str, Any]) -> str:
-    """What a client that is never opened says of the arguments, which others of its user's may yet join."""
+    """The error of a client that is never opened; the user may pass more arguments later."""
     if not options:
         return ""
     try:
@@ -200,9 +199,9 @@ def _refusal(part: Part, options: Mapping[str, Any]) -> str:
 
 
 def _client() -> "Client":
-    from ottla.sdk.client import Client  # only here: few queries of Spark's have it check options
+    from ottla.sdk.client import Client  # only here: few of Spark's queries need it to check options
 
-    return Client(ClientOptions(bootstrap="localhost"), cast("DriverType", None))  # never opened: needs no loop's
+    return Client(ClientOptions(bootstrap="localhost"), cast("DriverType", None))  # never opened: needs no driver
 
 
 def _one_less(options: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -214,7 +213,7 @@ def _listed(values: Mapping[str, Any]) -> str:
 
 
 def _in_kafkas_terms(text: str) -> str:
-    """Arguments of which nobody thinks as words are replaced, and seconds are milliseconds."""
+    """Replace the arguments' names with Kafka's, unless they are ordinary words, and seconds with milliseconds."""
     text = _ARGUMENT.sub(lambda found: _KAFKAS_NAMES.get(found[0], found[0]), text)
     text = re.sub(r"\b([\d.]+) s\b", lambda found: f"{_in_milliseconds(found[1])} ms", text)
     bounds = re.compile(r"a number of seconds from (\S+) to (\S+), not (\S+)")
@@ -233,7 +232,7 @@ def _in_milliseconds(seconds: float | str) -> str:
 
 
 def _defaults_in(text: str, config: Mapping[str, Any]) -> str:
-    """What the names are by default that ``text`` speaks of, but not ``config``."""
+    """The defaults of the names that occur in ``text``, but not in ``config``."""
     client = _client()
     takers: dict[Part, Callable[..., Any]] = {
         "client": ClientOptions,
@@ -251,7 +250,7 @@ def _defaults_in(text: str, config: Mapping[str, Any]) -> str:
 
 
 def _combine(made: KafkaConfig, config: Mapping[str, Any]) -> list[str]:
-    """Settle what several names decide together; returns what is wrong with it."""
+    """Settle options that several names decide together; returns the errors."""
     wrong = _choose_level(made)
     consumer = made.consumer
     enabled, interval = consumer.pop("enable_auto_commit", None), consumer.pop("auto_commit", 5.0)
@@ -260,16 +259,14 @@ def _combine(made: KafkaConfig, config: Mapping[str, Any]) -> list[str]:
     elif enabled is False and "auto.commit.interval.ms" in config:
         made.left_out["auto.commit.interval.ms"] = "enable.auto.commit is false"
     elif enabled is None and "auto.commit.interval.ms" in config:
-        wrong.append(
-            "'auto.commit.interval.ms': nothing is committed automatically here without enable.auto.commit=true"
-        )
+        wrong.append("'auto.commit.interval.ms': ottla commits nothing automatically without enable.auto.commit=true")
     if "start" in consumer:
         consumer["reset"] = consumer["start"]
     return wrong
 
 
 def _choose_level(made: KafkaConfig) -> list[str]:
-    """The level of the compression that is chosen; those of others are left out."""
+    """Keep the level of the chosen compression; leave out other levels."""
     wrong, producer = [], made.producer
     chosen = producer.get("compression", "none").lower()
     for codec in ("gzip", "lz4", "zstd"):
@@ -279,7 +276,7 @@ def _choose_level(made: KafkaConfig) -> list[str]:
         if codec != chosen:
             made.left_out[name] = f"compression.type is {chosen}"
         elif producer.setdefault("compression_level", level) != level:
-            wrong.append(f"'compression.level' and {name!r} are one thing here, and cannot differ")
+            wrong.append(f"'compression.level' and {name!r} have the same meaning here, so they cannot differ")
     if chosen == "none" and producer.get("compression_level") is not None:
         del producer["compression_level"]
         made.left_out["compression.level"] = "compression.type is none"

@@ -1,9 +1,9 @@
 """Kafka's configuration names and their meaning here: a table of Java's, librdkafka's and confluent-kafka's names.
 
 Rules:
-- Every name of a table is one of: an option of ours (`To`), a fixed value (`Only`), or no option at all (`No`).
-- A converter turns Kafka's value into ours: strings are values too, and milliseconds become seconds.
-- `ottla.from_kafka_config` reads whole configurations with it; an unknown option's error names ours by it.
+- Each name in a table is one of: an option of ottla (`To`), a fixed value (`Only`), or no option at all (`No`).
+- A converter turns Kafka's value into ottla's: values may be strings, and milliseconds become seconds.
+- `ottla.from_kafka_config` reads whole configurations with it; errors about unknown options name ottla's option.
 
 Source: ProducerConfig.java, ConsumerConfig.java, AdminClientConfig.java; librdkafka's CONFIGURATION.md.
 """
@@ -32,17 +32,17 @@ def _number(value: Any) -> int:
     try:
         return int(as_text(value))
     except ValueError:
-        raise ConfigurationError(f"{value!r} is no whole number") from None
+        raise ConfigurationError(f"{value!r} is not an integer") from None
 
 
 def _seconds(value: Any) -> float:
-    """Of milliseconds, which librdkafka also takes as fractions."""
+    """Milliseconds to seconds; librdkafka accepts fractions, too."""
     try:
         number = float(as_text(value))
     except ValueError:
         number = math.nan
     if not math.isfinite(number):
-        raise ConfigurationError(f"{value!r} is no number of milliseconds")
+        raise ConfigurationError(f"{value!r} is not a number of milliseconds")
     return number / 1000
 
 
@@ -55,32 +55,32 @@ def _seconds_or_longest(value: Any) -> float:
 
 
 def _seconds_or_as_long_as_it_takes(value: Any) -> float:
-    """As librdkafka's message.timeout.ms; Java's, which is of the same name here, cannot be 0."""
+    """For librdkafka's message.timeout.ms; Java's delivery.timeout.ms, a synonym here, cannot be 0."""
     return _seconds(value) or MOST / 1000
 
 
 def _pause(value: Any) -> float:
     if not (seconds := _seconds(value)):
-        raise ConfigurationError("0 would mean to ask again and again without a pause: 1 is the least")
+        raise ConfigurationError("0 would mean retrying without a pause: the minimum is 1")
     return seconds
 
 
 def _patience(value: Any) -> float:
     if not (seconds := _seconds(value)):
-        raise ConfigurationError("0 would leave no time for anything: 1 is the least")
+        raise ConfigurationError("0 would leave no time for anything: the minimum is 1")
     return seconds
 
 
 def _interval(value: Any) -> float:
     if not (seconds := _seconds(value)):
         raise ConfigurationError(
-            "0 means at every poll to Java and never to librdkafka: say 1, or enable.auto.commit=false"
+            "0 means at every poll to Java and never to librdkafka: use 1, or enable.auto.commit=false"
         )
     return seconds
 
 
 def _size(value: Any) -> int:
-    """A limit within which one record, or one batch, always fits: 0 means the same as 1."""
+    """A limit that always lets one record, or one batch, through: 0 means the same as 1."""
     return 1 if _number(value) == 0 else _number(value)
 
 
@@ -92,7 +92,7 @@ def _boolean(value: Any) -> bool:
 
 
 def _level(value: Any) -> int | None:
-    return None if as_text(value) == "-1" else _number(value)  # whatever its library has by default
+    return None if as_text(value) == "-1" else _number(value)  # -1: the default of the codec's library
 
 
 def _kilobytes(value: Any) -> int:
@@ -101,7 +101,7 @@ def _kilobytes(value: Any) -> int:
 
 def _servers(value: Any) -> str:
     if not all(isinstance(each, str) for each in (value if isinstance(value, list | tuple) else [value])):
-        raise ConfigurationError(f"{value!r} is neither host:port nor a list of such")
+        raise ConfigurationError(f"{value!r} is neither host:port nor a list of them")
     return as_text(value).replace("PLAINTEXT://", "")
 
 
@@ -110,7 +110,7 @@ def _acks(value: Any) -> str | int:
 
 
 def _one_of(choices: Mapping[str, str]) -> Callable[[Any], str]:
-    """A converter of words in any case; of a Java class only its own name counts."""
+    """A converter for case-insensitive words; of the name of a Java class only the last part counts."""
 
     def convert(value: Any) -> str:
         word = as_text(value).rpartition(".")[2].lower()
@@ -152,7 +152,7 @@ def _where(value: Any) -> str | timedelta:
             days, hours, minutes, seconds = (float(each or 0) for each in found.groups())
             return timedelta(days=days, hours=hours, minutes=minutes, seconds=seconds)
         except (ValueError, OverflowError):
-            raise ConfigurationError(f"{word!r} is no duration that there is") from None
+            raise ConfigurationError(f"{word!r} is not a valid duration") from None
     places = {"earliest": "beginning", "smallest": "beginning", "beginning": "beginning"}
     places |= {"latest": "end", "largest": "end", "end": "end"}
     places |= {"none": "error", "error": "error"}
@@ -166,7 +166,7 @@ def _where(value: Any) -> str | timedelta:
 
 @dataclass(frozen=True, slots=True)
 class To:
-    """It is ``option``, or several, of a part."""
+    """The name sets an option of a part."""
 
     part: Part
     option: str
@@ -175,10 +175,10 @@ class To:
 
 @dataclass(frozen=True, slots=True)
 class Only:
-    """It can have these values, which is what ottla does anyway; others fail, because of ``why``, or are ``idle``.
+    """The name can have these values, which describe ottla's behaviour; others fail, with ``why``, or are ``idle``.
 
     Attributes:
-        needed: values that are not ``idle`` although others are.
+        needed: values that a program relies on, so they are not ``idle`` even if others are.
     """
 
     values: tuple[str, ...]
@@ -189,7 +189,7 @@ class Only:
 
 @dataclass(frozen=True, slots=True)
 class No:
-    """It means nothing here, because of ``why``; if it is ``idle``, no program would notice that it is left out."""
+    """The name has no meaning here, because of ``why``; if it is ``idle``, no program notices that it is left out."""
 
     why: str
     idle: bool = False
@@ -197,23 +197,23 @@ class No:
 
 _LATER = "not yet"
 JVM = "it names Java classes, which Python cannot load"
-_WRITES = "say client.producer(key_serializer=…, value_serializer=…) with functions"
-_READS = "keys and values are bytes: decode what you read"
-_SECURITY = "say tls= and sasl= to connect"
-_KIP_848 = "the group protocol of KIP-848 is not there yet"
+_WRITES = "use client.producer(key_serializer=…, value_serializer=…) with functions"
+_READS = "keys and values are bytes: decode them yourself"
+_SECURITY = "use tls= and sasl= of connect"
+_KIP_848 = "ottla does not have the group protocol of KIP-848 yet"
 _METRICS = "metrics come from client.metrics()"
-_SOCKETS = "the operating system sizes the buffers of sockets"
+_SOCKETS = "the operating system sizes socket buffers"
 _BATCHES = "the consumer yields batches, which max.poll.records bounds"
-_PARTITIONER = "say client.producer(partitioner=…) for anything else"
-_RETRIES = "what may be repeated is, until delivery.timeout.ms or default.api.timeout.ms is over"
+_PARTITIONER = "use client.producer(partitioner=…) for anything else"
+_RETRIES = "requests are retried until delivery.timeout.ms or default.api.timeout.ms has passed, if that is safe"
 _NEGOTIATED = "versions are always negotiated"
 _LOGGED = 'set the level of logging.getLogger("ottla.sdk")'
-_RETIRED = "librdkafka itself does nothing with it any more"
-_INNER = "it tunes how librdkafka works inside"
-_SYSTEM = "sockets and files are the business of Python and trio"
-_DELIVERY = "say await producer.send_soon(…, on_delivery=…)"
-_REBALANCES = "say client.consumer(listener=…), with assigned, revoked and lost"
-_BACKOFF = "retry.backoff.ms is the pause before anything is repeated"
+_RETIRED = "librdkafka itself ignores it by now"
+_INNER = "it tunes the internals of librdkafka"
+_SYSTEM = "Python and trio handle sockets and files"
+_DELIVERY = "use await producer.send_soon(…, on_delivery=…)"
+_REBALANCES = "use client.consumer(listener=…), with assigned, revoked and lost"
+_BACKOFF = "retry.backoff.ms is the pause before any retry"
 
 _ISOLATIONS = ("read_uncommitted", "read_committed")
 
@@ -233,15 +233,15 @@ CLIENT: dict[str, Meaning] = {
     "retry.backoff.max.ms": To("client", "retry_backoff_max", _pause),
     "socket.connection.setup.timeout.ms": To("client", "connect_timeout", _patience),
     "socket.connection.setup.timeout.max.ms": No("it is three times socket.connection.setup.timeout.ms", idle=True),
-    "bootstrap.controllers": No("ottla speaks to brokers, not to controllers"),
+    "bootstrap.controllers": No("ottla connects to brokers, not to controllers"),
     "client.dns.lookup": Only(("use_all_dns_ips",), "all addresses of a name are tried", idle=True),
     "config.providers": No(JVM),
     "enable.metrics.push": Only(("false",), f"pushing metrics to brokers (KIP-714) is {_LATER} possible", idle=True),
     "interceptor.classes": No(
-        f"{JVM}; give objects to client.producer(interceptors=…), client.consumer(interceptors=…)"
+        f"{JVM}; pass objects to client.producer(interceptors=…), client.consumer(interceptors=…)"
     ),
-    "metadata.recovery.strategy": Only(("rebootstrap",), "the bootstrap addresses always stay in turn", idle=True),
-    "metadata.recovery.rebootstrap.trigger.ms": No("the bootstrap addresses always stay in turn", idle=True),
+    "metadata.recovery.strategy": Only(("rebootstrap",), "the bootstrap addresses are always tried as well", idle=True),
+    "metadata.recovery.rebootstrap.trigger.ms": No("the bootstrap addresses are always tried as well", idle=True),
     "metric.reporters": No(f"{_METRICS}, or by ottla.sdk.prometheus", idle=True),
     "metrics.num.samples": No(_METRICS, idle=True),
     "metrics.recording.level": No(_METRICS, idle=True),
@@ -267,14 +267,14 @@ PRODUCER: dict[str, Meaning] = {
     "key.serializer": No(f"{JVM}; {_WRITES}", idle=True),
     "value.serializer": No(f"{JVM}; {_WRITES}", idle=True),
     "max.block.ms": No(
-        "bound what waits where you call it: with trio.fail_after(seconds): await producer.send_soon(…)"
+        "put a timeout around the call that waits: with trio.fail_after(seconds): await producer.send_soon(…)"
     ),
     "max.in.flight.requests.per.connection": Only(
         ("5",),
-        "up to five batches of a partition are on their way, in exact order even when they are repeated",
+        "up to five batches of a partition are in flight, and retries keep their order",
         idle=True,
     ),
-    "metadata.max.idle.ms": No("a topic's metadata are kept fresh for as long as it is used", idle=True),
+    "metadata.max.idle.ms": No("a topic's metadata are refreshed for as long as it is used", idle=True),
     "partitioner.class": To("producer", "partitioner", _one_of({"roundrobinpartitioner": "round_robin"})),
     "partitioner.adaptive.partitioning.enable": Only(
         ("true",), "keyless records go to partitions with short queues", idle=True
@@ -282,7 +282,7 @@ PRODUCER: dict[str, Meaning] = {
     "partitioner.availability.timeout.ms": No("keyless records go to partitions with short queues", idle=True),
     "partitioner.ignore.keys": Only(("false",), f"keys decide the partition; {_PARTITIONER}"),
     "transaction.timeout.ms": To("producer", "transaction_timeout", _seconds),
-    "transaction.two.phase.commit.enable": Only(("false",), "two-phase commit (KIP-939) is not there yet"),
+    "transaction.two.phase.commit.enable": Only(("false",), "ottla does not have two-phase commit (KIP-939) yet"),
     "transactional.id": To("producer", "transactional_id", as_text),
 }
 
@@ -301,17 +301,17 @@ CONSUMER: dict[str, Meaning] = {
     "max.poll.records": To("consumer", "max_records", _number),
     "partition.assignment.strategy": To("consumer", "assignors", _assignors),
     "session.timeout.ms": To("consumer", "session_timeout", _seconds),
-    "allow.auto.create.topics": Only(("false",), "reading a topic does not make it"),
+    "allow.auto.create.topics": Only(("false",), "reading a topic does not create it"),
     "check.crcs": Only(("true",), "checksums are always checked", idle=True),
-    "exclude.internal.topics": Only(("true",), "a pattern finds no internal topics; name them to read them"),
-    "fetch.min.bytes": Only(("1",), "a Fetch is answered as soon as there is something", idle=True),
+    "exclude.internal.topics": Only(("true",), "a pattern matches no internal topics; name them to read them"),
+    "fetch.min.bytes": Only(("1",), "the broker answers a Fetch as soon as there is a record", idle=True),
     "group.protocol": Only(("classic",), _KIP_848),
     "group.remote.assignor": No(_KIP_848),
     "internal.throw.on.fetch.stable.offset.unsupported": No("it is internal to Java's consumer", idle=True),
     "key.deserializer": No(f"{JVM}; {_READS}", idle=True),
     "value.deserializer": No(f"{JVM}; {_READS}", idle=True),
-    "share.acknowledgement.mode": No("share groups are not there yet"),
-    "share.acquire.mode": No("share groups are not there yet"),
+    "share.acknowledgement.mode": No("ottla does not have share groups yet"),
+    "share.acquire.mode": No("ottla does not have share groups yet"),
 }
 
 LIBRDKAFKA: dict[str, Meaning] = {
@@ -322,7 +322,7 @@ LIBRDKAFKA: dict[str, Meaning] = {
     "debug": No(_LOGGED, idle=True),
     "log_level": No(_LOGGED, idle=True),
     "batch.num.messages": No("batch.size bounds a batch, in bytes", idle=True),
-    "enable.auto.offset.store": Only(("true",), "a batch counts as read once its successor is asked for"),
+    "enable.auto.offset.store": Only(("true",), "a batch counts as processed when you ask for the next one"),
     "enable.partition.eof": Only(("false",), "consumer.lag says how much is left"),
     "partitioner": To(
         "producer",
@@ -340,62 +340,62 @@ LIBRDKAFKA: dict[str, Meaning] = {
     "queue.buffering.max.kbytes": To("producer", "buffer_memory", _kilobytes),
     "queue.buffering.max.messages": No("buffer.memory bounds the buffer, in bytes", idle=True),
     "queued.max.messages.kbytes": To("client", "fetch_buffer_bytes", _kilobytes),
-    "queued.min.messages": No("as much is fetched ahead as queued.max.messages.kbytes allows", idle=True),
-    "socket.keepalive.enable": No("connections are watched by the deadlines of their requests", idle=True),
-    "socket.nagle.disable": Only(("true",), "what is sent is never held back", idle=True),
+    "queued.min.messages": No("the consumer fetches ahead as much as queued.max.messages.kbytes allows", idle=True),
+    "socket.keepalive.enable": No("request timeouts detect dead connections", idle=True),
+    "socket.nagle.disable": Only(("true",), "TCP_NODELAY is always set", idle=True),
     "statistics.interval.ms": No(_METRICS, idle=True),
     "topic.metadata.refresh.interval.ms": To("client", "metadata_max_age", _seconds_or_longest),
     "topic.metadata.refresh.fast.cnt": No(_RETIRED, idle=True),
     "topic.metadata.refresh.fast.interval.ms": No(_BACKOFF, idle=True),
-    "topic.metadata.refresh.sparse": Only(("true",), "only topics in use are asked for", idle=True),
-    "topic.metadata.propagation.max.ms": No("default.api.timeout.ms says how long an unknown topic is waited for"),
-    "topic.blacklist": No("say client.consumer(pattern=…, deny=…)"),
+    "topic.metadata.refresh.sparse": Only(("true",), "only metadata of topics in use are requested", idle=True),
+    "topic.metadata.propagation.max.ms": No("default.api.timeout.ms bounds the wait for an unknown topic"),
+    "topic.blacklist": No("use client.consumer(pattern=…, deny=…)"),
     "api.version.request.timeout.ms": No("request.timeout.ms bounds every request", idle=True),
     "broker.address.family": Only(("any",), "all addresses of a name are tried", idle=True),
     "broker.address.ttl": No("names are looked up for each connection", idle=True),
-    "builtin.features": No("what is missing here is refused by its name", idle=True),
+    "builtin.features": No("errors name every feature that is missing here", idle=True),
     "consume.callback.max.messages": No(_BATCHES, idle=True),
-    "coordinator.query.interval.ms": No("a coordinator is looked for as soon as it is lost", idle=True),
+    "coordinator.query.interval.ms": No("the client looks for a coordinator as soon as it loses one", idle=True),
     "delivery.report.only.error": Only(("false",), "on_delivery is called for every record"),
-    "enable.gapless.guarantee": Only(("false",), "a record that failed does not stop those behind it"),
+    "enable.gapless.guarantee": Only(("false",), "a failed record does not stop those behind it"),
     "enable.random.seed": No(_INNER, idle=True),
     "enabled_events": No(_INNER, idle=True),
     "fetch.error.backoff.ms": No(_BACKOFF, idle=True),
-    "fetch.queue.backoff.ms": No("fetching goes on as soon as there is room", idle=True),
-    "group.protocol.type": Only(("consumer",), "groups of consumers are the only ones"),
-    "interceptors": No("say client.producer(interceptors=…), client.consumer(interceptors=…)"),
+    "fetch.queue.backoff.ms": No("fetching continues as soon as the buffer has space", idle=True),
+    "group.protocol.type": Only(("consumer",), "ottla has groups of consumers only"),
+    "interceptors": No("use client.producer(interceptors=…), client.consumer(interceptors=…)"),
     "internal.termination.signal": No(_INNER, idle=True),
     "log.connection.close": No(_LOGGED, idle=True),
     "log.queue": No(_LOGGED, idle=True),
     "log.thread.name": No(_LOGGED, idle=True),
     "message.copy.max.bytes": No(_INNER, idle=True),
-    "offset.store.method": Only(("broker",), "offsets are kept by the group's coordinator"),
+    "offset.store.method": Only(("broker",), "the group's coordinator stores offsets"),
     "offset.store.path": No(_RETIRED, idle=True),
     "offset.store.sync.interval.ms": No(_RETIRED, idle=True),
-    "opaque": No("functions of Python's remember what they need", idle=True),
+    "opaque": No("use a Python closure instead", idle=True),
     "plugin.library.paths": No("there are no plugins; see interceptors"),
     "produce.offset.report": No(_RETIRED, idle=True),
     "queue.buffering.backpressure.threshold": No(_INNER, idle=True),
     "queuing.strategy": Only(("fifo",), "records of a partition stay in order"),
-    "receive.message.max.bytes": No("fetch.max.bytes bounds what is fetched", idle=True),
+    "receive.message.max.bytes": No("fetch.max.bytes bounds the size of a response", idle=True),
     "reconnect.backoff.jitter.ms": No(_RETIRED, idle=True),
     "socket.blocking.max.ms": No(_RETIRED, idle=True),
-    "socket.max.fails": No("a connection whose request has no answer in time is closed", idle=True),
-    "sticky.partitioning.linger.ms": No("keyless records move on with their next batch", idle=True),
-    "background_event_cb": No("errors are raised where you call"),
+    "socket.max.fails": No("a connection is closed when one of its requests times out", idle=True),
+    "sticky.partitioning.linger.ms": No("keyless records change partition with the next batch", idle=True),
+    "background_event_cb": No("errors are raised by the calls that they concern"),
     "closesocket_cb": No(_SYSTEM),
     "connect_cb": No(_SYSTEM),
-    "consume_cb": No("say async for batch in consumer"),
-    "default_topic_conf": No("give its names beside the others"),
+    "consume_cb": No("use async for batch in consumer"),
+    "default_topic_conf": No("put its names next to the others"),
     "dr_cb": No(_DELIVERY),
     "dr_msg_cb": No(_DELIVERY),
-    "error_cb": No("errors are raised where you call, and client.explain() says what is waited for"),
+    "error_cb": No("errors are raised by the calls that they concern, and client.explain() says why a call waits"),
     "log_cb": No('add a handler to logging.getLogger("ottla.sdk")'),
     "msg_order_cmp": No("records of a partition stay in order"),
     "oauthbearer_token_refresh_cb": No(_SECURITY),
-    "offset_commit_cb": No("say client.consumer(interceptors=…), with on_commit"),
+    "offset_commit_cb": No("use client.consumer(interceptors=…), with on_commit"),
     "open_cb": No(_SYSTEM),
-    "partitioner_cb": No("say client.producer(partitioner=…) with a function"),
+    "partitioner_cb": No("use client.producer(partitioner=…) with a function"),
     "rebalance_cb": No(_REBALANCES),
     "resolve_cb": No(_SYSTEM),
     "socket_cb": No(_SYSTEM),
@@ -424,7 +424,7 @@ SAME: dict[str, str] = {
     "on_commit": "offset_commit_cb",
     "on_delivery": "dr_cb",
 }
-"""Synonyms: of librdkafka, and at the end of confluent-kafka."""
+"""Synonyms: librdkafka's, and at the end confluent-kafka's."""
 
 UNITED: dict[str, str] = {
     "enable_auto_commit": "auto_commit",
@@ -432,20 +432,20 @@ UNITED: dict[str, str] = {
     "lz4": "compression_level",
     "zstd": "compression_level",
 }
-"""Options that several names decide together, by the name that each name alone leads to."""
+"""Options that several names decide together, by the option that each name sets on its own."""
 
 MEANINGS: dict[str, Meaning] = CLIENT | PRODUCER | CONSUMER | LIBRDKAFKA
 
 
 def meaning(name: str) -> Meaning | None:
-    """The meaning of one of Kafka's names here; ``None`` for an unknown name."""
+    """The meaning of one of Kafka's names here; ``None`` if the name is unknown."""
     if name.startswith("ssl_"):
         return No(_SECURITY)
     return MEANINGS.get(SAME.get(name, name))
 
 
 def side(name: str) -> Part | None:
-    """The part that alone has this name, producer or consumer; ``None`` for both, and for an unknown name."""
+    """The only part that has this name, producer or consumer; ``None`` if both have it, or if it is unknown."""
     name = SAME.get(name, name)
     if name in PRODUCER or name in CONSUMER:
         return "producer" if name in PRODUCER else "consumer"
@@ -454,7 +454,7 @@ def side(name: str) -> Part | None:
 
 
 def is_about_connections(name: str) -> bool | None:
-    """Whether a name of Kafka's is understood, and says how to connect; ``None`` where it is not known."""
+    """Whether a name of Kafka's is about connecting; ``None`` if it is unknown."""
     if is_security(name):
         return True
     what = meaning(name)

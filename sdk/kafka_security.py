@@ -1,12 +1,12 @@
-"""Kafka's names for TLS and SASL, understood: Java's, librdkafka's and confluent-kafka's, as `tls=` and `sasl=`.
+"""Kafka's names for TLS and SASL, of Java, librdkafka and confluent-kafka: turns them into `tls=` and `sasl=`.
 
 Rules:
-- `security.protocol` decides; names that it makes idle are left out, as in Kafka's own clients.
-- Stores are PEM, as a file or as text. JKS and PKCS#12 are refused, with how to convert them.
-- Of `sasl.jaas.config` the login modules of PLAIN, SCRAM and OAUTHBEARER are understood.
-- OAUTHBEARER is OIDC's client credentials; a function that returns tokens is given as ``sasl=OAuthBearer(…)``.
+- `security.protocol` decides; names that it makes ineffective are left out, as in Kafka's own clients.
+- Stores are PEM, as a file or as text. JKS and PKCS#12 are refused; the error says how to convert them.
+- `sasl.jaas.config` may name the login modules of PLAIN, SCRAM and OAUTHBEARER.
+- OAUTHBEARER means OIDC's client credentials; a function that returns tokens is passed as ``sasl=OAuthBearer(…)``.
 - No message shows a value that may be a secret.
-- What TLS and SASL need is imported where they are asked for: every Python worker of Spark reads options.
+- TLS and SASL are imported only if they are configured: every Python worker of Spark reads options.
 
 Source: SslConfigs.java, SaslConfigs.java, JaasConfig.java; librdkafka's CONFIGURATION.md.
 """
@@ -26,7 +26,7 @@ PROTOCOL = "security.protocol"
 PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 
 PASSWORDS = {"PLAIN": "Plain", "SCRAM-SHA-256": "ScramSha256", "SCRAM-SHA-512": "ScramSha512"}
-"""Mechanisms that need one, and their classes in `ottla.sasl`."""
+"""Mechanisms that need a password, and their classes in `ottla.sasl`."""
 OAUTHBEARER = "OAUTHBEARER"
 MECHANISMS = (*PASSWORDS, OAUTHBEARER)
 
@@ -45,10 +45,10 @@ TLS_NAMES = {
     "ssl.key.password": "key_password",
     "ssl.endpoint.identification.algorithm": "check_hostname",
 }
-"""And the argument of `ottla.TLS` that each is."""
+"""Names for TLS, and the argument of `ottla.TLS` for each."""
 
 _TEXTS = {each for each in TLS_NAMES if each.endswith((".pem", ".certificates", ".chain", "keystore.key"))}
-"""Whose values are PEM itself, and not a file's name."""
+"""Names whose values are PEM text, and not the name of a file."""
 
 SASL_NAMES = ("sasl.mechanism", "sasl.mechanisms", "sasl.username", "sasl.password", "sasl.jaas.config")
 
@@ -64,21 +64,21 @@ OAUTH_NAMES = {
     "https.ca.location": "ca",
     "https.ca.pem": "ca",
 }
-"""And the argument of `ottla.ClientCredentials`, or of its `ottla.TLS`, that each is."""
+"""Names for OIDC, and the argument of `ottla.ClientCredentials`, or of its `ottla.TLS`, for each."""
 _OAUTH_ENTRIES = {"clientId": "client_id", "clientSecret": "client_secret", "scope": "scope"}
-"""The same of the entries of a login module."""
+"""Entries of a login module, and the same arguments."""
 _OAUTH_METHODS = ("oidc", "default")
 _HANDLERS = "org.apache.kafka.common.security.oauthbearer"
 
-_BY_HAND = "say sasl=OAuthBearer(function) to connect"
-_CONVERT = "stores are PEM here: convert it with keytool and openssl (docs/security.md)"
-_ALWAYS = "the chain of certificates is always verified"
+_BY_HAND = "use sasl=OAuthBearer(function) of connect"
+_CONVERT = "ottla reads stores in PEM only: convert it with keytool and openssl (docs/security.md)"
+_ALWAYS = "the certificate chain is always verified"
 _CHECKED = {
     "ssl.truststore.type": ("PEM", _CONVERT),
     "ssl.keystore.type": ("PEM", _CONVERT),
     "enable.ssl.certificate.verification": ("true", _ALWAYS),
 }
-"""What can have one value only, and why."""
+"""Names that can have one value only, and why."""
 _REFUSED = {
     "ssl.truststore.password": _CONVERT,
     "ssl.keystore.password": _CONVERT,
@@ -116,7 +116,7 @@ TUNING = {
     "ssl.sigalgs.list",
     "ssl.trustmanager.algorithm",
 }
-"""What Python and OpenSSL decide here, or what only brokers look at: whether it is there changes no record."""
+"""Names that Python and OpenSSL decide here, or that only brokers use: leaving them out changes no record."""
 _METHOD, _HANDLER, _EXTENSIONS = (
     "sasl.oauthbearer.method",
     "sasl.login.callback.handler.class",
@@ -125,7 +125,7 @@ _METHOD, _HANDLER, _EXTENSIONS = (
 SECURITY_NAMES = frozenset(
     {PROTOCOL, *TLS_NAMES, *SASL_NAMES, *OAUTH_NAMES, *_CHECKED, *_REFUSED, *TUNING, _METHOD, _HANDLER, _EXTENSIONS}
 )
-"""All names for TLS and SASL that something is known of."""
+"""All known names for TLS and SASL."""
 _LOGIN_MODULES = {
     "PlainLoginModule": ("PLAIN",),
     "ScramLoginModule": ("SCRAM-SHA-256", "SCRAM-SHA-512"),
@@ -138,11 +138,11 @@ _EXTENSION = "extension_"
 
 @dataclass(frozen=True, slots=True)
 class Wrong:
-    """What is wrong, for everybody who knows Kafka's names."""
+    """An error, in Kafka's names."""
 
     what: str
     in_python: str = ""
-    """What a program can say instead."""
+    """The equivalents for a Python program."""
 
     def __str__(self) -> str:
         return f"{self.what}: {self.in_python}" if self.in_python else self.what
@@ -150,26 +150,26 @@ class Wrong:
 
 @dataclass(slots=True)
 class Security:
-    """What was made of the names."""
+    """The result of reading the names."""
 
     arguments: dict[str, Any] = field(default_factory=dict)
-    """Of `ottla.connect`."""
+    """Arguments of `ottla.connect`."""
     left_out: dict[str, str] = field(default_factory=dict)
-    """Names that others make idle, or that `lenient` leaves out, each with the reason."""
+    """Names that other names make ineffective, or that `lenient` leaves out, each with the reason."""
     wrong: list[Wrong] = field(default_factory=list)
 
     def refuse(self, what: str, in_python: str = "") -> None:
-        """Say that something is wrong."""
+        """Add an error."""
         self.wrong.append(Wrong(what, in_python))
 
 
 def is_security(name: str) -> bool:
-    """It is one of those that are read here."""
+    """Whether this module reads the name."""
     return name == PROTOCOL or name.startswith(("ssl.", "sasl.", "https.", "enable.ssl.", "enable.sasl."))
 
 
 def read_security(config: Mapping[str, Any], *, lenient: bool = False) -> Security:
-    """The arguments that ``config``, names for TLS and SASL alone, stands for."""
+    """Turn ``config``, which has only names for TLS and SASL, into arguments."""
     made = Security()
     protocol = str(config.get(PROTOCOL, "PLAINTEXT")).strip().upper()
     if protocol not in PROTOCOLS:
@@ -194,9 +194,9 @@ def _read_tls(made: Security, given: Mapping[str, Any], lenient: bool) -> None:
             option = TLS_NAMES[name]
             if option in options:
                 names = " and ".join(repr(each) for each in given if TLS_NAMES.get(each) == option)
-                made.refuse(f"{names} are one thing here: give one of them")
-            if name in _TEXTS and "-----BEGIN" not in str(value):  # which would be taken for a file, and shown
-                made.refuse(f"{name!r} is not PEM, which has -----BEGIN … in it")
+                made.refuse(f"{names} have the same meaning here: give one of them")
+            if name in _TEXTS and "-----BEGIN" not in str(value):  # it would be taken for a file name, and shown
+                made.refuse(f"{name!r} is not PEM: it contains no -----BEGIN …")
             elif option == "check_hostname":
                 options[option] = _checks_hostname(value)
             else:
@@ -223,7 +223,7 @@ _UNBROKEN = re.compile(r"(-----BEGIN [^-]+-----)([ \t\fA-Za-z0-9+/=]*)(-----END 
 
 
 def _in_lines(pem: str) -> str:
-    """PEM as OpenSSL wants it: a value that a properties file continues over several lines has none of its own."""
+    """PEM with the lines that OpenSSL needs: a value continued over lines of a properties file has no line breaks."""
     return _UNBROKEN.sub(
         lambda found: "\n".join((found[1], *re.findall(".{1,64}", "".join(found[2].split())), found[3], "")), pem
     )
@@ -238,7 +238,7 @@ def _read_sasl(made: Security, given: Mapping[str, Any], lenient: bool) -> None:
     names = [each for each in ("sasl.mechanism", "sasl.mechanisms") if each in login]
     mechanism = str(login.pop("sasl.mechanisms", login.pop("sasl.mechanism", "GSSAPI"))).strip()
     if len(names) == 2 and len({str(given[each]) for each in names}) == 2:
-        made.refuse("'sasl.mechanism' and 'sasl.mechanisms' are one thing here, and cannot differ")
+        made.refuse("'sasl.mechanism' and 'sasl.mechanisms' have the same meaning here, so they cannot differ")
     login.pop("sasl.mechanism", None)
     jaas: dict[str, str] = {}
     if (text := login.pop("sasl.jaas.config", None)) is not None:
@@ -257,8 +257,8 @@ def _read_sasl(made: Security, given: Mapping[str, Any], lenient: bool) -> None:
     elif mechanism in PASSWORDS:
         make = _read_password(made, login, jaas, text is not None, mechanism)
     else:
-        default = "" if names else ", as it is by default"
-        made.refuse(f"'sasl.mechanism' is {mechanism}{default}: here it can be {', '.join(MECHANISMS)}")
+        default = "" if names else " by default"
+        made.refuse(f"'sasl.mechanism' is {mechanism}{default}: ottla has {', '.join(MECHANISMS)}")
         return
     for name in login:
         _not_understood(made, name, lenient)
@@ -272,11 +272,11 @@ def _read_sasl(made: Security, given: Mapping[str, Any], lenient: bool) -> None:
 def _read_password(
     made: Security, login: dict[str, Any], jaas: Mapping[str, str], has_jaas: bool, mechanism: str
 ) -> "Callable[[], Mechanism]":
-    """Take out of ``login`` what a password needs."""
+    """Take user and password out of ``login``."""
     user, password = login.pop("sasl.username", None), login.pop("sasl.password", None)
     if has_jaas:
         if user is not None or password is not None:
-            made.refuse("'sasl.jaas.config' and 'sasl.username' are one thing here: give one of them")
+            made.refuse("'sasl.jaas.config' and 'sasl.username' have the same meaning here: give one of them")
         user, password = jaas.get("username"), jaas.get("password")
 
     def make() -> "Mechanism":
@@ -292,7 +292,7 @@ def _read_password(
 
 
 def _read_oauth(made: Security, login: dict[str, Any], jaas: Mapping[str, str]) -> "Callable[[], Mechanism]":
-    """Take out of ``login`` what OIDC's client credentials need."""
+    """Take the arguments of OIDC's client credentials out of ``login``."""
     method = str(login.pop(_METHOD, "oidc")).strip().lower()
     handler = str(login.pop(_HANDLER, "")).strip()
     if method not in _OAUTH_METHODS or handler.rpartition(".")[2] not in ("", "OAuthBearerLoginCallbackHandler"):
@@ -305,11 +305,11 @@ def _read_oauth(made: Security, login: dict[str, Any], jaas: Mapping[str, str]) 
     for name in [each for each in login if each in OAUTH_NAMES]:
         option = OAUTH_NAMES[name]
         if option in options:
-            made.refuse(f"{name!r} and another name for it, or 'sasl.jaas.config', are one thing: give one")
+            made.refuse(f"{name!r} and a synonym, or 'sasl.jaas.config', have the same meaning: give one of them")
         options[option] = str(login.pop(name))
     encode = options.pop("urlencode_header", "false").strip().lower()
     if encode not in ("true", "false"):
-        made.refuse(f"{_URLENCODE!r} is true or false, not {encode!r}")
+        made.refuse(f"{_URLENCODE!r} must be true or false, not {encode!r}")
     for pair in str(login.pop(_EXTENSIONS, "")).split(","):
         if pair.strip():
             name, _, value = pair.partition("=")
@@ -337,10 +337,10 @@ _ENTRY = re.compile(r"""(\w+)\s*=\s*(?:"((?:[^"\\]|\\.)*)"|'((?:[^'\\]|\\.)*)'|(
 
 
 def _read_jaas(text: str, mechanism: str) -> dict[str, str]:
-    """The entries of a login module, such as ``….PlainLoginModule required username="a" password="b";``."""
+    """Read the entries of a login module, such as ``….PlainLoginModule required username="a" password="b";``."""
     found = re.fullmatch(r"\s*([\w.$]+)\s+\w+((?:\s+" + _ENTRY.pattern + r")*)\s*;\s*", text)
     if found is None:
-        raise ConfigurationError('it is not as in \'….PlainLoginModule required username="a" password="b";\'')
+        raise ConfigurationError('it must look like \'….PlainLoginModule required username="a" password="b";\'')
     module = found[1].rpartition(".")[2]
     if mechanism not in _LOGIN_MODULES.get(module, ()):
         raise ConfigurationError(f"the login module is {module}, which is not for sasl.mechanism={mechanism}")
@@ -348,14 +348,14 @@ def _read_jaas(text: str, mechanism: str) -> dict[str, str]:
         each[1]: re.sub(r"\\(.)", r"\1", each[2] or each[3] or each[4] or "") for each in _ENTRY.finditer(found[2])
     }
     if entries.get(_TOKEN, "false").lower() != "false":
-        raise ConfigurationError(f"{_TOKEN} is for delegation tokens, which are not there yet: give a user of SCRAM's")
+        raise ConfigurationError(f"{_TOKEN} needs delegation tokens, which ottla does not have yet: give a SCRAM user")
     return entries
 
 
 def _not_understood(made: Security, name: str, lenient: bool) -> None:
     if lenient:
-        made.left_out[name] = "it tunes what Python and OpenSSL decide, or is not there yet"
+        made.left_out[name] = "Python and OpenSSL decide this, or ottla does not have it yet"
         return
     near = difflib.get_close_matches(name, sorted(SECURITY_NAMES), 1, 0.9) if name not in SECURITY_NAMES else ()
     hint = f": did you mean {near[0]!r}?" if near else ""
-    made.refuse(f"{name!r} has no meaning here{hint}", "say tls= or sasl= to connect (lenient=True leaves it out)")
+    made.refuse(f"{name!r} has no meaning here{hint}", "use tls= or sasl= of connect (lenient=True leaves it out)")

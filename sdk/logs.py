@@ -1,11 +1,11 @@
-"""The client's log lines: constant texts, whose facts are given twice.
+"""The client's log lines: constant texts, with their details in two places.
 
-For machines the facts are fields of the record, under their own names (``extra``), and the text alone is in
-``record.msg.event``. For people, whatever formatter there happens to be, they stand behind the text: "a partition is
-stalled (topic=orders, partition=3, seconds=31, why=…)".
+For machines the details are fields of the record, under their own names (``extra``), and the text alone is in
+``record.msg.event``. For people, whatever the formatter, they follow the text: "partition stalled (topic=orders,
+partition=3, seconds=31, why=…)".
 
-A line that is written while a client is in the midst of a step is held until the step is over (`ottla.sdk.gate`): a
-handler of the user's may call the client.
+A line written while a client is inside a step is held back until the step ends (`ottla.sdk.gate`), because a handler
+of the user's may call the client.
 """
 
 import logging
@@ -16,14 +16,14 @@ from collections.abc import Callable, Mapping, MutableMapping
 from typing import Any
 
 STALL = 30.0
-"""Seconds for which a partition may take or give nothing before that is reported."""
+"""Seconds without progress of a partition before that is logged."""
 
 
 class Line:
-    """A text and its facts.
+    """A text and its details.
 
     Attributes:
-        event: the text alone, which stays the same and so can be searched for.
+        event: the text alone; it is constant, so you can search for it.
     """
 
     def __init__(self, event: str, facts: Mapping[str, object]) -> None:
@@ -35,7 +35,7 @@ class Line:
 
 
 class Held(threading.local):
-    """Where the lines of this thread are kept while a client is in the midst of a step; ``None``: they are written."""
+    """The lines that this thread holds back while a client is inside a step; ``None``: lines are written at once."""
 
     lines: list[logging.LogRecord] | None = None
 
@@ -44,7 +44,7 @@ HELD = Held()
 
 
 def _hold(record: logging.LogRecord) -> bool:
-    """A filter of loggers: whether the line is to be written now."""
+    """A filter of loggers: whether to write the line now."""
     if HELD.lines is None:
         return True
     HELD.lines.append(record)
@@ -52,7 +52,7 @@ def _hold(record: logging.LogRecord) -> bool:
 
 
 def emit(write: Callable[[], object]) -> None:
-    """Write a line; what a handler raises ends nothing but the line, and is shown as `logging` shows such errors."""
+    """Write a line; a handler's error affects only that line, and is printed as `logging` prints such errors."""
     try:
         write()
     except Exception:
@@ -61,10 +61,10 @@ def emit(write: Callable[[], object]) -> None:
 
 
 class Log(logging.LoggerAdapter[logging.Logger]):
-    """A logger of the client: ``log.warning("what happened", extra={…})``."""
+    """A logger of the client: ``log.warning("something happened", extra={…})``."""
 
     def log(self, level: int, msg: object, *args: object, **kwargs: Any) -> None:
-        kwargs["stacklevel"] = kwargs.get("stacklevel", 1) + 2  # `emit` and its function are not who writes
+        kwargs["stacklevel"] = kwargs.get("stacklevel", 1) + 2  # skip `emit` and its lambda
         emit(lambda: super(Log, self).log(level, msg, *args, **kwargs))
 
     def process(self, msg: Any, kwargs: MutableMapping[str, Any]) -> tuple[Any, MutableMapping[str, Any]]:
@@ -74,5 +74,5 @@ class Log(logging.LoggerAdapter[logging.Logger]):
 def logger(name: str) -> Log:
     """The log called ``name``, such as ``ottla.sdk.consumer``."""
     own = logging.getLogger(name)
-    own.addFilter(_hold)  # the same function each time, so it is there once
+    own.addFilter(_hold)  # logging adds the same function only once
     return Log(own)

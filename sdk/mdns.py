@@ -1,13 +1,13 @@
 """Find brokers and proxies, or announce one, by zeroconf (mDNS) as ``_kafka._tcp.local.``; these functions block.
 
-`announced` makes a service known, `find` looks for them; `resolve` takes ``"zeroconf://"`` and ``"zeroconf://name"``
-for `find`.
-`ottla.sdk.discovery` has the same for trio.
+`announced` announces a service, `find` looks for services; `resolve` understands ``"zeroconf://"`` and
+``"zeroconf://name"``, and calls `find`.
+`ottla.sdk.discovery` has the same functions for trio.
 
 Rules of this file:
-- A program that finds nothing by zeroconf never imports it.
+- A program that does not use zeroconf never imports it.
 - IPv4 only. A service that listens on the loopback address is announced there and nowhere else.
-- What several clusters answer is never mixed: a client that bootstraps from two of them would write to either.
+- Answers of several clusters are never mixed: a client that bootstraps from two of them would write to either.
 """
 
 import math
@@ -28,21 +28,21 @@ if TYPE_CHECKING:
 SCHEME = "zeroconf://"
 SERVICE_TYPE = "_kafka._tcp.local."
 CLUSTER = "cluster"
-"""The property by which announcements of one cluster know each other."""
+"""The property by which announcements of the same cluster are recognised."""
 
 _LISTEN = 1.5
-"""Seconds that a search for any name listens at least: one that just answered others waits a second (RFC 6762, 6)."""
+"""Minimum seconds that a search for any name listens: a service that has just answered waits 1 s (RFC 6762, 6)."""
 _SETTLE = 0.5
-"""Seconds of silence after the last answer until such a search ends."""
+"""Seconds without a further answer after which such a search ends."""
 _PROBE = 1.5
-"""Seconds to wait for somebody who has our name already: as `_LISTEN`, if the quick answer by unicast misses us."""
+"""Seconds to wait for a service that has our name already: as `_LISTEN`, in case its fast unicast answer is lost."""
 _RESOLVE = 2.0
 """Seconds for an announced name to be resolved to its addresses."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Announcement:
-    """One broker or proxy as it is announced; ``addresses`` are ``host:port``."""
+    """One announced broker or proxy; ``addresses`` are ``host:port``."""
 
     name: str
     addresses: tuple[str, ...]
@@ -50,7 +50,7 @@ class Announcement:
 
 
 def interfaces_of(host: str) -> list[str] | None:
-    """The IPv4 addresses on which a service that listens on ``host`` can be reached; None is every one there is.
+    """The IPv4 addresses under which a service that listens on ``host`` can be reached; None means all of this machine.
 
     Raises:
         ConfigurationError: the host has no IPv4 address.
@@ -65,10 +65,10 @@ def interfaces_of(host: str) -> list[str] | None:
 
 
 def resolve(bootstrap: str, timeout: float) -> list[str]:
-    """The addresses, ``host:port``, that ``bootstrap`` means: themselves, or whom ``zeroconf://[name]`` finds.
+    """The addresses, ``host:port``, in ``bootstrap``, or found by ``zeroconf://[name]``.
 
     Raises:
-        BrokerUnreachable, ConfigurationError: as `find`.
+        BrokerUnreachable, ConfigurationError: as in `find`.
     """
     if not bootstrap.startswith(SCHEME):
         return bootstrap.split(",")
@@ -79,12 +79,12 @@ def find(name: str | None, timeout: float, *, interfaces: Sequence[str] | None =
     """The addresses, ``host:port``, of the broker or proxy announced as ``name``.
 
     Args:
-        name: None takes all that answer, of one cluster.
+        name: None accepts all that answer, if they are of one cluster.
         timeout: in seconds; returns when the name has answered, or, without a name, when no more answers come.
-        interfaces: the IPv4 addresses of the interfaces to ask on; None asks on all.
+        interfaces: the IPv4 addresses of the interfaces to ask on; None means all.
 
     Raises:
-        BrokerUnreachable: nobody answered; says what was looked for, where, how long, and what to check.
+        BrokerUnreachable: no service answered; the message says where and how long it looked, and what to check.
         ConfigurationError: more than one cluster answered, or no interface can be used.
     """
     if name is not None:
@@ -102,7 +102,7 @@ def find(name: str | None, timeout: float, *, interfaces: Sequence[str] | None =
 
 
 def browse(timeout: float, *, interfaces: Sequence[str] | None = None) -> list[Announcement]:
-    """Everybody who is announced, by name; takes 1.5 seconds, or ``timeout`` if nobody is."""
+    """All announced services, by name; takes 1.5 seconds, or ``timeout`` if there are none."""
     from zeroconf import DNSQuestionType, ServiceBrowser, ServiceStateChange
 
     names: queue.SimpleQueue[str] = queue.SimpleQueue()
@@ -115,7 +115,7 @@ def browse(timeout: float, *, interfaces: Sequence[str] | None = None) -> list[A
     start = time.monotonic()
     deadline = start + timeout
     with _opened(interfaces) as zeroconf:
-        # QM, answers by multicast: the first question would else ask for unicast, and on a machine where several
+        # QM, answers by multicast: otherwise the first question would ask for unicast, and on a machine where several
         # programs share port 5353 the kernel hands that answer to any of them; ours comes a second later.
         browser = ServiceBrowser(zeroconf, SERVICE_TYPE, handlers=[changed], question_type=DNSQuestionType.QM)
         try:
@@ -138,12 +138,12 @@ def browse(timeout: float, *, interfaces: Sequence[str] | None = None) -> list[A
 def announced(
     name: str, port: int, *, properties: Mapping[str, str] | None = None, interfaces: Sequence[str] | None = None
 ) -> Iterator[Announcement]:
-    """Announce a service under a name for as long as the block runs; it takes two seconds to begin.
+    """Announce a service under a name for as long as the block runs; entering it takes two seconds.
 
     Args:
         name: at most 63 bytes, without a dot at its end; ``zeroconf://name`` finds it.
-        properties: part of each answer; `CLUSTER` says which announcements may be mixed.
-        interfaces: the IPv4 addresses on which the service listens (`interfaces_of`); None is all of this machine.
+        properties: part of each answer; `CLUSTER` says which announcements belong together.
+        interfaces: the IPv4 addresses on which the service listens (`interfaces_of`); None means all of this machine.
 
     Raises:
         ConfigurationError: the name is taken or malformed, or no interface can be used.
@@ -155,7 +155,7 @@ def announced(
     )
 
     addresses = list(interfaces) if interfaces is not None else get_all_addresses()
-    # A client on another machine must not take 127.0.0.1 for its own.
+    # A client on another machine must not mistake 127.0.0.1 for its own address.
     addresses = [a for a in addresses if not a.startswith("127.")] or addresses
     try:
         info = ServiceInfo(
@@ -164,16 +164,16 @@ def announced(
             port=port,
             properties=dict(properties or {}),
             parsed_addresses=addresses,
-            server=f"{name}.local.",  # left to itself zeroconf takes the service's own name, and lookups by name fail
+            server=f"{name}.local.",  # zeroconf's default is the service's own name, and lookups by name then fail
         )
     except BadTypeInNameException as error:
         raise ConfigurationError(f"cannot announce the name {name!r}: {error}") from error
     with _opened(interfaces) as zeroconf:
         if other := _resolve(zeroconf, info.name, _PROBE):
             raise ConfigurationError(
-                f"{name!r} is announced already, by {', '.join(other.addresses)}: name it otherwise"
+                f"{name!r} is announced already, by {', '.join(other.addresses)}: choose another name"
             )
-        # zeroconf's own way to ask whether a name is free takes as long, and was seen to overlook the other one.
+        # zeroconf's own check whether a name is free takes as long, and has been seen to miss the other service.
         zeroconf.register_service(info, cooperating_responders=True)
         try:
             yield _announcement(info)
@@ -187,7 +187,7 @@ def _opened(interfaces: Sequence[str] | None) -> "Iterator[Zeroconf]":
 
     where = InterfaceChoice.All if interfaces is None else list(interfaces)
     try:
-        for interface in interfaces or ():  # zeroconf would say less, and leave a socket open
+        for interface in interfaces or ():  # zeroconf's own error says less, and leaves a socket open
             with socket.socket(type=socket.SOCK_DGRAM) as probe:
                 probe.bind((interface, 0))
         zeroconf = Zeroconf(interfaces=where, ip_version=IPVersion.V4Only)
@@ -222,5 +222,5 @@ def _place(interfaces: Sequence[str] | None) -> str:
 def _nothing(what: str, timeout: float, interfaces: Sequence[str] | None) -> str:
     return (
         f"{what} announced itself as {SERVICE_TYPE} on {_place(interfaces)} within {timeout:g} s: "
-        "was it started with --announce, on this network, and may multicast (UDP port 5353) pass?"
+        "was it started with --announce, on this network, and does the network allow multicast (UDP port 5353)?"
     )

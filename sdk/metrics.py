@@ -1,4 +1,4 @@
-"""Metrics by Kafka's own names: counters, gauges, rates, averages and maxima, kept by the machines as they work.
+"""Metrics under Kafka's names: counters, gauges, rates, averages and maxima, which the machines update as they work.
 
     sent = core.metrics.meter("record-send", topic="orders")       # record-send-rate, record-send-total
     latency = core.metrics.timing("request-latency", node_id=3)    # request-latency-avg, request-latency-max
@@ -7,18 +7,17 @@
     sent.add(100, now)            # a handle is looked up once and kept: an update costs a fraction of a microsecond
     latency.record(0.004, now)
     lag.set(17)
-    core.metrics.remove(lag)      # what it was about is gone
-    leave = core.metrics.share("buffer-available-bytes", lambda now: free)  # several owners: their sum is shown
+    core.metrics.remove(lag)      # its partition was revoked
+    leave = core.metrics.share("buffer-available-bytes", lambda now: free)  # several owners: the sum is shown
 
 Rules:
 - Update per batch or request, never per record.
-- Kafka's names without their ending (``-rate``, ``-total``, ``-avg``, ``-max``) where a handle feeds several; whole
-  names for `counter` and `gauge`. Tags are keywords (``node_id`` is Kafka's ``node-id``); ``client-id`` is everywhere.
-- The same name and tags give the same handle, to all that ask; it is shown until all of them have removed it. What may
-  have several owners with the same tags, each of which knows a part of it and may go before the others, is shown with
-  `Metrics.share`.
-- Times are given in seconds and shown in milliseconds, as Kafka shows them. What was never measured is NaN.
-- Rates, averages and maxima are of the last 30 to 60 seconds: of two windows, by the ``now`` that machines are given.
+- Kafka's names without their suffix (``-rate``, ``-total``, ``-avg``, ``-max``) if a handle feeds several metrics; full
+  names for `counter` and `gauge`. Tags are keywords (``node_id`` is Kafka's ``node-id``); all have ``client-id``.
+- The same name and tags give the same handle to every caller; it is shown until all of them have removed it. If several
+  owners with the same tags each know a part of the value, and may end one before the other, they use `Metrics.share`.
+- Times are given in seconds and shown in milliseconds, as Kafka shows them. A value that was never measured is NaN.
+- Rates, averages and maxima cover the last 30 to 60 seconds: two windows, by the ``now`` that machines are given.
 - Nothing here reads a clock, and reading changes nothing, so any thread may take a `snapshot`.
 
 Source: the metric names of SenderMetricsRegistry.java, FetchMetricsRegistry.java, ConsumerCoordinatorMetrics.java and
@@ -38,10 +37,10 @@ class Metric(NamedTuple):
 
     Attributes:
         name: Kafka's, such as ``record-send-rate`` (a second) or ``request-latency-avg``.
-        tags: by Kafka's names: ``client-id``, ``node-id``, ``topic``, ``partition``, ``group``. Nodes are called as in
-            Java: ``node-3``, and ``node--1`` and on for the bootstrap addresses.
-        value: NaN where nothing was measured; times are in milliseconds, sizes in bytes.
-        cumulative: it only grows (a total); everything else is a gauge.
+        tags: by Kafka's names: ``client-id``, ``node-id``, ``topic``, ``partition``, ``group``. Nodes are named as in
+            Java: ``node-3``, and ``node--1`` and so on for the bootstrap addresses.
+        value: NaN without a measurement; times are in milliseconds, sizes in bytes.
+        cumulative: whether it only grows (a total); everything else is a gauge.
     """
 
     name: str
@@ -51,7 +50,7 @@ class Metric(NamedTuple):
 
 
 class Counter:
-    """Only grows."""
+    """Counts up."""
 
     __slots__ = ("_name", "value")
 
@@ -67,7 +66,7 @@ class Counter:
 
 
 class Gauge:
-    """Goes up and down; the last value counts, or what ``ask(now)`` says."""
+    """Goes up and down; its value is the last one set, or the result of ``ask(now)``."""
 
     __slots__ = ("_ask", "_name", "value")
 
@@ -76,7 +75,7 @@ class Gauge:
         self.value = math.nan
 
     def add(self, amount: float = 1) -> None:
-        """Up or down; only after a `set`."""
+        """Go up or down; only after a `set`."""
         self.value += amount
 
     def set(self, value: float) -> None:
@@ -87,7 +86,7 @@ class Gauge:
 
 
 class Shared:
-    """Goes up and down; the sum of what those say who share it."""
+    """Goes up and down; its value is the sum over all owners."""
 
     __slots__ = ("_name", "asks")
 
@@ -100,7 +99,7 @@ class Shared:
 
 
 class Windows:
-    """Two windows of time: the current one and the one before."""
+    """Keeps two windows of time: the current one and the one before."""
 
     __slots__ = ("_before", "_name", "_since", "_turn", "count", "highest", "sum")
 
@@ -109,9 +108,9 @@ class Windows:
         self.count, self.sum, self.highest = 0, 0.0, -math.inf
         self._before = (0, 0.0, -math.inf)
         self._since = math.nan
-        """When the earlier of the two began."""
+        """When the earlier window began."""
         self._turn = -math.inf
-        """When the current one ends."""
+        """When the current window ends."""
 
     def _rotate(self, now: float) -> None:
         recent = now < self._turn + WINDOW
@@ -121,17 +120,17 @@ class Windows:
         self.count, self.sum, self.highest = 0, 0.0, -math.inf
 
     def both(self, now: float) -> tuple[int, float, float, float]:
-        """Count, sum, maximum and seconds of what is not too old at ``now``."""
+        """Count, sum, maximum and seconds of all values that are not too old at ``now``."""
         if now >= self._turn + WINDOW:
             return 0, 0.0, -math.inf, WINDOW
-        if now >= self._turn:  # nothing came since the current window ended
+        if now >= self._turn:  # no value since the current window ended
             return self.count, self.sum, self.highest, now - self._turn + WINDOW
         count, total, highest = self._before
         return self.count + count, self.sum + total, max(self.highest, highest), now - self._since
 
 
 class Meter(Windows):
-    """How much, and how much a second."""
+    """Shows a total, and a rate per second."""
 
     __slots__ = ("total",)
 
@@ -152,7 +151,7 @@ class Meter(Windows):
 
 
 class Spread(Windows):
-    """The average and the maximum of what is recorded; ``unit`` turns it into what is shown."""
+    """Shows the average and the maximum of recorded values; ``unit`` is their factor when shown."""
 
     __slots__ = ("_unit",)
 
@@ -186,18 +185,18 @@ class Metrics:
         self._client_id = client_id
         self._handles: dict[tuple[str, Tags], Handle] = {}
         self._owners: dict[Handle, tuple[tuple[str, Tags], int]] = {}
-        """The key of each, and how many have asked for it."""
+        """The key of each handle, and how many callers hold it."""
 
     def counter(self, name: str, **tags: object) -> Counter:
-        """A total: ``rebalance-total``."""
+        """A total, such as ``rebalance-total``."""
         return self._handle(name, tags, Counter(name))
 
     def gauge(self, name: str, ask: Callable[[float], float] | None = None, **tags: object) -> Gauge:
-        """What is set last: ``records-lag``; or, with ``ask``, what it returns when somebody looks."""
+        """A current value, such as ``records-lag``: the last one set, or with ``ask`` its result when read."""
         return self._handle(name, tags, Gauge(name, ask))
 
     def share(self, name: str, ask: Callable[[float], float], **tags: object) -> Callable[[], None]:
-        """One of those whose sum is shown: ``buffer-available-bytes``; returns what takes this one's part out again."""
+        """Add a part to a sum, such as ``buffer-available-bytes``; returns a function that removes the part again."""
         handle = self._handle(name, tags, Shared(name))
         handle.asks[ask] = None
 
@@ -209,7 +208,7 @@ class Metrics:
         return leave
 
     def meter(self, name: str, **tags: object) -> Meter:
-        """``record-send`` becomes ``record-send-rate`` (a second) and ``record-send-total``."""
+        """``record-send`` becomes ``record-send-rate`` (per second) and ``record-send-total``."""
         return self._handle(name, tags, Meter(name))
 
     def spread(self, name: str, **tags: object) -> Spread:
@@ -221,7 +220,7 @@ class Metrics:
         return self._handle(name, tags, Spread(name, 1000.0))
 
     def remove(self, *handles: Handle) -> None:
-        """One that has asked for these needs them no more: the partition was given away, the node is gone."""
+        """Release handles that the caller no longer needs: the partition was revoked, the node is gone."""
         for handle in handles:
             key, owners = self._owners.pop(handle)
             if owners > 1:
@@ -230,7 +229,7 @@ class Metrics:
                 del self._handles[key]
 
     def snapshot(self, now: float) -> list[Metric]:
-        """Every metric as it is at ``now``."""
+        """Every metric at ``now``."""
         common = {"client-id": self._client_id}
         return [
             Metric(name, common | dict(tags), value, cumulative)
@@ -239,7 +238,7 @@ class Metrics:
         ]
 
     def value(self, name: str, now: float, **tags: object) -> float:
-        """The value of ``name`` with ``tags`` among its tags, summed where several have them; NaN where none has."""
+        """The value of ``name`` with ``tags`` among its tags, summed if several have them; NaN if none has."""
         asked = dict(_named(tags)).items()
         found = [each.value for each in self.snapshot(now) if each.name == name and asked <= each.tags.items()]
         return math.fsum(found) if found else math.nan

@@ -11,12 +11,12 @@ from ottla.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from ottla.sasl import Mechanism
-    from ottla.tls import TLS  # a machine is given it: by itself it knows of no OpenSSL
+    from ottla.tls import TLS  # given by the caller: a machine does not import OpenSSL
 
 T = TypeVar("T")
 
 MOST = 2**31 - 1
-"""What the protocol's 32 bits hold of bytes, and of milliseconds: 24 days."""
+"""The protocol's limit of 32 bits, in bytes and in milliseconds: 24 days."""
 _SECONDS = (0.001, MOST / 1000)
 _MEMORY = (1, 2**53)
 _OTHERS = {
@@ -28,45 +28,46 @@ _OTHERS = {
     "fetch_buffer_bytes": _MEMORY,
     "fetch_batch_memory": _MEMORY,
 }
-"""What has bounds of its own: it may be 0, or no request says it."""
+"""Options with their own bounds: 0 is allowed, or the value never goes on the wire."""
 _DEFAULT_PORT = 9092
-"""Kafka's, of a bootstrap address without one."""
+"""Kafka's port, for bootstrap addresses without one."""
 _LONGEST_PAUSE = 1.0
 _BROKERS_PART = 0.8
-"""Of the time that an answer is waited for, what the broker may take; the rest is for the way."""
+"""The broker's share of the time that the client waits for an answer; the rest is for the network."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """Of the client as a whole. Durations are in seconds, sizes in bytes.
+    """Options of the client as a whole. Durations are in seconds, sizes in bytes.
 
     Attributes:
-        client_id: how brokers name this client in their logs and quotas.
-        tls: how connections are secured (`ottla.TLS`); by default they are not.
-        sasl: how this client proves who it is (`ottla.Plain`, `ottla.ScramSha256`, `ottla.ScramSha512`,
+        client_id: the name of this client in the brokers' logs and quotas.
+        tls: how connections are encrypted (`ottla.TLS`); by default they are not.
+        sasl: how this client authenticates (`ottla.Plain`, `ottla.ScramSha256`, `ottla.ScramSha512`,
             `ottla.OAuthBearer`).
-        rack: where this client is, as the brokers' ``broker.rack`` says it; consumers then read from near replicas.
-        connect_timeout: for `connect` to reach any broker, and for one connection; where it was too short, the next
-            attempt there may take twice as long, and after that three times.
+        rack: where this client is, in the terms of the brokers' ``broker.rack``; consumers then read from near
+            replicas.
+        connect_timeout: for `connect` to reach any broker, and for a single connection attempt; if it was too short,
+            the next attempt to the same broker may take twice as long, and after that three times.
         request_timeout: for one request to one broker.
         api_timeout: for a whole call (admin, offsets), retries included. A topic that no broker knows is an error
             after 5 s.
         delivery_timeout: from `send` to the broker's acknowledgement, retries included.
         max_request_size: of one Produce request, and so of one record.
-        fetch_max_bytes, partition_max_bytes: of one answer to Fetch, and of one partition in it.
-        fetch_buffer_bytes: what a consumer has fetched ahead at most, all partitions together.
+        fetch_max_bytes, partition_max_bytes: of one Fetch response, and of one partition in it.
+        fetch_buffer_bytes: the most that a consumer fetches ahead, for all partitions together.
         fetch_batch_memory: memory that a consumer's batch may take, decompressed and as objects. A single batch of the
             log that needs more raises `MemoryLimitExceeded`.
-        fetch_max_wait: how long a broker may hold back a Fetch that finds nothing; records are never held back. With 0
-            an idle consumer asks without end.
-        connections_max_idle: how long a connection that nobody needs stays open; brokers close theirs after 600 s.
-        metadata_max_age: how old what is known of brokers and leaders may become.
-        reconnect_backoff, reconnect_backoff_max: the pause after a connection failed; doubles from one to the other,
-            which is 1 s by default, or the first pause where that is longer.
-        retry_backoff, retry_backoff_max: the same, before a request is repeated.
+        fetch_max_wait: how long a broker may hold back an empty Fetch response; records are never held back. With 0 an
+            idle consumer sends requests without a pause.
+        connections_max_idle: how long an unused connection stays open; brokers close theirs after 600 s.
+        metadata_max_age: the maximum age of metadata about brokers and leaders.
+        reconnect_backoff, reconnect_backoff_max: the pause after a failed connection; doubles from the first to the
+            second, which defaults to 1 s, or to the first if that is longer.
+        retry_backoff, retry_backoff_max: the same, before a request is retried.
 
     Raises:
-        ConfigurationError: an option makes no sense; says which, and what would do.
+        ConfigurationError: an option is invalid; the message names it, and the valid values.
     """
 
     client_id: str = "ottla"
@@ -101,22 +102,22 @@ class Options:
             )
         if self.sasl is not None and not hasattr(self.sasl, "exchange"):
             needs = "sasl must be ottla.Plain(…), ottla.ScramSha256(…), ottla.ScramSha512(…) or ottla.OAuthBearer(…)"
-            raise ConfigurationError(f"{needs}, not a {type(self.sasl).__name__}")  # which may hold a password
+            raise ConfigurationError(f"{needs}, not a {type(self.sasl).__name__}")  # its repr may show a password
         within_bounds(self)
         for pause in ("reconnect_backoff", "retry_backoff"):
             first, most = getattr(self, pause), getattr(self, f"{pause}_max")
             if first > most:
                 needs = f"{pause} must be at most {pause}_max, {most:g} s, not {first:g} s"
-                raise ConfigurationError(f"{needs}: lower the one, or leave out the other")
+                raise ConfigurationError(f"{needs}: lower the first, or leave out the second")
 
 
 @dataclass(frozen=True, slots=True)
 class ClientOptions(Options):
-    """What `ottla.connect` takes.
+    """The options of `ottla.connect`.
 
     Attributes:
-        bootstrap: ``host:port`` (several separated by commas, or a list or tuple of such), ``zeroconf://name``, or
-            ``zeroconf://`` for whatever is announced on the network.
+        bootstrap: ``host:port`` (several separated by commas, or as a list or tuple), ``zeroconf://name``, or
+            ``zeroconf://`` for any cluster announced on the network.
     """
 
     bootstrap: str | Sequence[str]
@@ -132,10 +133,10 @@ class ClientOptions(Options):
 
 
 def within_bounds(options: T) -> T:
-    """The options, a dataclass, whose numbers are all such as the protocol can say: seconds are floats, sizes integers.
+    """Return ``options``, a dataclass, whose numbers all fit the protocol: seconds are floats, sizes integers.
 
     Raises:
-        ConfigurationError: one is not; says which, and what would do.
+        ConfigurationError: one does not; the message names it, and the valid values.
     """
     given: Any = options
     for each in fields(given):
@@ -155,31 +156,31 @@ def within_bounds(options: T) -> T:
 
 
 def broker_timeout_ms(timeout: float) -> int:
-    """The timeout given to a broker where the client waits ``timeout`` seconds: less, so that it answers in time."""
+    """The timeout to give a broker if the client waits ``timeout`` seconds: shorter, so that it answers in time."""
     return int(timeout * 1000 * _BROKERS_PART)
 
 
 def parse_bootstrap(bootstrap: str | Sequence[str]) -> list[tuple[str, int]]:
-    """``"host:port,host:port"`` (or several such) as pairs; the port defaults to 9092.
+    """Parse ``"host:port,host:port"`` (or several of them) into pairs; the port defaults to 9092.
 
     Raises:
-        ConfigurationError: there is none, a port is not a number, or a number is all there is.
+        ConfigurationError: there is no address, a port is not a number, or an address is only a number.
     """
     if not isinstance(bootstrap, Sequence) or not all(isinstance(each, str) for each in bootstrap):
-        raise ConfigurationError(f"bootstrap is host:port, or a list of such, not {bootstrap!r}")
+        raise ConfigurationError(f"bootstrap must be host:port, or a list of them, not {bootstrap!r}")
     texts = bootstrap.split(",") if isinstance(bootstrap, str) else list(bootstrap)
     addresses = [
         parse_address(text, "bootstrap address", default_port=_DEFAULT_PORT) for each in texts if (text := each.strip())
     ]
     if not addresses:
-        raise ConfigurationError("bootstrap names no address; it is host:port, several separated by commas")
+        raise ConfigurationError("bootstrap has no address; it must be host:port, several separated by commas")
     return addresses
 
 
 def announced_name(bootstrap: str | Sequence[str]) -> tuple[bool, str | None]:
-    """Whether the brokers are to be found by zeroconf, and the name to look for (``None``: any).
+    """Whether to find the brokers by zeroconf, and the name to look for (``None``: any).
 
-    ``zeroconf://name`` names one, ``zeroconf://`` takes what there is.
+    ``zeroconf://name`` looks for one name, ``zeroconf://`` accepts any.
     """
     if not isinstance(bootstrap, str) or not bootstrap.startswith("zeroconf:"):
         return False, None

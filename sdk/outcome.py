@@ -1,4 +1,4 @@
-"""The result of something that ends later: settled once, with a value or an error."""
+"""The result of work that ends later: settled once, with a value or an error."""
 
 from collections.abc import Callable, Sequence
 from typing import Any, Generic, TypeVar
@@ -9,7 +9,7 @@ T = TypeVar("T")
 
 
 class Abandoned(OttlaError):
-    """What an outcome fails with that was cancelled; no user ever sees it."""
+    """The error of a cancelled outcome; no user ever sees it."""
 
 
 class Outcome(Generic[T]):
@@ -34,33 +34,33 @@ class Outcome(Generic[T]):
             self._settle()
 
     def settle(self, result: T | OttlaError) -> None:
-        """Succeed, or fail if that is what ``result`` is."""
+        """Succeed with ``result``, or fail if it is an error."""
         if isinstance(result, OttlaError):
             self.fail(result)
         else:
             self.succeed(result)
 
     def cancel(self) -> None:
-        """Nobody waits for it any more: what is done for it alone is given up."""
-        self.fail(Abandoned("nobody waits for it any more"))
+        """Fail it, because no caller waits any more; work done only for this outcome stops."""
+        self.fail(Abandoned("no caller waits for it any more"))
 
     def when_done(self, callback: Callable[[], object]) -> None:
-        """Call back when settled (at once if it is): how drivers wake the tasks that wait."""
+        """Call back when settled (at once if it is already); drivers use this to wake waiting tasks."""
         if self.done:
             callback()
         else:
             self._callbacks.append(callback)
 
     def forget(self, callback: Callable[[], object]) -> None:
-        """Nobody waits any more: or who gives up often would leave something behind each time."""
+        """Remove a callback that is no longer needed; otherwise repeated cancellation would leak callbacks."""
         if callback in self._callbacks:
             self._callbacks.remove(callback)
 
     def result(self) -> T:
-        """The value; raises the error. Only once `done`."""
+        """The value; raises the error. Only call it once `done`."""
         if self.error is not None:
             raise self.error
-        return self.value  # type: ignore[return-value] # None is a T wherever it was set to succeed with None
+        return self.value  # type: ignore[return-value] # if it is None, T includes None: succeed(None) was called
 
     def _settle(self) -> None:
         self.done = True
@@ -70,13 +70,13 @@ class Outcome(Generic[T]):
 
 
 class AfterCallbacks(Outcome[T]):
-    """Settled once callbacks of the user's have returned, so that none of them can wait for it."""
+    """An outcome settled only after the user's callbacks have returned, so they cannot wait for it."""
 
     __slots__ = ()
 
 
 def any_of(outcomes: Sequence[Outcome[Any]]) -> Outcome[None]:
-    """Settled once one of ``outcomes`` is, in whatever way; leaves nothing behind with the others."""
+    """Settled as soon as one of ``outcomes`` is, with or without error; leaves no callback with the others."""
     first: Outcome[None] = Outcome()
 
     def settled() -> None:
@@ -90,7 +90,7 @@ def any_of(outcomes: Sequence[Outcome[Any]]) -> Outcome[None]:
 
 
 def all_of(outcomes: Sequence[Outcome[T]]) -> Outcome[None]:
-    """Settled once all of ``outcomes`` are; fails with the first error among them, in their order; cancels all."""
+    """Settled once all ``outcomes`` are; fails with the first error, in their order; cancelling it cancels all."""
     whole: Outcome[None] = Outcome()
     left = [len(outcomes)]
 
@@ -114,7 +114,7 @@ def all_of(outcomes: Sequence[Outcome[T]]) -> Outcome[None]:
 
 
 def own(shared: Outcome[T]) -> Outcome[T]:
-    """An outcome that follows one which others wait for, too, and can be cancelled by itself."""
+    """An outcome that follows a shared one, and can be cancelled without cancelling that."""
     single: Outcome[T] = Outcome()
 
     def settled() -> None:

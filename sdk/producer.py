@@ -1,16 +1,16 @@
 """The face of a producer, the same for all loops.
 
-Three ways to send, which differ in what they wait for:
+Three ways to send, which differ in how long they wait:
 
-    receipt = await producer.send("orders", b"...")        # until it is stored; raises why it was not
-    await producer.send_soon("orders", b"...")             # for room only; many at once: send_many
-    producer.send_nowait("orders", b"...")                 # for nothing; BufferFull where there is no room
+    receipt = await producer.send("orders", b"...")        # until the record is stored; raises if it was not
+    await producer.send_soon("orders", b"...")             # for buffer space only; many at once: send_many
+    producer.send_nowait("orders", b"...")                 # not at all; BufferFull if the buffer is full
 
-The latter take ``on_delivery``, which is called with the `Receipt` or the error. Without it, what fails is raised by
-the next call, by `flush`, or at the end of the block: never silently gone.
+The latter two accept ``on_delivery``, which is called with the `Receipt` or the error. Without it, failures are raised
+by the next call, by `flush`, or at the end of the block: never lost silently.
 
-With a transactional id it sends within transactions, of which readers with ``isolation="read_committed"`` see all or
-nothing. The end of the block commits; left by an error or a cancellation, it aborts:
+With a transactional id it sends within transactions; readers with ``isolation="read_committed"`` see all of a
+transaction or nothing. The end of the block commits; if it ends by an error or a cancellation, it aborts:
 
     async with client.producer(transactional_id="billing-1") as producer:
         async with producer.transaction() as txn:
@@ -18,12 +18,12 @@ nothing. The end of the block commits; left by an error or a cancellation, it ab
             await txn.send_soon("credits", b"...", key=b"bob")
 
 Rules:
-- Everything is decided by `ottla.sdk.produce.core.ProducerCore`, whose rules say what a cancellation means, and
+- All decisions are in `ottla.sdk.produce.core.ProducerCore`, whose rules explain cancellations, and
   `ottla.sdk.transaction.core.TransactionCore`.
-- ``on_delivery`` and interceptors are called in the loop's thread, and may call anything, this producer too; but they
+- ``on_delivery`` and interceptors are called in the loop's thread, and may call anything, also this producer; but they
   must not block. An error of ``on_delivery`` is logged and raised by the next call; one of an interceptor is only
-  logged, as in Java. `flush` and the end of the block return after the callbacks of what they waited for.
-- Serializers, `on_send` and a partitioner of your own run in the call that sends.
+  logged, as in Java. `flush` and the end of the block return after the callbacks of the records that they waited for.
+- Serializers, `on_send` and a custom partitioner run in the call that sends.
 """
 
 import random
@@ -67,26 +67,26 @@ else:
 __all__ = ["Producer", "ProducerInterceptor", "ProducerRecord", "Timestamp", "Transaction"]
 
 _MANY = 256
-"""Records of `send_many` between two looks at the clock."""
+"""Records that `send_many` appends between two readings of the clock."""
 
 
 class Unopened:
-    """Stands where a producer's core will be."""
+    """Placeholder until a producer is opened."""
 
     def __getattr__(self, name: str) -> NoReturn:
         raise Closed("the producer was never opened: use it as `async with client.producer(...) as producer`")
 
 
 class Transaction(Generic[K, V]):
-    """Records that are stored all together or not at all; made by `Producer.transaction`, used as
+    """Records that are stored all together or not at all; created by `Producer.transaction`, used as
     ``async with producer.transaction() as txn``.
 
     Raises:
-        TransactionAborted: at the end of the block, if a record failed: nothing of the transaction is there for those
-            that read committed records.
+        TransactionAborted: at the end of the block, if a record failed: readers of committed records see nothing of the
+            transaction.
         TransactionOutcomeUnknown: the coordinator did not say in time whether it is committed.
-        ProducerFenced: another producer with this transactional id has come, or, with brokers before Kafka 4.0, the
-            transaction took longer than ``transaction_timeout``; says which, and what the coordinator has.
+        ProducerFenced: there is a newer producer with this transactional id, or, with brokers before Kafka 4.0, the
+            transaction took longer than ``transaction_timeout``; says which, and the coordinator's current epoch.
         TimeoutExpired: the transaction could not begin.
     """
 
@@ -97,13 +97,13 @@ class Transaction(Generic[K, V]):
     async def __aenter__(self) -> Self:
         try:
             await self._driver.run(self._core.begin(), lambda _: self._core.undo())
-            if "send_soon" in vars(self._producer):  # nor is there more to see to within a transaction
+            if "send_soon" in vars(self._producer):  # transactions need no extra checks
                 again = Transaction.send_soon.__get__(self)
                 fast = self._fast = SendFastPath(self._producer._appends, again, time.time_ns)
-                self.send_soon = fast.send_soon  # type: ignore[method-assign] # as the producer's
+                self.send_soon = fast.send_soon  # type: ignore[method-assign] # as in Producer.__aenter__
             return self
         except BaseException as error:
-            if not isinstance(error, OttlaError):  # of which one says that it has not begun
+            if not isinstance(error, OttlaError):  # an OttlaError means that it has not begun
                 self._undo()
             raise
 
@@ -119,19 +119,19 @@ class Transaction(Generic[K, V]):
             raise
 
     def _undo(self) -> None:
-        """Abort it if it is open: Ctrl-C has come between two lines, and no block ends it any more."""
+        """Abort the transaction if it is open: Ctrl-C came between two lines, and no block will end it."""
         with suppress(Closed):
             self._driver.do(self._core.undo)
 
     def _close(self) -> None:
-        """What is sent from now on is looked at first."""
+        """Route further records through the checks in `send_soon`."""
         if self._fast is not None:
             self._fast.close()
-            vars(self).pop("send_soon", None)  # with the circle that it makes
+            vars(self).pop("send_soon", None)  # breaks a reference cycle, too
 
     @property
     def committed(self) -> bool | None:
-        """Whether it is; ``None`` if nobody knows that yet. While the block goes on it is not."""
+        """Whether it is committed; ``None`` if that is not known yet. Inside the block it is not."""
         return self._core.committed
 
     async def send(
@@ -144,7 +144,7 @@ class Transaction(Generic[K, V]):
         headers: Headers = (),
         timestamp: Timestamp | None = None,
     ) -> Receipt:
-        """As `Producer.send`. What it waits for is that the record is stored; others see it after the commit."""
+        """Like `Producer.send`. It waits until the record is stored; readers see it after the commit."""
         self._core.check()
         return await self._producer.send(
             topic, value, key=key, partition=partition, headers=headers, timestamp=timestamp
@@ -161,7 +161,7 @@ class Transaction(Generic[K, V]):
         timestamp: Timestamp | None = None,
         on_delivery: DeliveryCallback | None = None,
     ) -> None:
-        """As `Producer.send_soon`; a record that fails later is raised by the end of the block."""
+        """Like `Producer.send_soon`; if the record fails later, the end of the block raises the error."""
         self._core.check()
         await self._producer.send_soon(
             topic,
@@ -182,7 +182,7 @@ class Transaction(Generic[K, V]):
         timestamp: Timestamp | None = None,
         on_delivery: DeliveryCallback | None = None,
     ) -> None:
-        """As `Producer.send_many`."""
+        """Like `Producer.send_many`."""
         self._core.check()
         await self._producer.send_many(topic, values, keys=keys, timestamp=timestamp, on_delivery=on_delivery)
 
@@ -197,7 +197,7 @@ class Transaction(Generic[K, V]):
         timestamp: Timestamp | None = None,
         on_delivery: DeliveryCallback | None = None,
     ) -> None:
-        """As `Producer.send_nowait`."""
+        """Like `Producer.send_nowait`."""
         self._core.check()
         self._producer.send_nowait(
             topic,
@@ -210,21 +210,21 @@ class Transaction(Generic[K, V]):
         )
 
     def commit_offsets(self, *batches: Batch, metadata: str = "") -> None:
-        """Have the groups of these batches go on behind them if the transaction commits, and only then.
+        """Commit the offsets after these batches, for their groups, if and only if the transaction commits.
 
         Returns at once: the offsets are sent when the transaction commits, together with the group's generation and the
-        member's id (KIP-447), so that a member that has lost its partitions cannot commit. Of each partition the
-        highest counts. Needs Kafka 2.5.
+        member's id (KIP-447), so that a member that has lost its partitions cannot commit. The highest
+        offset of each partition counts. Needs Kafka 2.5.
 
         Args:
             batches: of consumers of the same client, which have a group and no ``auto_commit``. After an abort they are
-                not handed out once more by themselves: seek, or use `Client.transform`, which does.
+                not handed out again automatically: seek, or use `Client.transform`, which does.
             metadata: as in `Batch.commit_soon`.
 
         Raises:
             TransactionAborted: a partition was lost, so its next owner reads the batch again: nothing of this
-                transaction can be committed. At the end of the block for what the coordinator refuses.
-            LocalProtocolError: a consumer has no group, is another client's, or commits by itself.
+                transaction can be committed. If the coordinator refuses, the end of the block raises it.
+            LocalProtocolError: a consumer has no group, belongs to another client, or has ``auto_commit``.
         """
         for batch in batches:
             if not isinstance(batch, Batch):
@@ -236,11 +236,11 @@ class Transaction(Generic[K, V]):
 
 
 class Producer(Generic[K, V]):
-    """Sends records; made by `Client.producer`, used as ``async with client.producer() as producer``.
+    """Sends records; created by `Client.producer`, used as ``async with client.producer() as producer``.
 
-    Leaving the block flushes. A failure of which no caller or callback was notified is never silent: the next `send`,
-    `send_soon`, `send_nowait`, `flush`, or the end of the block raises `DeliveryFailed`. Left by an error or a
-    cancellation, the producer flushes for a moment; what was not delivered is logged, and noted on the error.
+    Leaving the block flushes. A failure that neither a caller nor a callback received is never silent: the next `send`,
+    `send_soon`, `send_nowait`, `flush`, or the end of the block raises `DeliveryFailed`. If the block ends by an error
+    or a cancellation, the producer flushes for a moment; undelivered records are logged, and noted on the error.
     """
 
     def __init__(
@@ -253,7 +253,7 @@ class Producer(Generic[K, V]):
         value_serializer: Callable[[V], bytes | None] | None = None,
         interceptors: Sequence[ProducerInterceptor] = (),
     ) -> None:
-        named(options.partitioner, rng)  # refused now, and not only when it is opened
+        named(options.partitioner, rng)  # refuse an unknown name now, and not only when the producer is opened
         self._driver = driver
         self._make = partial(ProducerCore, driver.core, options, rng)
         self._prepare = partial(
@@ -269,13 +269,14 @@ class Producer(Generic[K, V]):
 
     async def __aenter__(self) -> Self:
         if not isinstance(self._core, Unopened):
-            raise LocalProtocolError("a producer is opened once: make another one with client.producer(...)")
+            raise LocalProtocolError("a producer can be opened only once: create another one with client.producer(...)")
         core = self._core = self._driver.do(self._make)
         self._appends = core.appends
         self._preparation = self._prepare(core.placing, core.appends.check)
-        if self._preparation.plain and type(self).send_soon is _SEND_SOON:  # and nobody put something before it
+        # The fast path skips subclasses and anything that replaced send_soon: they expect every call.
+        if self._preparation.plain and type(self).send_soon is _SEND_SOON:
             fast = SendFastPath(self._appends, _SEND_SOON.__get__(self), time.time_ns)
-            self.send_soon = fast.send_soon  # type: ignore[method-assign] # which is the point
+            self.send_soon = fast.send_soon  # type: ignore[method-assign] # calls of send_soon go to C directly
         return self
 
     async def __aexit__(
@@ -286,13 +287,13 @@ class Producer(Generic[K, V]):
         try:
             await self._driver.run(self._core.leave(error))
         finally:
-            vars(self).pop("send_soon", None)  # with the circle that it makes
+            vars(self).pop("send_soon", None)  # breaks a reference cycle, too
 
     async def aclose(self) -> None:
-        """Flush, and be done; within `delivery_timeout`, or twice that where records come in meanwhile.
+        """Flush and close; within `delivery_timeout`, or twice that if records arrive meanwhile.
 
-        What callbacks send meanwhile is flushed as well, and what the callbacks of that send: up to a hundred links of
-        such a chain, for `delivery_timeout` at most. Then records are refused.
+        Records that callbacks send meanwhile are flushed as well, and so are records from their callbacks: up to a
+        hundred links of such a chain, for `delivery_timeout` at most. After that records are refused.
 
         Raises:
             DeliveryFailed: records were not stored.
@@ -314,8 +315,8 @@ class Producer(Generic[K, V]):
     ) -> Receipt:
         """Send a record and wait until it is stored.
 
-        Cancelled before the record is accepted, it is not sent; after that delivery goes on without you, and if it
-        fails the next call or the end of the block raises `DeliveryFailed`.
+        If cancelled before the record is accepted, the record is not sent. If cancelled after that, delivery goes on in
+        the background, and if it fails the next call or the end of the block raises `DeliveryFailed`.
 
         Args:
             value: ``None`` is a tombstone.
@@ -323,11 +324,11 @@ class Producer(Generic[K, V]):
             timestamp: milliseconds since 1970, or a datetime with a zone; now by default.
 
         Returns:
-            Where it was stored.
+            The place where it was stored.
 
         Raises:
-            DeliveryTimeout: not acknowledged within `delivery_timeout`; it says whether it may be in the log.
-            RecordTooLarge, EncodeError, UnknownTopicOrPartition, MessageTooLarge, …: it was refused, and why.
+            DeliveryTimeout: not acknowledged within `delivery_timeout`; it says whether the record may be in the log.
+            RecordTooLarge, EncodeError, UnknownTopicOrPartition, MessageTooLarge, …: the record was refused, and why.
         """
         core = self._core
         record = self._preparation.record(topic, value, key, partition, headers, timestamp)
@@ -344,22 +345,22 @@ class Producer(Generic[K, V]):
         timestamp: Timestamp | None = None,
         on_delivery: DeliveryCallback | None = None,
     ) -> None:
-        """Accept a record, waiting only for room in the buffer; arguments as `send`.
+        """Accept a record, waiting only for buffer space; arguments as in `send`.
 
-        A record for which there is room may be accepted by the call already. Await it in any case: nothing is sent
-        while your task never waits.
+        If there is space, the call itself may accept the record, before you await it. Await it in any case: no record
+        is sent while your task never waits.
 
-        Records of `send`, `send_soon` and `send_many` are accepted in the order of the calls, from whichever tasks.
-        Only `send_nowait` may overtake calls of other tasks, because it cannot wait as they do.
+        Records of `send`, `send_soon` and `send_many` are accepted in the order of the calls, across all tasks. Only
+        `send_nowait` may overtake calls of other tasks, because it cannot wait as they do.
 
         Args:
-            on_delivery: is called with the `Receipt` or the error, so nothing is raised later.
+            on_delivery: is called with the `Receipt` or the error, so no error is raised later.
 
         Raises:
             DeliveryFailed: records accepted earlier have failed.
-            DeliveryTimeout: there was no room within `delivery_timeout`.
-            RecordTooLarge, EncodeError: this one was refused.
-            ConfigurationError: ``on_delivery`` cannot be called, or would have to be awaited.
+            DeliveryTimeout: there was no space within `delivery_timeout`.
+            RecordTooLarge, EncodeError: this record was refused.
+            ConfigurationError: ``on_delivery`` is not callable, or is async.
         """
         core = self._core
         record = self._preparation.record(topic, value, key, partition, headers, timestamp, on_delivery)
@@ -374,17 +375,17 @@ class Producer(Generic[K, V]):
         timestamp: Timestamp | None = None,
         on_delivery: DeliveryCallback | None = None,
     ) -> None:
-        """Accept many records, in order, waiting for room where there is none: a loop around `send_soon`, but faster.
+        """Accept many records, in order, waiting for space if needed: a loop around `send_soon`, but faster.
 
-        What is accepted when an error is raised, or the call is cancelled, stays so.
+        If an error is raised, or the call is cancelled, records that were accepted before stay accepted.
 
         Args:
             keys: as many as ``values``.
             timestamp: of all of them.
 
         Raises:
-            ValueError: there are not as many keys as values; of iterators the records up to there are accepted.
-            DeliveryFailed, DeliveryTimeout, RecordTooLarge, EncodeError: as `send_soon`.
+            ValueError: the numbers of keys and values differ; with iterators, the records before that are accepted.
+            DeliveryFailed, DeliveryTimeout, RecordTooLarge, EncodeError: as in `send_soon`.
         """
         core, preparation = self._core, self._preparation
         if isinstance(values, Sized) and isinstance(keys, Sized) and len(values) != len(keys):
@@ -411,14 +412,14 @@ class Producer(Generic[K, V]):
         timestamp: Timestamp | None = None,
         on_delivery: DeliveryCallback | None = None,
     ) -> None:
-        """Accept a record at once; arguments and errors as `send_soon`.
+        """Accept a record at once; arguments and errors as in `send_soon`.
 
-        A `send_soon`, `send` or `send_many` that another task called before may be waiting only to let other tasks run:
-        this record is accepted before theirs. It never overtakes one that waits for room. If records of several tasks
-        have to keep their order, send them all by calls that wait.
+        An earlier `send_soon`, `send` or `send_many` of another task may be waiting only to let other tasks run: then
+        this record is accepted before theirs. It never overtakes a record that waits for space. If records of several
+        tasks have to keep their order, send them all by calls that wait.
 
         Raises:
-            BufferFull: there is no room, or others wait for it; nothing is sent while your task does not await
+            BufferFull: there is no space, or other records wait for it; no record is sent until your task awaits
                 something.
         """
         core, preparation = self._core, self._preparation
@@ -432,15 +433,15 @@ class Producer(Generic[K, V]):
         """A transaction; use it as ``async with producer.transaction() as txn``, one after the other.
 
         Raises:
-            LocalProtocolError: the producer was made without ``transactional_id``.
+            LocalProtocolError: the producer was created without ``transactional_id``.
         """
         return Transaction(self, self._driver, TransactionCore(self._driver.core, self._core))
 
     async def flush(self) -> None:
-        """Send what lingers, and wait until every record accepted so far is stored; within `delivery_timeout`.
+        """Send lingering batches, and wait until every record accepted so far is stored; within `delivery_timeout`.
 
         Raises:
-            DeliveryFailed: some were not.
+            DeliveryFailed: some records were not stored.
         """
         await self._driver.run(self._core.flush())
 

@@ -4,7 +4,7 @@
     REGISTRY.register(ottla.sdk.prometheus.Collector(client))
     start_http_server(8000)
 
-Needs the extra ``ottla[prometheus]``. Scraping may be done from another thread.
+Needs the extra ``ottla[prometheus]``. Prometheus may scrape from another thread.
 """
 
 from collections.abc import Iterable, Iterator
@@ -20,7 +20,7 @@ from ottla.sdk.metrics import Metric
 
 
 class Measured(Protocol):
-    """A client, or whatever else has metrics."""
+    """A client, or any other object with metrics."""
 
     def metrics(self) -> list[Metric]: ...
 
@@ -32,14 +32,14 @@ class Collector(PrometheusCollector):
         self._clients = clients
 
     def describe(self) -> Iterable[CounterMetricFamily]:
-        return ()  # or the registry would collect, to learn names that come and go
+        return ()  # otherwise the registry would collect to learn the names, which change over time
 
     def collect(self) -> Iterator[CounterMetricFamily | GaugeMetricFamily]:
         by_name: dict[str, list[Metric]] = {}
         for each in (metric for client in self._clients for metric in client.metrics()):
             by_name.setdefault(each.name, []).append(each)
         for name, metrics in by_name.items():
-            # A name may be kept by client and by topic; to Prometheus a label that is empty is one that is not there.
+            # A metric may exist per client and per topic; to Prometheus an empty label is the same as none.
             labels = sorted({tag for each in metrics for tag in each.tags})
             kind = CounterMetricFamily if metrics[0].cumulative else GaugeMetricFamily
             words = f"Kafka's {name}, as this client measures it"

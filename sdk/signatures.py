@@ -1,9 +1,9 @@
-"""Calls whose error for an unknown option names the right option.
+"""Decorators for calls whose error about an unknown option suggests the right one.
 
 Rules:
 - The error is Python's own, a `TypeError`, as for every argument that a function does not have.
-- Names of Kafka's clients lead to ours: ``group.id``, and ``group_id`` as kafka-python and aiokafka spell it. The
-  advice shows the value in our units: ``linger_ms=5`` is ``linger=0.005``.
+- Names of Kafka's clients lead to ottla's: ``group.id``, and ``group_id`` as kafka-python and aiokafka spell it. The
+  advice shows the value in ottla's units: ``linger_ms=5`` is ``linger=0.005``.
 - Advice never shows a value of TLS or SASL: it could be a password.
 """
 
@@ -22,28 +22,28 @@ Given = TypeVar("Given")
 P = ParamSpec("P")
 
 _CALLS: dict[str, dict[str, inspect.Parameter]] = {}
-"""The options of each call that is decorated here, by its name."""
+"""The options of each decorated call, by its name."""
 
 _OF = {"client": "connect", "producer": "producer", "consumer": "consumer"}
-"""The call that takes the options of each part of a configuration."""
+"""The call that accepts the options of each part of a configuration."""
 
 _KAFKA_PYTHON = {
     "api_version": "api.version.request",
     "max_batch_size": "batch.size",
 }
-"""Names of kafka-python and aiokafka that are not Kafka's with underscores, and Kafka's for the same."""
+"""Names of kafka-python and aiokafka that differ from Kafka's in more than underscores, and Kafka's names for them."""
 
 _OTHERS = {
-    "topic": "topics come first and without a name, as in client.consumer('orders')",
-    "topics": "topics come first and without a name, as in client.consumer('orders', 'payments')",
-    "loop": "ottla.aio.connect(…) runs on the loop that runs already",
-    "consumer_timeout_ms": "bound the wait where you ask for a batch",
+    "topic": "topics are the first, positional arguments, as in client.consumer('orders')",
+    "topics": "topics are the first, positional arguments, as in client.consumer('orders', 'payments')",
+    "loop": "ottla.aio.connect(…) uses the running loop",
+    "consumer_timeout_ms": "put a timeout around the call that asks for a batch",
 }
-"""Advice for names that no client of Kafka's in another language has."""
+"""Advice for names that no Kafka client in another language has."""
 
 
 def declared_by(options: Callable[P, Given]) -> Callable[[Callable[[Given], R]], Callable[P, R]]:
-    """A decorator: the function takes what ``options``, a dataclass, is made of, and is given one."""
+    """A decorator: callers pass the fields of ``options``, a dataclass, and the function gets an instance."""
 
     signature = inspect.signature(options)
 
@@ -65,7 +65,7 @@ def declared_by(options: Callable[P, Given]) -> Callable[[Callable[[Given], R]],
 
 
 def advising(function: Callable[P, R]) -> Callable[P, R]:
-    """A decorator: the error for an unknown option names the right option."""
+    """A decorator: the error about an unknown option suggests the right one."""
     parameters = inspect.signature(function).parameters
     known = {name: each for name, each in parameters.items() if name != "self" and each.kind is not each.VAR_POSITIONAL}
     _CALLS[function.__name__] = known
@@ -75,7 +75,7 @@ def advising(function: Callable[P, R]) -> Callable[P, R]:
         unknown = [each for each in kwargs if each not in known]
         wrong = [f"has no option {each}: {_advice(function, each, kwargs[each])}" for each in unknown]
         if any(isinstance(each, Mapping) for each in args):
-            wrong.append("takes no dict: `ottla.from_kafka_config` makes options of Kafka's names")
+            wrong.append("takes no dict: use `ottla.from_kafka_config` for Kafka's names")
         if wrong:
             raise TypeError(f"{function.__name__}() {'; '.join(wrong)}")
         return function(*args, **kwargs)
@@ -108,14 +108,14 @@ def _in_our_names(text: str) -> str:
 
 
 def _of_kafkas_name(function: Callable[..., Any], name: str, value: object) -> str:
-    """Our option for a name of Kafka's, or why there is none; empty where Kafka's clients do not know the name."""
-    # Only an error needs the tables: a program that makes none need not load them.
+    """Ottla's option for one of Kafka's names, or why there is none; empty if Kafka's clients do not know the name."""
+    # Imported only for an error: other programs need not load the tables.
     from ottla.sdk.kafka_meanings import JVM, UNITED, To, meaning
     from ottla.sdk.kafka_security import is_security
 
     dotted = _KAFKA_PYTHON.get(name, name.replace("_", "."))
     if is_security(dotted):
-        return "say ottla.connect(…, tls=ottla.TLS(…), sasl=ottla.Plain(…)), or what docs/security.md has"
+        return "use ottla.connect(…, tls=ottla.TLS(…), sasl=ottla.Plain(…)), or see docs/security.md"
     what = meaning(name) or meaning(dotted)
     if not isinstance(what, To):
         return _in_our_names(what.why.removeprefix(f"{JVM}; ")) if what is not None else ""
@@ -123,7 +123,7 @@ def _of_kafkas_name(function: Callable[..., Any], name: str, value: object) -> s
     taker = function.__name__ if option in _CALLS[function.__name__] else _OF[what.part]
     meant = option
     if option == what.option:
-        with suppress(ConfigurationError):  # a value that Kafka's clients would refuse, too
+        with suppress(ConfigurationError):  # Kafka's clients would refuse the value, too
             meant = f"{option}={what.convert(value)!r}"
     seconds = ", in seconds" if "float" in str(_CALLS[taker][option].annotation) else ""
     return f"do you mean {meant}{f' of {taker}()' if taker != function.__name__ else ''}{seconds}?"

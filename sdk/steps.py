@@ -1,23 +1,23 @@
-"""What a caller waits for, as steps: the language between the machines and the drivers.
+"""The steps of a call, each a wait: the language between the machines and the drivers.
 
     def send(record) -> Steps[Receipt]:            async def send(self, ...):
         yield TURN                                     return await self._driver.run(self._core.send(record))
         receipt = yield from settled(outcome)
         return receipt
 
-A call of a user is a generator. Between two yields it is a machine like the others: it runs in one go, knows no loop
-and no clock, and decides everything. What it yields is all that a driver has to be able to do:
+A user's call is a generator. Between two yields it is a machine like the others: it runs without interruption, knows no
+loop and no clock, and makes all decisions. A driver only has to support the following yields:
 
     an `Outcome`     wait until it is settled; a cancellation ends the wait and is raised at the ``yield``
-    `Shielded`       the same, and no cancellation ends it: the machine sees to it that it is settled in time
+    `Shielded`       the same, but no cancellation ends it: the machine makes sure that it is settled in time
     `Await`          await a function of the user's, such as a listener's method, within so many seconds
-    `Outside`        call a function of the user's, or what calls some, outside of the core's gate
-    `TURN`           let other tasks run; cancelled here, nothing has happened yet
-    `CHECK`          the same, but let nobody run: only a cancellation that is there already is raised
+    `Outside`        call a function of the user's, or a function that calls the user's code, outside of the core's gate
+    `TURN`           let other tasks run; if cancelled here, the call has had no effect yet
+    `CHECK`          the same, without letting other tasks run: only raises a cancellation that is already pending
 
 Rules:
-- What is raised at a ``yield`` is either the user's own error (`Await`, `Outside`) or whatever the loop cancels with. A
-  generator may tidy up, with shielded steps too, and then lets it pass.
+- The exception raised at a ``yield`` is either the user's own error (`Await`, `Outside`) or the loop's cancellation. A
+  generator may clean up, also with shielded steps, and then lets it pass.
 - A driver resumes the generator inside the core's gate (`ottla.sdk.gate`), and polls the core after each of its steps.
 """
 
@@ -32,19 +32,19 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Shielded:
-    """Wait for ``outcome``, whatever is cancelled meanwhile."""
+    """Wait for ``outcome``, even if the caller is cancelled meanwhile."""
 
     outcome: Outcome[Any]
 
 
 @dataclass(frozen=True, slots=True)
 class Await:
-    """Await ``function(*args)``, the user's own code, in the caller's task; answered with whether it came to its end.
+    """Await ``function(*args)``, the user's own code, in the caller's task; answered with whether it finished.
 
-    Where callers block it is called in their thread, to its end.
+    In the blocking client it is called in the caller's thread, and always finishes.
 
     Attributes:
-        seconds: after which it is cancelled; ``None``: it may take as long as it likes.
+        seconds: after which it is cancelled; ``None``: there is no limit.
         shield: a cancellation of the caller does not reach it.
     """
 
@@ -56,13 +56,13 @@ class Await:
 
 @dataclass(frozen=True, slots=True)
 class Outside:
-    """Call ``call()`` outside of the gate, at once; answered with what it returns."""
+    """Call ``call()`` outside of the gate, at once; answered with its return value."""
 
     call: Callable[[], Any]
 
 
 class Turn:
-    """Let other tasks run, or only see whether the caller is cancelled."""
+    """Let other tasks run, or only check whether the caller is cancelled."""
 
 
 TURN: Final = Turn()
@@ -70,15 +70,15 @@ CHECK: Final = Turn()
 
 Wait = Outcome[Any] | Shielded | Await | Outside | Turn
 Steps = Generator[Wait, Any, T]
-"""Yields what it waits for, and returns its result."""
+"""Yields what to wait for, and returns its result."""
 
 
 def settled(outcome: Outcome[T]) -> Steps[T]:
-    """Wait for ``outcome``; its value, or its error raised. It is cancelled with its caller."""
+    """Wait for ``outcome``; return its value, or raise its error. Cancels it if the caller is cancelled."""
     try:
         if not outcome.done:
             yield outcome
-    except BaseException:  # a cancellation, whatever the loop's is called
+    except BaseException:  # a cancellation; each loop has its own exception for it
         outcome.cancel()
         raise
     return outcome.result()

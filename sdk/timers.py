@@ -1,11 +1,11 @@
-"""Calls that are due at a time: a heap whose order is that of the times, then of their making."""
+"""Calls that are due at a time: a heap ordered by time, then by creation."""
 
 import heapq
 import itertools
 from collections.abc import Callable
 
 _SMALL = 64
-"""Below this many entries cancelled ones are left where they are."""
+"""Up to this many cancelled entries stay in the heap."""
 
 
 class Timer:
@@ -51,7 +51,7 @@ class Timers:
 
     @property
     def next(self) -> float | None:
-        """When the next call is due; ``None`` where there is none."""
+        """When the next call is due; ``None`` if there is none."""
         heap = self._heap
         while heap and heap[0][2].call is None:
             heapq.heappop(heap)
@@ -59,7 +59,7 @@ class Timers:
         return heap[0][0] if heap else None
 
     def cancelled(self) -> None:
-        """One more entry is dead; once most are, the heap is rebuilt without them."""
+        """Count a cancelled entry; once most are cancelled, rebuild the heap without them."""
         self._dead += 1
         if self._dead > _SMALL and self._dead > len(self._heap) // 2:
             self._heap = [entry for entry in self._heap if entry[2].call is not None]

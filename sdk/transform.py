@@ -1,4 +1,4 @@
-"""Consume, transform, produce: what is made of a record is there exactly once. The face of `TransformCore`.
+"""Consume, transform, produce: the results of each record are stored exactly once. The face of `TransformCore`.
 
     async with client.transform("orders", group="billing", transactional_id="billing-1") as transform:
         async for batches in transform:
@@ -6,13 +6,13 @@
                 for record in batches:
                     await txn.send_soon("invoices", invoice(record.value), key=record.key)
 
-Each turn of the loop is a transaction: the records that are sent in it, and the offsets behind the batches that it is
-about, are committed together or not at all. What was not committed comes again.
+Each turn of the loop is a transaction: the records sent in it, and the offsets after the batches that it processes, are
+committed together or not at all. Batches that were not committed are read again.
 
 Rules:
-- Everything is decided by `ottla.sdk.transaction.transform.TransformCore`, whose rules say what comes again, and when.
-- Exactly once is what readers with ``isolation="read_committed"`` see of the topics that are written to. Whatever else
-  the block does (a mail, a row in a database) happens once more with each repetition.
+- All decisions are in `ottla.sdk.transaction.transform.TransformCore`, whose rules explain retries.
+- Exactly once holds for readers of the output topics with ``isolation="read_committed"``. Any other effect of the block
+  (a mail, a row in a database) is repeated with each retry.
 """
 
 from collections.abc import Iterator, Sequence
@@ -34,11 +34,11 @@ __all__ = ["Batches", "Transform", "TransformTransaction"]
 
 
 class Batches:
-    """What one transaction is about: batches of one partition or several, put together. Iterate over their records.
+    """The batches that one transaction processes, of one partition or several. Iterate over their records.
 
     Attributes:
-        batches: each of one partition, with `Batch.columns` and all that it knows; of one partition there may be
-            several, one behind the other. Their own ``commit`` is not for here: offsets go with the transaction.
+        batches: each of one partition, with `Batch.columns` and its other attributes; a partition may have several, in
+            order. Do not call their ``commit``: the offsets are part of the transaction.
     """
 
     __slots__ = ("_taken", "batches")
@@ -48,10 +48,10 @@ class Batches:
         self.batches = tuple(Batch(fetched, claim, consumer) for fetched, claim in taken)
 
     def __iter__(self) -> Iterator[Record]:
-        """The records, partition by partition as they came; each is made when its turn comes.
+        """The records, partition by partition, as fetched; each is created when the iteration reaches it.
 
         Raises:
-            DecodeError: a batch is damaged; says which.
+            DecodeError: a batch is damaged; names it.
         """
         return chain.from_iterable(self.batches)
 
@@ -63,24 +63,23 @@ class Batches:
 
 
 class TransformTransaction(Transaction[K, V]):
-    """A transaction about what a transform's loop has returned; made by `Transform.transaction`.
+    """A transaction about the batches of a transform's loop; created by `Transform.transaction`.
 
-    The end of the block commits, with the offsets; left by an error or a cancellation, it aborts. An error that may
-    pass (the broker was away, a record was not delivered in time, partitions were lost) ends the block without being
-    raised: the loop returns the same records again, or their next owner reads them. `committed` says which it was.
-    All else is raised, and if you catch it and go on, the records come again, too.
+    The end of the block commits, with the offsets; if it ends by an error or a cancellation, it aborts. A transient
+    error (the broker was away, a record was not delivered in time, partitions were lost) ends the block without being
+    raised: the loop returns the same records again, or their next owner reads them. `committed` tells the two apart.
+    All other errors are raised; if you catch one and continue, the records are read again, too.
 
     Raises:
-        TransactionAborted: an error that does not pass (a record was too large, say), or passed too late:
-            ``attempts`` are used up.
+        TransactionAborted: the error is not transient (a record was too large, say), or ``attempts`` are used up.
         TransactionOutcomeUnknown: the coordinator did not say in time whether it is committed. Ask for the next
-            batches, and the loop goes on from where the group stands as soon as that is known.
-        ProducerFenced: another producer with this transactional id has come: this one has to end.
+            batches, and the loop continues from the group's committed offsets as soon as the outcome is known.
+        ProducerFenced: there is a newer producer with this transactional id: this one has to end.
     """
 
     _core: TransformTransactionCore
 
-    async def __aexit__(  # type: ignore[override] # of which the base raises all errors
+    async def __aexit__(  # type: ignore[override] # the base class raises all errors, and returns None
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> bool:
         try:
@@ -92,10 +91,10 @@ class TransformTransaction(Transaction[K, V]):
 
 
 class Transform(Generic[K, V]):
-    """Reads batches as a member of a group, and commits what is made of them together with how far they are read.
+    """Reads batches as a member of a group, and commits the records sent for them together with their offsets.
 
-    Made by `Client.transform`, used as ``async with client.transform(...) as transform``. Leaving the block leaves the
-    group, and what was not committed is read by the next owner of its partitions.
+    Created by `Client.transform`, used as ``async with client.transform(...) as transform``. Leaving the block leaves
+    the group; batches that were not committed go to the next owner of their partitions.
     """
 
     def __init__(
@@ -114,7 +113,7 @@ class Transform(Generic[K, V]):
 
     async def __aenter__(self) -> Self:
         if self._opened is not None:
-            raise LocalProtocolError("a transform is opened once: make another one with client.transform(...)")
+            raise LocalProtocolError("a transform can be opened only once: create another with client.transform(...)")
         driver, producer = self._driver, await self._producer.__aenter__()
         try:
             consumer = await self._consumer.__aenter__()
@@ -136,17 +135,17 @@ class Transform(Generic[K, V]):
         return self
 
     async def __anext__(self) -> Batches:
-        """What the next transaction is to be about; waits until there is something, and a transaction can begin.
+        """The batches for the next transaction; waits until there are some, and a transaction can begin.
 
         Raises:
-            LocalProtocolError: what was returned before was not part of a transaction, or that is still open.
-            OttlaError: as `Consumer.__anext__`; or the producer can never send again, such as `ProducerFenced`.
+            LocalProtocolError: the previous batches were not part of a transaction, or that is still open.
+            OttlaError: as in `Consumer.__anext__`; or the producer can never send again, such as `ProducerFenced`.
         """
         core = self._core
         return await self._driver.run(self._made(core.next(self._driver.current_task())), lambda _: core.give_back())
 
     async def poll(self, timeout: float) -> Batches | None:
-        """As `__anext__`, but ``None`` if there is nothing within ``timeout`` seconds, once a transaction can begin."""
+        """Like `__anext__`, but ``None`` if no batch comes within ``timeout`` seconds once a transaction can begin."""
         core, within = self._core, seconds("timeout", timeout)
         steps = self._made(core.next(self._driver.current_task(), within))
         batches = await self._driver.run(steps, lambda _: core.give_back())
@@ -157,23 +156,23 @@ class Transform(Generic[K, V]):
         return Batches(taken, self._consumer)
 
     def transaction(self, batches: Batches) -> TransformTransaction[K, V]:
-        """A transaction about ``batches``, which the loop has returned last: ``async with transform.transaction(...)``.
+        """A transaction about ``batches``, the last ones from the loop: ``async with transform.transaction(...)``.
 
-        An empty block passes over them.
+        An empty block skips them.
 
         Raises:
-            LocalProtocolError: they are not the last, or were part of a transaction already.
+            LocalProtocolError: they are not the last ones, or were part of a transaction already.
         """
         if not isinstance(batches, Batches):
-            raise LocalProtocolError(f"a transaction is about what the loop has returned, not {batches!r:.80}")
+            raise LocalProtocolError(f"a transaction takes the batches from the loop, not {batches!r:.80}")
         core = self._core
         transaction = self._driver.do(lambda: core.transaction(batches._taken))
         return TransformTransaction(self._producer, self._driver, transaction)
 
     @property
     def consumer(self) -> Consumer:
-        """The consumer that reads: its ``assignment``, ``lag``, ``position``.
+        """The transform's consumer: its ``assignment``, ``lag``, ``position``.
 
-        Its batches are the transform's, and commits are the transactions': both are refused here, also of a listener.
+        The transform takes its batches, and transactions commit its offsets: here both are refused, also in a listener.
         """
         return self._consumer

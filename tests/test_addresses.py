@@ -50,7 +50,7 @@ def test_addresses_are_split_and_joined(text: str, default: int | None, expected
         ("a:1;b:2", "is not host:port"),
         ("http://a:1", "is not host:port"),
         ("a/b:1", "is not host:port"),
-        ("9092", "is a number, not host:port"),
+        ("9092", "is only a number, not host:port"),
         ("a:70000", "has no such port: ports are 1 to 65535"),
         ("a:0", "has no such port: ports are 1 to 65535"),
         ("[::1", "is not host:port"),
@@ -61,7 +61,7 @@ def test_addresses_are_split_and_joined(text: str, default: int | None, expected
         ("[]:1", "is not an IPv6 address"),
         ("[::1::2]:9", "is not an IPv6 address"),
         ("::1:9092", r"is ambiguous: write \[::1\]:9092, or \[::1:9092\]"),
-        ("2001:db8:0:0:0:0:0:1:9092", r"stands in brackets: write \[2001:db8:0:0:0:0:0:1\]:9092"),
+        ("2001:db8:0:0:0:0:0:1:9092", r"needs brackets: write \[2001:db8:0:0:0:0:0:1\]:9092"),
         ("a:1:2", "is not host:port"),
     ],
 )

@@ -194,7 +194,7 @@ async def test_a_file_that_cannot_be_sent_ends_its_connection_with_a_line_in_the
         await stream.send_all(framed(b"what is not there"))
         assert await received(stream, 9) == (10).to_bytes(4, "big") + bytes(5)
         await closed(stream)
-    assert "an answer cannot be read: the file is shorter than it was" in caplog.text
+    assert "a response cannot be read: the file is shorter than it was" in caplog.text
 
 
 async def test_a_file_system_that_sends_nothing_is_read_from(

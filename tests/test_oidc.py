@@ -46,7 +46,7 @@ def test_name_and_secret_are_encoded_as_the_rfc_or_as_java_does(
     provider: Provider, ca: trustme.CA, encoded: bool, sent: bytes
 ) -> None:
     fetch = credentials(provider, ca, client_id="a b/", client_secret="p:w", urlencode_header=encoded)
-    with pytest.raises(AuthenticationFailed, match="no token"):
+    with pytest.raises(AuthenticationFailed, match="HTTP 401"):
         fetch()
     (form,) = provider.asked
     assert base64.b64decode(form["Authorization"].removeprefix("Basic ")) == sent
@@ -55,7 +55,7 @@ def test_name_and_secret_are_encoded_as_the_rfc_or_as_java_does(
 @pytest.mark.parametrize(
     ("answer", "error", "says"),
     [
-        ((401, b'{"error": "invalid_client"}'), AuthenticationFailed, "no token: HTTP 401 invalid_client"),
+        ((401, b'{"error": "invalid_client"}'), AuthenticationFailed, "HTTP 401 invalid_client"),
         (
             (400, b'{"error": "invalid_scope", "error_description": "no such scope"}'),
             AuthenticationFailed,
@@ -64,8 +64,8 @@ def test_name_and_secret_are_encoded_as_the_rfc_or_as_java_does(
         ((503, b"busy"), ConnectionLost, "HTTP 503 Service Unavailable"),
         ((404, b"[" * 100_000), ConnectionLost, "HTTP 404 Not Found"),
         ((302, b"https://127.0.0.1:1/else"), ConnectionLost, "HTTP 302 Found"),
-        ((200, b"<html>"), ConnectionLost, "answers with no token"),
-        ((200, b'{"access_token": "opaque"}'), ConfigurationError, "no JWT with a time at which it expires"),
+        ((200, b"<html>"), ConnectionLost, "answered without a token"),
+        ((200, b'{"access_token": "opaque"}'), ConfigurationError, "not a JWT with an expiry time"),
         ((200, b'{"access_token": "opaque", "expires_in": "soon"}'), ConnectionLost, "expires_in"),
         ((200, b"x" * 2**21), ConnectionLost, "more than 1048576 bytes"),
     ],
@@ -129,10 +129,10 @@ async def _coroutine() -> str:
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (("a.token.it-is",), "must be a function that returns one, not a str"),
+        (("a.token.it-is",), "must be a function that returns a token, not a str"),
         ((_coroutine,), "it cannot be async"),
         ((str, {"auth": "x"}), "not 'auth'"),
-        ((str, {"a b": "x"}), "named by letters"),
+        ((str, {"a b": "x"}), "must be letters"),
         ((str, {"a": "x\x01y"}), "printable ASCII"),
     ],
 )

@@ -49,7 +49,7 @@ def test_a_server_that_does_not_know_the_password_is_refused(kind: type[ScramSha
         server = mechanism.make_server(lambda _: mechanism.make_auth_info("other"))
         server.set_client_first(exchange.begin().decode())
         exchange.answered(server.get_server_first().encode())
-        with pytest.raises(AuthenticationFailed, match="the broker does not prove that it knows the password"):
+        with pytest.raises(AuthenticationFailed, match="the broker did not prove that it knows the password"):
             exchange.answered(answer)
 
 
@@ -66,7 +66,9 @@ def test_a_server_that_does_not_keep_to_scram_is_refused(first: bytes) -> None:
 def test_a_server_cannot_keep_the_client_busy_with_hashes() -> None:
     exchange = ScramSha256("alice", "secret").exchange()
     nonce = exchange.begin().decode().rpartition("r=")[2]
-    with pytest.raises(AuthenticationFailed, match="it asks for 2000000000 iterations, and 100000 at most"):
+    with pytest.raises(
+        AuthenticationFailed, match="it asks for 2000000000 iterations, but ottla computes at most 100000"
+    ):
         exchange.answered(f"r={nonce}more,s=AAAA,i=2000000000".encode())
 
 

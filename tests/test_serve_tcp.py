@@ -108,7 +108,7 @@ async def test_a_peer_that_stops_reading_is_cut_off(caplog: pytest.LogCaptureFix
         await stream.send_all(framed(b"much"))
         await received(stream, 5_000_000)
         await until(lambda: desk.left)
-    assert [record.__dict__["why"] for record in caplog.records[-1:]] == ["the peer took no answer for 0.3 s"]
+    assert [record.__dict__["why"] for record in caplog.records[-1:]] == ["the peer read no response for 0.3 s"]
 
 
 async def test_a_drain_includes_who_has_only_just_been_accepted() -> None:
@@ -189,7 +189,7 @@ async def test_a_port_in_use_is_named_with_what_to_do() -> None:
         ("192.0.2.1", 0, "the address is not one of this machine"),
         (LOCAL, -1, "ports are 0 to 65535"),
         (LOCAL, 65536, "ports are 0 to 65535"),
-        ("no..host", 9092, r"cannot listen on no\.\.host:9092: that is no host name"),
+        ("no..host", 9092, r"cannot listen on no\.\.host:9092: that is not a host name"),
     ],
 )
 async def test_an_address_that_cannot_be_used_is_named(host: str, port: int, complaint: str) -> None:

@@ -113,7 +113,7 @@ async def test_a_client_without_a_certificate_is_refused_where_one_is_required(
             await stream.receive_some(10)
         assert "CERTIFICATE_REQUIRED" in str(raised.value.__cause__)
     [record] = caplog.records
-    assert record.getMessage() == "connection refused: the client has shown no certificate, and one is wanted"
+    assert record.getMessage() == "connection refused: the client sent no certificate, and one is required"
 
 
 async def test_a_certificate_of_another_ca_is_refused_with_what_to_do(
@@ -164,7 +164,7 @@ async def test_a_renewed_certificate_is_shown_to_the_next_client_and_a_bad_one_t
 @pytest.mark.parametrize(
     ("data", "seems"),
     [
-        (framed(b"\0\x12\0\x03\0\0\0\1\xff\xff"), "Kafka's protocol in the clear"),
+        (framed(b"\0\x12\0\x03\0\0\0\1\xff\xff"), "Kafka's protocol without TLS"),
         (b"GET / HTTP/1.1\r\n\r\n", "an HTTP request"),
     ],
 )
@@ -176,7 +176,7 @@ async def test_who_speaks_no_tls_where_it_is_wanted_gets_an_alert_and_a_line_in_
         assert await received(stream, 7) == b"\x15\x03\x03\x00\x02\x02\x0a"
         await closed(stream)
     [record] = caplog.records
-    assert f"this port speaks TLS, and this looks like {seems}: set security.protocol=SSL" in record.getMessage()
+    assert f"this port needs TLS, but this looks like {seems}: set security.protocol=SSL" in record.getMessage()
 
 
 async def test_who_does_not_come_to_an_agreement_is_dropped(
@@ -190,7 +190,7 @@ async def test_who_does_not_come_to_an_agreement_is_dropped(
         assert await closed(silent) + trio.current_time() - began < 2 * ROOMY.handshake
         await closed(slow)
         assert ROOMY.handshake <= trio.current_time() - began < ROOMY.handshake + 2
-    assert caplog.records[0].getMessage() == "connection refused: no agreement on TLS within 10 s"
+    assert caplog.records[0].getMessage() == "connection refused: TLS handshake not complete within 10 s"
 
 
 async def test_an_answer_that_is_none_costs_its_connection_only_within_tls_too(
@@ -234,8 +234,8 @@ async def test_a_handshake_that_breaks_off_harms_nobody(
     ("options", "said"),
     [
         ({"client_certificates": "required"}, "give the CA that signs the clients' certificates as ca="),
-        ({"client_certificates": "perhaps"}, "client_certificates is none, requested or required, not 'perhaps'"),
-        ({"ca": "x.pem"}, "there is a ca, but no client shows a certificate"),
+        ({"client_certificates": "perhaps"}, "client_certificates must be none, requested or required, not 'perhaps'"),
+        ({"ca": "x.pem"}, "there is a ca, but client certificates are off"),
         ({"certificate": "/no/such.pem"}, "certificate '/no/such.pem' cannot be read"),
         ({"key": "-----BEGIN nothing-----"}, "in PEM"),
     ],

@@ -56,7 +56,7 @@ async def test_our_client_says_what_is_wrong(ca: trustme.CA) -> None:
     its = tls.serving(ca, LOCAL, "required")
     async with a_broker(its) as bootstrap:
         for options, said in (
-            (tls.of_client(ca), "wants a certificate"),
+            (tls.of_client(ca), "requires a certificate"),
             (TLS(ca=tls.text(trustme.CA().cert_pem)), "the broker's certificate is not trusted"),
             (None, "a TLS alert"),
         ):

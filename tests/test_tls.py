@@ -127,7 +127,7 @@ def test_a_certificate_of_another_ca_is_refused_whatever_is_checked(ca: trustme.
         "the broker's certificate is not trusted: unable to get local issuer certificate; give the CA that signed it "
         "as tls=TLS(ca=…)"
     )
-    assert str(said).startswith("the client does not take the certificate that it was shown")
+    assert str(said).startswith("the client does not accept this side's certificate")
 
 
 def test_a_certificate_that_has_expired_is_refused(ca: trustme.CA) -> None:
@@ -156,20 +156,20 @@ class TestTheBrokerWantsACertificate:
         assert (
             isinstance(error, AuthenticationFailed) and "certificate" in str(error) and "TLS(certificate=" in str(error)
         )
-        assert str(said) == "the client has shown no certificate, and one is wanted"
+        assert str(said) == "the client sent no certificate, and one is required"
 
     def test_where_it_trusts_another_ca_the_error_says_so(self, ca: trustme.CA, version: ssl.TLSVersion) -> None:
         own = trustme.CA().issue_cert("a-service")
         ours = client(ca, certificate=pem(own.private_key_pem, *own.cert_chain_pems))
         error, _ = meet(ours, server(ca, change=self.change(ca, version)))
         assert isinstance(error, AuthenticationFailed)
-        assert str(error).startswith("the broker does not take the certificate that it was shown")
+        assert str(error).startswith("the broker does not accept this side's certificate")
 
 
 def test_a_peer_that_speaks_no_tls_is_recognised(ca: trustme.CA) -> None:
     ours = client(ca)
     ours.begin()
-    with pytest.raises(AuthenticationFailed, match="the broker does not speak TLS: its listener is one for plaintext"):
+    with pytest.raises(AuthenticationFailed, match="the broker does not speak TLS: its listener is for plaintext"):
         ours.feed(b"\0\0\0\x10" + bytes(16))
 
 
@@ -184,7 +184,7 @@ def test_a_peer_that_ends_tls_before_it_is_agreed_on_is_met_again(ca: trustme.CA
 def test_a_key_that_is_no_ascii_is_refused_and_not_shown(ca: trustme.CA) -> None:
     own = ca.issue_cert("a-service")
     key = pem(own.private_key_pem).replace("-----END", "é\n-----END", 1)
-    with pytest.raises(ConfigurationError, match="is no PEM, which is ASCII alone") as raised:
+    with pytest.raises(ConfigurationError, match="is not PEM, which is ASCII only") as raised:
         TLS(certificate=pem(*own.cert_chain_pems), key=key)
     assert "PRIVATE" not in repr(raised.value) and raised.value.__suppress_context__
 
@@ -265,19 +265,19 @@ def test_options_that_cannot_be_used_say_which_and_why(ca: trustme.CA, tmp_path:
     binary.write_bytes(b"\xfe\xed\xfe\xed")
     for options, says in [
         ({"ca": tmp_path / "none.pem"}, "ca '.*none.pem' cannot be read: No such file"),
-        ({"ca": binary}, "ca '.*trust.jks' is not PEM, which is text; JKS"),
-        ({"ca": "-----BEGIN rubbish"}, "the text of ca holds no certificates in PEM"),
+        ({"ca": binary}, "ca '.*trust.jks' is not PEM, which is text; convert JKS"),
+        ({"ca": "-----BEGIN rubbish"}, "the text of ca has no certificates in PEM"),
         ({"certificate": binary}, "certificate '.*trust.jks' is not PEM"),
         (
             {"certificate": pem(*one.cert_chain_pems)},
-            "the text of certificate has to hold a certificate and its key, in PEM: give the key as key=",
+            "the text of certificate must have a certificate and its key, in PEM: give the key as key=",
         ),
         ({"key": pem(one.private_key_pem)}, "there is a key without a certificate"),
         (
             {"certificate": pem(*one.cert_chain_pems), "key": pem(two.private_key_pem)},
-            "the text of key is not that of the text of certificate",
+            "the text of key does not belong to the text of certificate",
         ),
-        ({"check_hostname": 0}, "check_hostname is True or False, not 0"),
+        ({"check_hostname": 0}, "check_hostname must be True or False, not 0"),
     ]:
         with pytest.raises(ConfigurationError, match=says):
             TLS(**options)  # type: ignore[arg-type]

@@ -1,7 +1,7 @@
 """Calls that end: administration and offset look-ups, retried until `api_timeout`.
 
-Each is a function of the core, what is asked for, and ``now``, and returns an `Outcome`. The resetting of a group's
-offsets stands on the fetcher's places, and is imported by itself: `ottla.sdk.calls.resets`.
+Each is a function of the core, its arguments, and ``now``, and returns an `Outcome`. Resetting a group's offsets builds
+on the fetcher's positions, and is imported separately: `ottla.sdk.calls.resets`.
 """
 
 from ottla.sdk.calls.groups import (

@@ -1,12 +1,12 @@
-"""What all calls share: an outcome, a deadline, and the repetition of requests.
+"""The common base of calls: an outcome, a deadline, and retries of requests.
 
 Rules:
-- Each request is repeated with backoff while its error is retriable or its connection broke, and the call fails at its
-  deadline with the last trouble in the message, or with what the client waits for.
-- A call is written top to bottom as a generator: where something has to be waited for, it yields the `Outcome`. There
-  are no callbacks to follow.
-- A call ends with its outcome, whatever ends that: once the caller is cancelled, or the deadline has passed, nothing
-  more is asked for, and what was not sent yet never is.
+- Each request is retried with backoff while its error is retriable or its connection broke. At its deadline the call
+  fails, with the last error in the message, or a list of the client's waits.
+- A call is a generator that is read from top to bottom: to wait, it yields an `Outcome`. There are no callbacks to
+  follow.
+- A call ends with its outcome, for whatever reason: after a cancellation or the deadline it sends no further request,
+  and requests that were not sent yet never are.
 """
 
 from collections.abc import Callable, Sequence
@@ -26,10 +26,10 @@ T = TypeVar("T")
 U = TypeVar("U")
 
 UNSURE = (ConnectionLost, TimeoutExpired, RequestTimedOut)
-"""Errors after which a request may have been carried out, or still be: the last is the broker's own, which goes on."""
+"""Errors after which a request may have been executed, or may yet be: after the last one the broker goes on with it."""
 
 _LINES = 3
-"""Of `ClientCore.explain`, in an error."""
+"""Lines of `ClientCore.explain` in an error."""
 
 
 class Task(Generic[T]):
@@ -37,11 +37,11 @@ class Task(Generic[T]):
 
     Args:
         timeout: seconds from now until its deadline; by default `api_timeout`.
-        background: no user waits for it: its requests are as those of `Exchange.background`.
+        background: no user waits for it: see `Exchange.background`.
 
     Attributes:
-        now: the time of the step that runs.
-        repeated: an earlier request of this call may have done its work.
+        now: the time of the current step.
+        repeated: whether an earlier request of this call may have been executed.
     """
 
     def __init__(
@@ -62,10 +62,10 @@ class Task(Generic[T]):
         self.repeated = False
         self._failures = 0
         self._sent: list[Exchange] = []
-        """What may still be under way."""
+        """Requests that may still be in flight."""
         self._work = work(self)
         self._waiting: Outcome[Any] | None = None
-        """What the work waits for."""
+        """The outcome that the work waits for."""
         timer = core.later(self.deadline, self._expire)
         self.outcome.when_done(timer.cancel)
         self.outcome.when_done(self._end)
@@ -73,7 +73,7 @@ class Task(Generic[T]):
         self._step(now)
 
     def _end(self) -> None:
-        """Nothing is waited for any more."""
+        """Cancel all requests and waits."""
         for exchange in self._sent:
             exchange.cancel()
         self._sent.clear()
@@ -82,9 +82,9 @@ class Task(Generic[T]):
             self._waiting.cancel()
 
     def _expire(self, now: float) -> None:
-        # A call that was only waiting has no trouble of its own: then the client's is what it waited for.
+        # A call that only waited for the client has no error of its own: list the client's waits.
         waiting = "".join(f"; {line}" for line in islice(self.core.explain(now), _LINES))
-        why = f"; last trouble: {self.trouble}" if self.trouble else waiting
+        why = f"; last error: {self.trouble}" if self.trouble else waiting
         self.outcome.fail(TimeoutExpired(f"{self.what}: not done within {self.timeout:g} s{why}"))
 
     def _step(self, now: float) -> None:
@@ -99,7 +99,7 @@ class Task(Generic[T]):
         except OttlaError as error:
             self.outcome.fail(error)
         else:
-            assert isinstance(waiting, Outcome), "a call of several steps waits for outcomes only"
+            assert isinstance(waiting, Outcome), "a call of several steps may only wait for outcomes"
             self._waiting = waiting
             waiting.when_done(lambda: self.core.soon(self._step))
 
@@ -111,7 +111,7 @@ class Task(Generic[T]):
         versions: tuple[int, int] | None = None,
         channel: str = DATA,
     ) -> Outcome[tuple[Any, int]]:
-        """Send ``request`` once: the answer, and the version that was spoken. The rest is as in `Exchange`."""
+        """Send ``request`` once: returns the response, and its version. Other arguments are as in `Exchange`."""
         outcome: Outcome[tuple[Any, int]] = Outcome()
 
         def ended(answer: Any, now: float) -> None:
@@ -128,7 +128,7 @@ class Task(Generic[T]):
         return outcome
 
     def pause(self, error: OttlaError) -> Steps[None]:
-        """Wait before the next attempt; raises ``error`` if no repetition mends it."""
+        """Wait before the next attempt; raises ``error`` if it is not retriable."""
         if not error.retriable:
             raise error
         self.trouble = str(error)
@@ -138,7 +138,7 @@ class Task(Generic[T]):
         yield from self.rest(self.core.backoff(self._failures - 1))
 
     def rest(self, seconds: float) -> Steps[None]:
-        """Wait so long."""
+        """Wait for so many seconds."""
         rested: Outcome[None] = Outcome()
         self.core.later(self.now + seconds, lambda now: rested.succeed(None))
         yield rested
@@ -150,10 +150,10 @@ class Task(Generic[T]):
         judge: Callable[[Any], OttlaError | None],
         build: Callable[[int], Any] | None = None,
     ) -> Steps[Any]:
-        """Send ``request`` until ``judge`` of its answer finds no error; raises one that no repetition mends.
+        """Send ``request`` until ``judge`` finds no error in the response; raises an error that is not retriable.
 
         Args:
-            judge: raises what would pass elsewhere, but does not here.
+            judge: returns an error, or raises an error that is retriable elsewhere, but not here.
             build: as in `Exchange`.
         """
         while True:
@@ -170,19 +170,19 @@ class Task(Generic[T]):
             yield from self.pause(error)
 
     def ask_cluster(self, topics: Sequence[str] | None) -> Steps[MetadataResponse]:
-        """The metadata of ``topics`` (``None``: of all) at this moment, refused where the client itself would."""
+        """Fetch the metadata of ``topics`` (``None``: of all) now; refused for the same reasons as in the client."""
 
         def judge(answer: MetadataResponse) -> OttlaError | None:
             if (refusal := self.core.cluster.refusal(answer)) is None:
                 return None
-            self.core.metadata.suspect(self.now, 0.0)  # which meets the same, and does what has to be done about it
+            self.core.metadata.suspect(self.now, 0.0)  # the client's own refresh gets the same, and deals with it
             return ConnectionLost(str(refusal))
 
         return self.ask(self.core.any_node, requests.metadata(topics), judge)
 
 
 def mapped(outcome: Outcome[T], change: Callable[[T], U]) -> Outcome[U]:
-    """``outcome`` with its value changed."""
+    """Follow ``outcome``, with its value changed."""
     whole: Outcome[U] = Outcome()
 
     def change_it() -> None:

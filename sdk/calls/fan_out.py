@@ -1,9 +1,9 @@
-"""Questions to many nodes: the coordinators of names, the leaders of partitions, every broker.
+"""Requests to many nodes: the coordinators of names, the leaders of partitions, every broker.
 
 Rules:
-- A node gets one request for all that it is asked about, and all nodes are asked at the same time. Where an error may
-  pass, the question goes out again after a pause, to the node that is the right one by then.
-- Each name or partition succeeds or fails by itself: an error stands in the place of its answer.
+- A node gets one request for all its keys, and all nodes are asked at the same time. After a retriable error the
+  request is sent again after a pause, to the node that is then the right one.
+- Each name or partition succeeds or fails separately: an error takes the place of its answer.
 
 Source: AdminApiDriver.java with CoordinatorStrategy, PartitionLeaderStrategy and AllBrokersStrategy.
 """
@@ -36,11 +36,11 @@ T = TypeVar("T")
 K = TypeVar("K")
 
 PATIENCE = 3.0
-"""Seconds until a call that only wants to see what there is does without what trouble might pass."""
+"""Seconds after which a call that only looks at the current state gives up on retriable errors."""
 
 
 class Reply(NamedTuple, Generic[K]):
-    """What ``node`` has answered about ``keys``, in ``version`` of the API."""
+    """The response of ``node`` about ``keys``, in ``version`` of the API."""
 
     node: Node
     keys: list[K]
@@ -49,13 +49,13 @@ class Reply(NamedTuple, Generic[K]):
 
 
 Send = Callable[[Node, list[K]], Outcome[tuple[Any, int]]]
-"""A request about some keys to their node."""
+"""Sends a request about some keys to their node."""
 Read = Callable[[Reply[K]], Mapping[K, T | OttlaError]]
-"""What is said of each of them."""
+"""Reads the answer for each key from a reply."""
 
 
 def all_or_partial(what: str, answers: Mapping[K, T | OttlaError], name: Callable[[K], str] = str) -> dict[K, T]:
-    """The answers; raises where one is an error: itself if it was the only question."""
+    """Return the answers; raise `PartialFailure` if some are errors, or the error itself if there is one key only."""
     found = {key: answer for key, answer in answers.items() if not isinstance(answer, OttlaError)}
     failures = {name(key): answer for key, answer in answers.items() if isinstance(answer, OttlaError)}
     refuse_unsupported(answers.values())
@@ -68,7 +68,7 @@ def all_or_partial(what: str, answers: Mapping[K, T | OttlaError], name: Callabl
 
 
 def refuse_unsupported(answers: Iterable[object]) -> None:
-    """Raise `UnsupportedVersion` if that is all that there is."""
+    """Raise `UnsupportedVersion` if all answers are that."""
     several = list(answers)
     unsupported = [each for each in several if isinstance(each, UnsupportedVersion)]
     if unsupported and len(unsupported) == len(several):
@@ -78,7 +78,7 @@ def refuse_unsupported(answers: Iterable[object]) -> None:
 def _ask(
     where: Mapping[K, Node | OttlaError], send: Send[K], read: Read[K, T], most: int | None = None
 ) -> Steps[dict[K, T | OttlaError]]:
-    """One request to each node, or one for each ``most`` keys of it, all at the same time."""
+    """Send one request to each node, or one for each ``most`` keys of it, all at the same time."""
     answers: dict[K, T | OttlaError] = {}
     by_node: dict[Node, list[K]] = {}
     for key, node in where.items():
@@ -110,11 +110,11 @@ def ask_coordinators(
     most: int | None = None,
     unsure: set[str] | None = None,
 ) -> Steps[dict[str, T | OttlaError]]:
-    """Ask the coordinator of each name, again where its error may pass.
+    """Ask the coordinator of each name; retry retriable errors.
 
     Args:
-        most: names of one request; by default all of a coordinator.
-        unsure: gets the names of which requests may have been carried out, though no answer said so.
+        most: names per request; by default all of a coordinator.
+        unsure: collects names whose requests may have been executed without a response.
     """
     order = list(dict.fromkeys(names))
     left, found = order, dict[str, T | OttlaError]()
@@ -125,7 +125,7 @@ def ask_coordinators(
         answers = yield from _ask(where, send, read, most)
         troubles: list[OttlaError] = []
         for name in left:
-            answer = answers.get(name, RemoteProtocolError(f"{coordinators.kind} {name!r} was left out of the answer"))
+            answer = answers.get(name, RemoteProtocolError(f"the response lacks {coordinators.kind} {name!r}"))
             if unsure is not None and isinstance(answer, UNSURE):
                 unsure.add(name)
             if isinstance(answer, OttlaError) and answer.retriable:
@@ -152,16 +152,16 @@ def ask_leaders(
     strict: bool = False,
     patience: float = math.inf,
 ) -> Steps[dict[TopicPartition, T | OttlaError]]:
-    """Ask the leader of each partition of topics that are known, again where its error may pass.
+    """Ask the leader of each partition of known topics; retry retriable errors.
 
-    A topic that goes meanwhile, or is created again with fewer partitions, is an error once brokers have said so for a
-    while, as at the beginning; with ``patience`` when that is over.
+    A topic that is deleted meanwhile, or recreated with fewer partitions, becomes an error after the brokers have said
+    so for a while, as at the beginning; with ``patience`` when that has passed.
 
     Args:
-        read: where it leaves a partition out, that is asked about again at once.
-        most: partitions of one request; by default all of a leader.
-        strict: raise the first error that does not pass.
-        patience: seconds after which an error that may pass is taken for one that does not.
+        read: partitions that it leaves out are asked about again at once.
+        most: partitions per request; by default all of a leader.
+        strict: raise the first error that is not retriable.
+        patience: seconds after which retriable errors are no longer retried.
     """
     core, until = task.core, task.now + patience
     order = list(dict.fromkeys(places))
@@ -201,10 +201,10 @@ def ask_leaders(
 def _why_gone(
     task: Task[Any], topic: Outcome[Topic], place: TopicPartition, missing: dict[TopicPartition, float]
 ) -> OttlaError | None:
-    """Why a partition is taken to be gone, if it is.
+    """Why a partition counts as gone, if it does.
 
     Args:
-        missing: since when the topic has no such partition, as far as is known: it may have grown just now.
+        missing: since when the topic seems to lack a partition: it may have grown just now.
     """
     if topic.error is not None:
         return topic.error
@@ -217,27 +217,27 @@ def _why_gone(
 
 
 def place_name(place: TopicPartition) -> str:
-    """As Kafka writes it: ``topic-partition``."""
+    """The name in Kafka's notation: ``topic-partition``."""
     return f"{place[0]}-{place[1]}"
 
 
 def listed(places: Collection[TopicPartition]) -> str:
-    """The first of them, and how many more there are."""
+    """The first partitions, and how many more there are."""
     more = f" and {len(places) - 3} more" if len(places) > 3 else ""
     return ", ".join(map(place_name, islice(places, 3))) + more
 
 
 def left_out(place: TopicPartition) -> RemoteProtocolError:
-    """The error for a partition of which the answer says nothing."""
-    return RemoteProtocolError(f"{place_name(place)} was left out of the answer")
+    """The error for a partition that is not in the response."""
+    return RemoteProtocolError(f"the response lacks {place_name(place)}")
 
 
 Places = tuple[list[TopicPartition], dict[TopicPartition, OttlaError]]
-"""Partitions that there are; and of each of the others, why it is not there."""
+"""The partitions that exist; and for each of the others, the error that says why it does not."""
 
 
 def known_places(task: Task[Any], places: Collection[TopicPartition]) -> Steps[Places]:
-    """Those of ``places`` that there are, once their topics are known; one that is just being made is waited for."""
+    """Sort ``places`` into existing and missing ones, once their topics are known; waits for new topics."""
     topics = yield from _know_topics(task, places)
     there: list[TopicPartition] = []
     gone: dict[TopicPartition, OttlaError] = {}
@@ -252,7 +252,7 @@ def known_places(task: Task[Any], places: Collection[TopicPartition]) -> Steps[P
 
 
 def existing_places(task: Task[Any], places: Collection[TopicPartition]) -> Steps[Places]:
-    """The same, but brokers are asked, and a topic that is not there is an error at once."""
+    """The same, but asks the brokers, and a topic that does not exist is an error at once."""
     counts = yield from partition_counts(task, list(dict.fromkeys(topic for topic, _ in places)))
     there: list[TopicPartition] = []
     gone: dict[TopicPartition, OttlaError] = {}
@@ -269,7 +269,7 @@ def existing_places(task: Task[Any], places: Collection[TopicPartition]) -> Step
 
 
 def _know_topics(task: Task[Any], places: Iterable[TopicPartition]) -> Steps[dict[str, Outcome[Topic]]]:
-    """The topics of ``places``, once each is known or cannot be; until the call ends their leaders are kept fresh."""
+    """Wait until each topic is known or cannot be; the leaders are kept up to date until the call ends."""
     for name in dict.fromkeys(topic for topic, _ in places):
         task.outcome.when_done(task.core.metadata.hold(name))
     return (yield from _topics(task, places))
@@ -283,7 +283,7 @@ def _topics(task: Task[Any], places: Iterable[TopicPartition]) -> Steps[dict[str
 
 
 def partitions_in(task: Task[Any], scope: Iterable[str | TopicPartition]) -> Steps[list[TopicPartition]]:
-    """The partitions of ``scope``, of topics that are named all, sorted; raises where one is not there."""
+    """All partitions in ``scope``, where a topic stands for all its partitions; sorted. Raises if one is missing."""
     named = [(each, None) if isinstance(each, str) else each for each in scope]
     counts = yield from partition_counts(task, list(dict.fromkeys(topic for topic, _ in named)))
     places: set[TopicPartition] = set()
@@ -298,16 +298,16 @@ def partitions_in(task: Task[Any], scope: Iterable[str | TopicPartition]) -> Ste
 
 
 def partition_counts(task: Task[Any], names: list[str]) -> Steps[dict[str, int | OttlaError]]:
-    """How many partitions each topic has at this moment, or the error that is said of it.
+    """The number of partitions of each topic now, or its error.
 
-    A topic that is just being made is waited for, no longer than `PATIENCE`. (Brokers before 0.11 make a topic when
-    somebody asks for it, if that is how they are set.)
+    Waits for a topic that is just being created, for at most `PATIENCE`. (Brokers before 0.11 create a topic when a
+    client asks for it, if so configured.)
     """
     counts: dict[str, int | OttlaError] = {}
     until = task.now + PATIENCE
     while names:
         answer = yield from task.ask_cluster(names)
-        counts = {name: UnknownTopicOrPartition(f"topic {name!r} was left out of the answer") for name in names}
+        counts = {name: UnknownTopicOrPartition(f"the response lacks topic {name!r}") for name in names}
         for each in answer.topics:
             error = broker_error(each.error_code, f"topic {each.name!r}") if each.error_code else None
             counts[each.name or ""] = error or len(each.partitions)
@@ -333,16 +333,16 @@ def ask_brokers(
     judge: Callable[[Any], OttlaError | None],
     build: Callable[[int], Any] | None = None,
 ) -> Steps[tuple[dict[Node, Any], dict[str, OttlaError]]]:
-    """What each broker answers; and of those that cannot be asked, why not.
+    """Ask every broker; returns the responses, and the errors of brokers that cannot be asked.
 
-    A broker has `connect_timeout` to answer, however often it has to be asked.
+    A broker has `connect_timeout` to answer, retries included.
 
     Args:
-        what: is asked for, as in "listing the groups".
+        what: the purpose, as in "listing the groups".
         judge, build: as in `Task.ask`.
 
     Raises:
-        UnsupportedVersion: no broker can be asked that.
+        UnsupportedVersion: no broker supports the request.
     """
     core = task.core
     timeout = min(core.options.connect_timeout, core.options.api_timeout / 2)
@@ -367,7 +367,7 @@ def ask_brokers(
                 failures[f"node {node.id} ({format_address(node.host, node.port)})"] = answer.error
             else:
                 answers[node] = answer.result()
-        # A node that is gone has left what was its own to the others, which may have been asked too early.
+        # The groups of a node that is gone have moved to other nodes, which may have been asked too early.
         before = nodes
         if failures:
             nodes = yield from _brokers(task)
@@ -378,7 +378,7 @@ def ask_brokers(
 
 
 def _brokers(task: Task[Any]) -> Steps[list[Node]]:
-    """Those that there are at this moment, by id."""
+    """The brokers at this moment, by id."""
     answer = yield from task.ask_cluster(())
     nodes = [Node(each.node_id, each.host, each.port, each.rack) for each in answer.brokers]
     return sorted(nodes, key=lambda node: node.id)

@@ -1,12 +1,12 @@
-"""Groups: their members, how far they have read, and how to be rid of them.
+"""Groups: their members, their lag, and how to change and delete them.
 
 Rules:
-- ListGroups goes to every broker, for each knows only the groups that it coordinates. All else goes to the groups'
-  coordinators, one request for all groups of one; where a coordinator has moved, it is looked up again.
-- Of several groups each succeeds or fails by itself. Where one was asked for, its error is raised; where several were,
-  `PartialFailure` has what the others gave.
-- A group that does not exist is `GroupIdNotFound`, also from brokers before 4.0, which describe it as ``Dead``.
-- Only a group without members may be changed: the error names its members.
+- ListGroups goes to every broker, because each knows only the groups that it coordinates. All other requests go to the
+  groups' coordinators, one for all groups of a coordinator; if a coordinator has moved, it is looked up again.
+- Each of several groups succeeds or fails separately. If a call is about a single one, its error is raised; if it is
+  about several, `PartialFailure` has the others' results.
+- A group that does not exist is `GroupIdNotFound`, also with brokers before 4.0, which describe it as ``Dead``.
+- Only a group without members may be changed: otherwise the error names its members.
 
 Source: KafkaAdminClient.java with DescribeConsumerGroupsHandler, ListConsumerGroupOffsetsHandler,
 AlterConsumerGroupOffsetsHandler, DeleteConsumerGroupsHandler, DeleteConsumerGroupOffsetsHandler;
@@ -93,15 +93,15 @@ Offsets = dict[TopicPartition, CommittedOffset]
 def list_groups(
     core: ClientCore, states: Iterable[str], types: Iterable[str], now: float
 ) -> Outcome[tuple[GroupListing, ...]]:
-    """The groups of all brokers, sorted by name; `PartialFailure` where a broker cannot be asked.
+    """List the groups of all brokers, sorted by name; `PartialFailure` if a broker cannot be asked.
 
-    A broker has `connect_timeout` to answer, however often it has to be asked.
+    A broker has `connect_timeout` to answer, retries included.
 
     Raises:
-        ConfigurationError: there is no such state or type; names the nearest.
+        ConfigurationError: there is no such state or type; suggests the nearest.
     """
-    wanted_states = {each.casefold() for each in known("state of a group", GROUP_STATES, states)}
-    wanted_types = {each.casefold() for each in known("type of a group", GROUP_TYPES, types)}
+    wanted_states = {each.casefold() for each in known("group state", GROUP_STATES, states)}
+    wanted_types = {each.casefold() for each in known("group type", GROUP_TYPES, types)}
 
     def wanted(each: GroupListing) -> bool:
         if wanted_states and not each.state:
@@ -170,7 +170,7 @@ def _member(answer: DescribedGroupMember, consumers: bool) -> GroupMember:
         try:
             _, assignment = parse_assignment(answer.member_assignment)
         except DecodeError:
-            pass  # Its assignor has a format of its own, which concerns nobody but the group.
+            pass  # Its assignor has its own format, which only the group itself understands.
         else:
             places = [(each.topic, index) for each in assignment.assigned_partitions for index in each.partitions]
     host = answer.client_host.removeprefix("/")
@@ -191,11 +191,11 @@ def committed(
     *,
     stable: bool = False,
 ) -> Outcome[dict[str, Offsets]]:
-    """The offsets committed by each group, of some places or (``None``) of all; places without one are left out.
+    """The offsets committed by each group, of some partitions or (``None``) of all; those without one are left out.
 
     Args:
-        stable: wait for transactions that are about to commit offsets (KIP-447), as who reads on from there must;
-            brokers before 2.5 know no such question.
+        stable: wait for transactions that are about to commit offsets (KIP-447), which is necessary before reading on
+            from there; brokers before 2.5 cannot do that.
     """
 
     def work(task: Task[dict[str, Offsets]]) -> Steps[dict[str, Offsets]]:
@@ -212,7 +212,7 @@ def committed_by(
 
 
 class _OneByOne(UnsupportedVersion):
-    """The coordinator takes one group a request."""
+    """The coordinator accepts only one group per request."""
 
 
 def _committed(
@@ -256,7 +256,7 @@ def _fetch_request(
             many.append(OffsetFetchRequestGroup(group_id=name, topics=topics))
         return OffsetFetchRequest(groups=tuple(many), require_stable=stable)
     if len(groups) > 1:
-        raise _OneByOne("OffsetFetch asks for many groups at once since Kafka 3.0")
+        raise _OneByOne("OffsetFetch accepts several groups at once since Kafka 3.0")
     [(name, places)] = groups.items()
     if places is None:
         if version < COMMITTED_OF_ALL_TOPICS:
@@ -269,7 +269,7 @@ def _fetch_request(
 
 
 def _offsets_of(group: str, answer: OffsetFetchResponse | OffsetFetchResponseGroup) -> Offsets | OttlaError:
-    """Of one group: all of the answer before version 8, a part of it since."""
+    """The offsets of one group: the whole response before version 8, a part of it since."""
     if answer.error_code:
         return broker_error(answer.error_code, f"group {group!r}", repeatable=True)
     offsets: Offsets = {}
@@ -288,7 +288,7 @@ def _offsets_of(group: str, answer: OffsetFetchResponse | OffsetFetchResponseGro
 
 
 def group_lags(core: ClientCore, groups: Sequence[str], now: float, isolation: int = 0) -> Outcome[dict[str, GroupLag]]:
-    """How far each group is behind, in the partitions that it has committed or that a member has."""
+    """The lag of each group, in the partitions that it has committed or that a member reads."""
 
     def work(task: Task[dict[str, GroupLag]]) -> Steps[dict[str, GroupLag]]:
         described = yield from _describe(task, groups)
@@ -327,11 +327,11 @@ def _lag(
 
 
 def committing(task: Task[Any], group: str, offsets: Mapping[TopicPartition, int]) -> Steps[None]:
-    """Commit ``offsets`` for a group without members, within a call.
+    """Commit ``offsets`` for a group without members, as a step of a call.
 
     Raises:
-        NonEmptyGroup: it has members; says who.
-        PartialFailure, BrokerError: of partitions.
+        NonEmptyGroup: it has members; names them.
+        PartialFailure, BrokerError: some or all partitions failed.
     """
 
     def read(reply: Reply[str]) -> dict[str, dict[str, OttlaError] | OttlaError]:
@@ -347,7 +347,7 @@ def committing(task: Task[Any], group: str, offsets: Mapping[TopicPartition, int
     answer = answers[group]
     if isinstance(answer, _JOINED):
         yield from refuse_members(task, group)
-        raise NonEmptyGroup(f"group {group!r}: a member joined in this moment")
+        raise NonEmptyGroup(f"group {group!r}: a member has just joined")
     _raise_failed(f"committing offsets of group {group!r}", len(offsets), answer)
 
 
@@ -361,13 +361,13 @@ def commit_offsets(core: ClientCore, group: str, offsets: Mapping[TopicPartition
 
 
 _JOINED = (UnknownMemberId, IllegalGeneration, RebalanceInProgress)
-"""What the coordinator answers to a client that is no member, where there are some."""
+"""The coordinator's errors for a client that is not a member, if the group has members."""
 
 
 def _failed_places(
     group: str, answer: OffsetCommitResponse | OffsetDeleteResponse
 ) -> dict[str, OttlaError] | OttlaError:
-    """The errors of partitions; or the first that concerns the whole group, or may pass with it."""
+    """The errors of the partitions; or the first error that concerns the whole group, or is retriable for it."""
     failures: dict[str, OttlaError] = {}
     for topic in answer.topics:
         for each in topic.partitions:
@@ -388,21 +388,21 @@ def _raise_failed(what: str, count: int, answer: dict[str, OttlaError] | OttlaEr
 
 
 def refuse_members(task: Task[Any], group: str) -> Steps[bool]:
-    """Whether there is such a group; raises `NonEmptyGroup`, with who is in it, if it has members."""
+    """Whether the group exists; raises `NonEmptyGroup`, naming its members, if it has any."""
     description = (yield from _describe(task, [group]))[group]
     if isinstance(description, GroupIdNotFound):
         return False
     if isinstance(description, OttlaError):
         raise description
     if description.members or description.state not in ("Empty", "Dead"):
-        who = ", ".join(map(str, description.members[:5])) or "nobody yet"
+        who = ", ".join(map(str, description.members[:5])) or "none yet"
         more = f" and {len(description.members) - 5} more" if len(description.members) > 5 else ""
         raise NonEmptyGroup(f"group {group!r} is {description.state}; its members: {who}{more}")
     return True
 
 
 def delete_groups(core: ClientCore, groups: Sequence[str], now: float) -> Outcome[None]:
-    """Remove groups without members, with their offsets."""
+    """Delete groups without members, and their offsets."""
 
     def work(task: Task[None]) -> Steps[None]:
         unsure: set[str] = set()
@@ -434,7 +434,7 @@ def delete_groups(core: ClientCore, groups: Sequence[str], now: float) -> Outcom
 
 
 def delete_offsets(core: ClientCore, group: str, places: Sequence[TopicPartition], now: float) -> Outcome[None]:
-    """Forget what the group has committed of some places that no member subscribes to."""
+    """Delete the group's committed offsets in partitions to which no member subscribes."""
     topics = tuple(
         OffsetDeleteRequestTopic(
             name=topic, partitions=tuple(OffsetDeleteRequestPartition(partition_index=each) for each in indexes)

@@ -1,14 +1,14 @@
-"""Offsets of places in partitions: their ends, and the first record at or after a time.
+"""Looks up offsets: the ends of partitions, and the first record at or after a time.
 
 Rules:
-- One ListOffsets goes to each leader, and is repeated for the partitions that are still wanting.
-- Where no record is at or after a time, the end of the log stands for it. The end is asked for first: a record that
-  arrives between the two questions lies behind it.
-- The last offset before a time is the one before the first record at or after it, or before the end where there is
-  none: timestamps need not ascend, but all before that offset are older.
-- Brokers before 0.10.1 know only where segments begin: what they say for a time lies at or before the record meant.
-- A caller that only wants to see what there is (`reachable_offsets`) gets an error in the place of each offset that is
-  not known, and waits no longer than `PATIENCE` for a partition that nobody leads.
+- Each leader gets one ListOffsets, which is repeated for partitions that are still missing.
+- If no record is at or after a time, the end of the log is used. The end is looked up first: a record that arrives
+  between the two requests is after it.
+- The last offset before a time is the one before the first record at or after it, or before the end if there is none:
+  timestamps need not ascend, but all records before that offset are older.
+- Brokers before 0.10.1 know only where segments begin: their answer for a time is at or before the right record.
+- A call that only looks at the current state (`reachable_offsets`) gets an error in place of each unknown offset, and
+  waits at most `PATIENCE` for a leaderless partition.
 
 Source: KafkaAdminClient.java, listOffsets; KafkaApis.scala of Kafka 0.10.0, fetchOffsetsBefore.
 """
@@ -52,9 +52,9 @@ Found = dict[TopicPartition, ListedOffset | OttlaError]
 def list_offsets(
     core: ClientCore, wanted: Mapping[TopicPartition, int], now: float, isolation: int = 0
 ) -> Outcome[dict[TopicPartition, ListedOffset]]:
-    """What is at each timestamp (milliseconds, or a special one of ListOffsets).
+    """The offset at each timestamp (milliseconds, or a special one of ListOffsets).
 
-    Fails where one of them cannot be had, with the reason.
+    Fails, with the reason, if one of them cannot be looked up.
     """
 
     def work(task: Task[dict[TopicPartition, ListedOffset]]) -> Steps[dict[TopicPartition, ListedOffset]]:
@@ -76,7 +76,7 @@ def _listed(
 def offsets(
     core: ClientCore, wanted: Mapping[TopicPartition, int], now: float, isolation: int = 0
 ) -> Outcome[dict[TopicPartition, int]]:
-    """The offset at each timestamp; -1 where no record is so young."""
+    """The offset at each timestamp; -1 if no record is that recent."""
     found = list_offsets(core, wanted, now, isolation)
     return mapped(found, lambda found: {place: each.offset for place, each in found.items()})
 
@@ -92,7 +92,7 @@ def offsets_at(
 def offsets_before(
     core: ClientCore, wanted: Mapping[TopicPartition, int], now: float, isolation: int = 0
 ) -> Outcome[dict[TopicPartition, int]]:
-    """The last offset before each timestamp; -1 where the log begins later, or is empty."""
+    """The last offset before each timestamp; -1 if the log begins later, or is empty."""
 
     def work(task: Task[dict[TopicPartition, int]]) -> Steps[dict[TopicPartition, int]]:
         found, _ = yield from first_or_end(task, wanted, isolation)
@@ -105,7 +105,7 @@ def offsets_before(
 def first_or_end(
     task: Task[Any], wanted: Mapping[TopicPartition, int], isolation: int = 0
 ) -> Steps[tuple[dict[TopicPartition, int], list[TopicPartition]]]:
-    """The offset at each timestamp, or the end of the log where no record is so young; and where that is."""
+    """The offset at each timestamp, or the log's end if no record is that recent; and the partitions of the latter."""
     ends = yield from offsets_at(task, dict.fromkeys(wanted, LATEST), isolation)
     found = yield from offsets_at(task, wanted, isolation)
     late = [place for place, offset in found.items() if offset < 0]
@@ -115,7 +115,7 @@ def first_or_end(
 def reachable_offsets(
     core: ClientCore, wanted: Mapping[TopicPartition, int], now: float, isolation: int = 0
 ) -> Outcome[Found]:
-    """As `list_offsets`, with an error in the place of each offset that cannot be had."""
+    """Like `list_offsets`, with an error in place of each offset that cannot be looked up."""
 
     def work(task: Task[Found]) -> Steps[Found]:
         there, gone = yield from existing_places(task, wanted)
@@ -135,7 +135,7 @@ def _look_up(
     strict: bool = False,
     patience: float = math.inf,
 ) -> Steps[Found]:
-    """What is at each timestamp; the rest is as in `ask_leaders`."""
+    """Look up the offset at each timestamp; the other arguments are as in `ask_leaders`."""
     times = dict(wanted)
 
     def send(node: Node, places: list[TopicPartition]) -> Outcome[tuple[Any, int]]:
@@ -152,7 +152,7 @@ def _look_up(
             offset = _offset(place, times[place], each, reply.version) if each else left_out(place)
             if offset is not None:
                 found[place] = offset
-            else:  # No segment was finished by that time: the record meant comes at or after the beginning.
+            else:  # No segment was complete by that time, so the record is at or after the beginning of the log.
                 times[place] = EARLIEST
         return found
 
@@ -162,7 +162,7 @@ def _look_up(
 def _offset(
     place: TopicPartition, timestamp: int, each: ListOffsetsPartitionResponse, version: int
 ) -> ListedOffset | OttlaError | None:
-    """What the broker has found; ``None`` where it knows only segments, and none that ended by then."""
+    """The broker's answer; ``None`` if it knows only segments, and none ended by that time."""
     where = place_name(place)
     if each.error_code:
         return broker_error(each.error_code, where, repeatable=True)

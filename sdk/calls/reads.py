@@ -1,9 +1,9 @@
-"""Reading without a consumer: the leader of a partition, and one Fetch of it, or of several.
+"""Reading without a consumer: the leader of a partition, and a single Fetch of one or several partitions.
 
 Rules:
-- A Fetch goes to each leader, by a channel of its own since it may wait there, and is repeated for the partitions that
-  are still wanting, as other calls are.
-- It stands for itself: no session, no position, nothing fetched ahead.
+- Each leader gets one Fetch, on a separate channel because it may wait there; it is repeated for partitions that are
+  still missing, as in other calls.
+- Such a Fetch has no session and no position, and does not fetch ahead.
 """
 
 from collections.abc import Mapping
@@ -37,7 +37,7 @@ Answers = dict[TopicPartition, Fetched | OttlaError]
 
 
 def leader(core: ClientCore, place: TopicPartition, now: float) -> Outcome[Node]:
-    """The node that leads the partition at this moment; waits for an election."""
+    """The leader of the partition at this moment; waits for an election."""
 
     def work(task: Task[Node]) -> Steps[Node]:
         task.outcome.when_done(core.metadata.hold(place[0]))
@@ -59,8 +59,8 @@ class How:
     """How partitions are fetched.
 
     Attributes:
-        max_bytes: of each.
-        wait: seconds for which a leader that has nothing of any of them may wait.
+        max_bytes: of each partition.
+        wait: seconds that a leader may wait if none of its partitions has records.
     """
 
     max_bytes: int
@@ -69,7 +69,7 @@ class How:
 
 
 def fetch_many(core: ClientCore, offsets: Mapping[TopicPartition, int], now: float, how: How) -> Outcome[Answers]:
-    """What the leaders have from these offsets on, by one request to each; errors in the place of what failed."""
+    """Fetch from these offsets on, with one request to each leader; errors take the place of failed partitions."""
 
     def work(task: Task[Answers]) -> Steps[Answers]:
         there, gone = yield from known_places(task, offsets)
@@ -81,12 +81,12 @@ def fetch_many(core: ClientCore, offsets: Mapping[TopicPartition, int], now: flo
 
 
 class _Fetching:
-    """What one call asks the leaders for, and how it reads their answers."""
+    """Builds the requests of one call, and reads the responses."""
 
     def __init__(self, task: Task[Answers], offsets: Mapping[TopicPartition, int], how: How) -> None:
         self._task, self._core, self._offsets, self._how = task, task.core, offsets, how
         self._sizes = dict.fromkeys(offsets, how.max_bytes)
-        """Bytes to ask for, of each partition."""
+        """Bytes to request, for each partition."""
 
     def request(self, node: Node, places: list[TopicPartition]) -> Outcome[tuple[FetchResponse, int]]:
         cluster = self._core.cluster
@@ -108,7 +108,7 @@ class _Fetching:
         return self._task.request(node, request, versions=versions, channel=FETCH)
 
     def read(self, reply: Reply[TopicPartition]) -> Answers:
-        """What was answered of each partition; one of which more has to be fetched is left out."""
+        """The result of each partition; leaves out partitions that need more bytes."""
         answer: FetchResponse = reply.answer
         if answer.error_code:
             return dict.fromkeys(reply.keys, broker_error(answer.error_code, "Fetch", repeatable=True))
@@ -126,7 +126,7 @@ class _Fetching:
         return answers
 
     def _answered(self, place: TopicPartition, answer: PartitionData) -> Fetched | OttlaError | None:
-        """What was found, or the trouble with it; ``None`` where there is more to ask for."""
+        """The records found, or an error; ``None`` if more bytes have to be fetched."""
         where, offset = place_name(place), self._offsets[place]
         if answer.error_code == CorruptMessage.code:
             return corrupt(place, offset)
@@ -147,7 +147,7 @@ class _Fetching:
         return fetched.split()[0]
 
     def _torn(self, place: TopicPartition, size: int, damage: OttlaError) -> OttlaError | None:
-        """There is no whole batch: ask for as much as it takes."""
+        """The response has no complete batch: request as many bytes as the batch needs."""
         had, limit, offset = self._sizes[place], self._core.options.fetch_max_bytes, self._offsets[place]
         if size <= had:
             return about(place, offset, damage)

@@ -1,11 +1,11 @@
-"""Setting a group's offsets back or forth: first a plan, then, if it is wanted, a commit.
+"""Resets a group's offsets: first makes a plan, then, if requested, commits it.
 
 Rules:
-- The ways are those of kafka-consumer-groups: earliest, latest, an offset, a time, a shift, the current offsets, and
-  offsets from a file. The scope is every partition that the group has offsets of, or topics, or partitions.
-- An offset that lies outside the log is set to the log's nearer end, and the plan notes it; so does a time after which
-  there is no record.
-- Only a group without members is reset. One that does not exist comes into being by it.
+- The targets are as in kafka-consumer-groups: earliest, latest, an offset, a time, a shift, the current offsets, and
+  offsets from a file. The scope is every partition for which the group has offsets, or topics, or partitions.
+- An offset outside the log becomes the nearer end of the log, and the plan notes it, as it does for a time without any
+  later record.
+- Only a group without members is reset. The reset creates a group that does not exist.
 
 Source: ConsumerGroupCommand.java, resetOffsets, prepareOffsetsToReset, checkOffsetsRange.
 """
@@ -30,32 +30,32 @@ from ottla.sdk.steps import Steps
 
 @dataclass(frozen=True, slots=True)
 class Shift:
-    """From what is committed, ``by`` records forth, or back where it is negative."""
+    """The committed offset plus ``by`` records; a negative number goes back."""
 
     by: int
 
 
 @dataclass(frozen=True, slots=True)
 class Current:
-    """What is committed, or the end where nothing is."""
+    """The committed offset, or the end if there is none."""
 
 
 @dataclass(frozen=True, slots=True)
 class Exactly:
-    """An offset for each place."""
+    """An explicit offset for each partition."""
 
     offsets: Mapping[TopicPartition, int]
 
 
 Target = Offset | Time | Shift | Current | Exactly
 Scope = Iterable[str | TopicPartition] | None
-"""Topics and partitions; ``None``: whatever the group has offsets of."""
+"""Topics and partitions; ``None``: all for which the group has offsets."""
 
 
 def reset_offsets(
     core: ClientCore, group: str, target: Target, scope: Scope, execute: bool, now: float
 ) -> Outcome[ResetPlan]:
-    """The plan, carried out if ``execute``."""
+    """Make a plan, and commit it if ``execute``."""
 
     def work(task: Task[ResetPlan]) -> Steps[ResetPlan]:
         exists = yield from refuse_members(task, group)
@@ -79,7 +79,7 @@ def _planned(
     match target:
         case Time(timestamp=timestamp):
             new, late = yield from first_or_end(task, dict.fromkeys(places, timestamp))
-            notes = dict.fromkeys(late, "no record is as young: the end")
+            notes = dict.fromkeys(late, "no record is that recent: the end")
         case Current():
             missing = [place for place in places if place not in old]
             ends = yield from offsets_at(task, dict.fromkeys(missing, LATEST))
@@ -91,9 +91,9 @@ def _planned(
             end = yield from offsets_at(task, dict.fromkeys(places, LATEST))
             for place, offset in new.items():
                 if offset > end[place]:
-                    new[place], notes[place] = end[place], f"{offset} lies behind the end: the end"
+                    new[place], notes[place] = end[place], f"{offset} is after the end: the end"
                 elif offset < first[place]:
-                    new[place], notes[place] = first[place], f"{offset} lies before the beginning: the beginning"
+                    new[place], notes[place] = first[place], f"{offset} is before the beginning: the beginning"
     return [
         PlannedOffset(*place, old[place].offset if place in old else None, new[place], notes.get(place, ""))
         for place in places
@@ -108,5 +108,5 @@ def _asked_for(target: Offset | Shift | Exactly, place: TopicPartition, old: Com
             return given[place]
     if old is None:
         advice = "leave the partition out, or reset it in another way"
-        raise LocalProtocolError(f"{place[0]}-{place[1]} cannot be shifted: nothing is committed there ({advice})")
+        raise LocalProtocolError(f"{place[0]}-{place[1]} cannot be shifted: it has no committed offset ({advice})")
     return old.offset + target.by

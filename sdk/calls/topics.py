@@ -1,12 +1,12 @@
-"""Topics: made, grown, listed, described, deleted; and the brokers that have them.
+"""Topics: create, grow, list, describe and delete them; and list their brokers.
 
 Rules:
-- A repeat of a request that changes something may meet its own work, after a broken connection or where the broker
-  only stopped waiting for it: "already exists", "unknown topic" and "has so many partitions" then mean success.
-- A topic that nobody has made known to this client is described or refused at once; one that it knows may be unknown
-  to the broker that is asked for a moment, and is asked for again.
-- KAFKA_STORAGE_ERROR (the disk fails or is full, or damaged the topic's file) fails a call at once, as in Java's Admin,
-  because a person has to mend it.
+- A retry of a request that changes something may meet its own effect, after a broken connection or if the broker only
+  stopped waiting: "already exists", "unknown topic" and "already has so many partitions" then mean success.
+- A topic that this client does not know is described or refused at once. A topic that it knows may be unknown for a
+  moment to the broker that is asked, so the request is retried.
+- KAFKA_STORAGE_ERROR (the disk fails or is full, or the topic's file is damaged) fails a call at once, as in Java's
+  Admin, because only a person can repair it.
 """
 
 from collections.abc import Mapping, Sequence
@@ -83,7 +83,7 @@ def create_topic(
     configs: Mapping[str, str],
     now: float,
 ) -> Outcome[TopicDescription]:
-    """Make a topic; done once every partition has a leader that the client knows."""
+    """Create a topic; done once every partition has a leader that the client knows."""
     topic = CreatableTopic(
         name=name,
         num_partitions=partitions,
@@ -113,13 +113,13 @@ def create_topic(
 
 
 def _error(api: str, name: str, results: Sequence[_Result]) -> OttlaError | None:
-    """What is said of the topic, where that is an error.
+    """The error about the topic in the response, if there is one.
 
     Raises:
-        KafkaStorageError: no repetition mends it here.
+        KafkaStorageError: a retry would not help.
     """
     if not results:
-        return RemoteProtocolError(f"{api} was answered without the topic")
+        return RemoteProtocolError(f"the response to {api} lacks the topic")
     code, message = results[0].error_code, results[0].error_message
     error = broker_error(code, message or f"topic {name!r}") if code else None
     if isinstance(error, KafkaStorageError):
@@ -128,11 +128,11 @@ def _error(api: str, name: str, results: Sequence[_Result]) -> OttlaError | None
 
 
 def _change_error(api: str, name: str, results: Sequence[_Result]) -> OttlaError | None:
-    """As `_error`, where the controller is asked: it knows which topics there are.
+    """Like `_error`, for requests to the controller: it knows for certain which topics exist.
 
     Raises:
-        KafkaStorageError: as `_error`.
-        UnknownTopicOrPartition: there is none of this name.
+        KafkaStorageError: as in `_error`.
+        UnknownTopicOrPartition: there is no topic of this name.
     """
     error = _error(api, name, results)
     if isinstance(error, UnknownTopicOrPartition):
@@ -141,7 +141,7 @@ def _change_error(api: str, name: str, results: Sequence[_Result]) -> OttlaError
 
 
 def _led(task: Task[Any], name: str, count: int) -> Steps[Topic]:
-    """The topic, once it has ``count`` partitions at least, and each a leader that the client knows."""
+    """Wait until the topic has at least ``count`` partitions, each with a leader that the client knows; return it."""
     core = task.core
     while True:
         topic = yield from settled(core.metadata.topic(name, task.now, fresh=True))
@@ -152,7 +152,7 @@ def _led(task: Task[Any], name: str, count: int) -> Steps[Topic]:
 
 
 def create_partitions(core: ClientCore, name: str, total: int, now: float) -> Outcome[TopicDescription]:
-    """Give a topic more partitions; done once every one has a leader that the client knows."""
+    """Add partitions to a topic; done once each has a leader that the client knows."""
     topic = CreatePartitionsTopic(name=name, count=total, assignments=None)
     timeout_ms = broker_timeout_ms(core.options.request_timeout)
     request = CreatePartitionsRequest(topics=(topic,), timeout_ms=timeout_ms, validate_only=False)
@@ -177,7 +177,7 @@ def create_partitions(core: ClientCore, name: str, total: int, now: float) -> Ou
 
 
 def delete_topic(core: ClientCore, name: str, now: float) -> Outcome[None]:
-    """Remove a topic and its records."""
+    """Delete a topic and its records."""
     request = DeleteTopicsRequest(topic_names=(name,), timeout_ms=broker_timeout_ms(core.options.request_timeout))
 
     def judge(answer: DeleteTopicsResponse) -> OttlaError | None:
@@ -195,7 +195,7 @@ def delete_topic(core: ClientCore, name: str, now: float) -> Outcome[None]:
 
 
 def list_topics(core: ClientCore, now: float) -> Outcome[list[str]]:
-    """The names of all topics that are not internal, sorted."""
+    """The names of all topics except internal ones, sorted."""
 
     def work(task: Task[list[str]]) -> Steps[list[str]]:
         answer = yield from task.ask_cluster(None)
@@ -205,10 +205,10 @@ def list_topics(core: ClientCore, now: float) -> Outcome[list[str]]:
 
 
 def topic_ids(core: ClientCore, names: Sequence[str] | None, now: float) -> Outcome[dict[str, tuple["UUID", int]]]:
-    """The id of each topic, zeros where brokers have none, and how many partitions it has.
+    """The id of each topic, zero if brokers have none, and its number of partitions.
 
     Args:
-        names: those to be looked up, of which the ones that do not exist are left out; ``None``: all but internal ones.
+        names: the topics to look up; missing topics are left out. ``None``: all but internal ones.
     """
 
     def work(task: Task[dict[str, tuple["UUID", int]]]) -> Steps[dict[str, tuple["UUID", int]]]:
@@ -216,7 +216,7 @@ def topic_ids(core: ClientCore, names: Sequence[str] | None, now: float) -> Outc
             answer = yield from task.ask_cluster(names)
             known = [each for each in answer.topics if each.error_code != UnknownTopicOrPartition.code]
             failed = [broker_error(each.error_code, each.name or "") for each in known if each.error_code]
-            if names is None:  # others' topics are none of the caller's trouble, but those that may be its own
+            if names is None:  # permanent errors of other topics do not concern the caller; retriable ones may
                 failed = [error for error in failed if error.retriable]
             if not failed:
                 break
@@ -231,7 +231,7 @@ def topic_ids(core: ClientCore, names: Sequence[str] | None, now: float) -> Outc
 
 
 def describe_topic(core: ClientCore, name: str, now: float) -> Outcome[TopicDescription]:
-    """A topic as it is now, with the part of its configuration that was set for it."""
+    """Describe a topic, with the part of its configuration that was set for it."""
     resource = DescribeConfigsResource(resource_type=_TOPIC, resource_name=name, configuration_keys=None)
     request = DescribeConfigsRequest(resources=(resource,))
 

@@ -1,17 +1,17 @@
-"""Transactions: what coordinators know, what partitions remember, and how to be rid of one that hangs.
+"""Transactions: what coordinators and partitions know of them, and how to abort a hanging one.
 
 Rules:
 - ListTransactions goes to every broker; DescribeTransactions and InitProducerId to the coordinators of the ids;
   DescribeProducers and WriteTxnMarkers to the leaders of the partitions.
-- Of several ids or partitions each succeeds or fails by itself. Where one was asked for, its error is raised; where
-  several were, `PartialFailure` has what the others gave.
-- A transaction hangs where it is open in a partition and its coordinator is not going to write a marker there: no
-  coordinator knows the producer id, or its transaction has no such partition, or its epoch is the older one, so that
-  the marker would be refused. Whether there is a coordinator that knows it, only all brokers together can say.
-- Partitions are asked first and again at the end: what has ended meanwhile did not hang.
-- A marker is never written into a transaction that its coordinator is going to end, unless that is forced; and before
-  it is repeated the partition is asked, as another transaction of the producer may have begun after the first. Only
-  where the producer was named by hand (`Writer`), for brokers that cannot say what is open, it is not.
+- Each of several ids or partitions succeeds or fails separately. If a call is about a single one, its error is raised;
+  if it is about several, `PartialFailure` has the others' results.
+- A transaction hangs if it is open in a partition and its coordinator is not going to write a marker there: no
+  coordinator knows the producer id, or its transaction does not have this partition, or its epoch is the older one, so
+  that the marker would be refused. Only all brokers together can say that no coordinator knows it.
+- Partitions are asked first, and again at the end: a transaction that has ended meanwhile did not hang.
+- A marker is never written into a transaction that its coordinator is going to end, unless forced; and before a retry
+  the partition is asked again, because another transaction of the producer may have begun after the first marker. The
+  only exception is a producer that the caller named (`Writer`), for brokers that cannot list open transactions.
 
 Source: KafkaAdminClient.java with ListTransactionsHandler, DescribeTransactionsHandler, DescribeProducersHandler,
 AbortTransactionHandler, FenceProducersHandler; TransactionsCommand.java; KIP-664.
@@ -88,12 +88,12 @@ from ottla.sdk.steps import Steps
 Described = TransactionDescription | OttlaError
 Producers = tuple[ProducerState, ...]
 Scope = Iterable[str | TopicPartition] | None
-"""Topics and partitions; ``None``: all that there are."""
+"""Topics and partitions; ``None``: all of the cluster."""
 
 _MOST = 500
-"""Partitions of one DescribeProducers: a leader of very many is not asked about all of them at once."""
+"""Partitions per DescribeProducers, so that a request to the leader of very many stays small."""
 _FENCING_TIMEOUT = 60.0
-"""Seconds of the transaction timeout that fencing asks for, at most: brokers refuse one that is too long for them."""
+"""The longest transaction timeout of a fencing request, in seconds: brokers refuse one above their own limit."""
 
 # -- what coordinators know -------------------------------------------------------------------------------------------
 
@@ -101,16 +101,16 @@ _FENCING_TIMEOUT = 60.0
 def list_transactions(
     core: ClientCore, states: Iterable[str], producer_ids: Iterable[int], running_longer: float | None, now: float
 ) -> Outcome[tuple[TransactionListing, ...]]:
-    """The transactional ids of all brokers, sorted; `PartialFailure` where a broker cannot be asked.
+    """List the transactional ids of all brokers, sorted; `PartialFailure` if a broker cannot be asked.
 
     Args:
-        running_longer: only those with a transaction that has been open for more seconds.
+        running_longer: only ids whose transaction has been open for more than so many seconds.
 
     Raises:
         ConfigurationError: there is no such state, or no transaction can be open in it.
     """
-    wanted = known("state of a transaction", TRANSACTION_STATES, states)
-    if running_longer is not None:  # the brokers' filter lets ids pass that have no transaction open
+    wanted = known("transaction state", TRANSACTION_STATES, states)
+    if running_longer is not None:  # the brokers' filter lets ids without an open transaction pass
         if ended := [each for each in wanted if each not in OPEN_STATES]:
             raise ConfigurationError(f"no transaction is open in state {ended[0]}: leave it out, or running_longer")
         wanted = wanted or list(OPEN_STATES)
@@ -127,7 +127,7 @@ def list_transactions(
 def _list(
     task: Task[Any], states: Iterable[str], producer_ids: Iterable[int], running_longer: float | None = None
 ) -> Steps[tuple[tuple[TransactionListing, ...], dict[str, OttlaError]]]:
-    """What the brokers list; and of those that cannot be asked, why not."""
+    """The brokers' listings, and the errors of brokers that cannot be asked."""
     request = ListTransactionsRequest(
         state_filters=tuple(states),
         producer_id_filters=tuple(producer_ids),
@@ -137,7 +137,7 @@ def _list(
     def build(version: int) -> ListTransactionsRequest:
         if running_longer is not None and version < LIST_TRANSACTIONS_BY_DURATION:
             what = "brokers know how long a transaction has been open since Kafka 3.8"
-            instead = "`describe_transactions` says when it began"
+            instead = "`describe_transactions` shows when it began"
             raise UnsupportedVersion(f"ListTransactions: {what}; leave out running_longer, {instead}")
         return request
 
@@ -156,7 +156,7 @@ def _list(
 def describe_transactions(
     core: ClientCore, transactional_ids: Sequence[str], now: float, timeout: float | None = None
 ) -> Outcome[dict[str, TransactionDescription]]:
-    """Each id and its transaction, of their coordinators; within ``timeout`` seconds, by default `api_timeout`."""
+    """Describe each id and its transaction; within ``timeout`` seconds, by default `api_timeout`."""
 
     def work(task: Task[dict[str, TransactionDescription]]) -> Steps[dict[str, TransactionDescription]]:
         return all_or_partial("describing transactions", (yield from _describe(task, transactional_ids)))
@@ -194,8 +194,8 @@ def _description(answer: TransactionState, node: Node) -> Described:
 def fence_producers(
     core: ClientCore, transactional_ids: Sequence[str], now: float
 ) -> Outcome[dict[str, ProducerIdAndEpoch]]:
-    """Give each id a new epoch, as a producer that starts does: a transaction that is open is aborted first."""
-    # With it the coordinator also stores the new epoch, so it must not be too short (KAFKA-16570).
+    """Give each id a new epoch, as a starting producer does: an open transaction is aborted first."""
+    # The coordinator uses this timeout also to store the new epoch, so it must not be too short (KAFKA-16570).
     timeout = min(core.options.request_timeout, _FENCING_TIMEOUT)
 
     def work(task: Task[dict[str, ProducerIdAndEpoch]]) -> Steps[dict[str, ProducerIdAndEpoch]]:
@@ -239,7 +239,7 @@ def describe_producers(
 def remembered(
     task: Task[Any], places: Collection[TopicPartition], patience: float = math.inf
 ) -> Steps[dict[TopicPartition, Producers | OttlaError]]:
-    """Within a call: the producers that each partition's leader remembers; ``patience`` is as in `ask_leaders`."""
+    """As a step of a call: the producers that each partition's leader remembers; see `ask_leaders` for ``patience``."""
 
     def send(node: Node, some: list[TopicPartition]) -> Outcome[tuple[Any, int]]:
         topics = requests.by_topic(some).items()
@@ -281,11 +281,11 @@ Open = tuple[TopicPartition, ProducerState]
 def find_hanging_transactions(
     core: ClientCore, scope: Scope, max_transaction_timeout: float, now: float, wall: float
 ) -> Outcome[tuple[HangingTransaction, ...]]:
-    """Those of ``scope``, sorted; `PartialFailure` where a partition or a broker cannot be asked.
+    """Find hanging transactions in ``scope``, sorted; `PartialFailure` if a partition or a broker cannot be asked.
 
     Args:
-        max_transaction_timeout: seconds since the last record of a transaction before which it is not looked at.
-        wall: what to add to the machine's time to have that of the wall, in seconds since 1970.
+        max_transaction_timeout: seconds since the last record of a transaction before which it is not considered.
+        wall: the difference between wall-clock time, in seconds since 1970, and the machine's time.
     """
 
     def work(task: Task[tuple[HangingTransaction, ...]]) -> Steps[tuple[HangingTransaction, ...]]:
@@ -314,7 +314,7 @@ def find_hanging_transactions(
 
 
 def _every_partition(task: Task[Any]) -> Steps[list[TopicPartition]]:
-    """Of every topic; also of internal ones, for transactions hang in ``__consumer_offsets`` as well."""
+    """All partitions of all topics; internal ones too, because transactions may hang in ``__consumer_offsets``."""
     answer = yield from task.ask_cluster(None)
     return sorted((each.name, one.partition_index) for each in answer.topics if each.name for one in each.partitions)
 
@@ -328,9 +328,9 @@ def _open(told: Mapping[TopicPartition, Producers | OttlaError]) -> Iterator[Ope
 def owners_of(
     task: Task[Any], producer_ids: Iterable[int]
 ) -> Steps[tuple[dict[int, TransactionDescription], dict[str, OttlaError]]]:
-    """Within a call: the transactional ids that have these producer ids, and what could not be asked for that.
+    """As a step of a call: the transactional ids that have these producer ids, and the errors of coordinators.
 
-    Those that the client may not describe are missing without a word.
+    Transactional ids that the client may not describe are missing, without an error.
     """
     listings, failures = yield from _list(task, (), sorted(producer_ids))
     described = yield from _describe(task, [each.transactional_id for each in listings])
@@ -346,7 +346,7 @@ def owners_of(
 def _hanging(
     suspects: Iterable[Open], owners: Mapping[int, TransactionDescription], *, certain: bool
 ) -> Iterator[HangingTransaction]:
-    """Those of ``suspects`` that hang; ``certain``: a producer id that is not among ``owners`` has none."""
+    """Those of ``suspects`` that hang; if ``certain``, a producer id without an entry in ``owners`` has no owner."""
     for place, producer in suspects:
         owner = owners.get(producer.producer_id)
         reason = why_hanging(place, producer.producer_epoch, owner)
@@ -365,14 +365,14 @@ def _hanging(
 
 
 def why_hanging(place: TopicPartition, epoch: int, owner: TransactionDescription | None) -> str:
-    """Why nobody ends the transaction; empty where ``owner``'s coordinator will."""
+    """Why no coordinator ends the transaction; empty if ``owner``'s coordinator will."""
     if owner is None:
         return "no coordinator knows its producer id"
     whose = f"transactional id {owner.transactional_id!r}"
     if place not in owner.partitions:
-        return f"{whose} is {owner.state}, and this partition is no part of its transaction"
+        return f"{whose} is {owner.state}, and its transaction does not have this partition"
     if epoch > owner.producer_epoch:
-        return f"{whose} has epoch {owner.producer_epoch}, whose marker is refused"
+        return f"{whose} has epoch {owner.producer_epoch}, whose marker would be refused"
     return ""
 
 
@@ -394,10 +394,10 @@ class Writer(NamedTuple):
 def abort_hanging_transaction(
     core: ClientCore, place: TopicPartition, which: int | Writer, force: bool, now: float
 ) -> Outcome[None]:
-    """Have the leader of ``place`` write a marker into the transaction that begins at an offset, or is of a producer.
+    """Let the leader of ``place`` write a marker into a transaction, given by its start offset or its producer.
 
     Args:
-        force: also where its coordinator is going to end it, or whether it is cannot be asked.
+        force: even if its coordinator is going to end it, or if it is impossible to ask.
     """
 
     def work(task: Task[None]) -> Steps[None]:
@@ -413,13 +413,13 @@ def abort_hanging_transaction(
             if not isinstance(which, Writer):
                 still = yield from _open_in(task, place)
                 if all(each.transaction_start != which for each in still):
-                    return  # the marker was written, though no answer said so
+                    return  # the marker was written, although the response was lost
 
     return Task(core, f"aborting a transaction in {place_name(place)}", now, work).outcome
 
 
 def _open_in(task: Task[Any], place: TopicPartition) -> Steps[list[ProducerState]]:
-    """The producers that have a transaction open in the partition."""
+    """The producers that have an open transaction in the partition."""
     told = yield from remembered(task, [place])
     if isinstance(error := told[place], OttlaError):
         raise error
@@ -437,34 +437,34 @@ def _writer_at(place: TopicPartition, start_offset: int, producers: Iterable[Pro
 
 
 def _refuse_owned(task: Task[Any], place: TopicPartition, writer: Writer) -> Steps[None]:
-    """Raise if a coordinator is going to end the transaction, or if whether one is cannot be asked."""
+    """Raise if a coordinator is going to end the transaction, or if it is impossible to ask."""
     try:
         owners, unasked = yield from owners_of(task, [writer.producer_id])
     except UnsupportedVersion as error:
-        what = "whether a coordinator is going to end the transaction cannot be asked"
-        raise UnsupportedVersion(f"{what}, and `force` does not ask: {error.detail}") from None
+        what = "these brokers cannot say whether a coordinator is going to end the transaction"
+        raise UnsupportedVersion(f"{what}; `force` skips the question: {error.detail}") from None
     owner = owners.get(writer.producer_id)
     if owner is None and unasked:
-        raise PartialFailure("whether a coordinator is going to end the transaction is not known", None, unasked)
+        raise PartialFailure("it is unknown whether a coordinator is going to end the transaction", None, unasked)
     if owner is not None and not why_hanging(place, writer.producer_epoch, owner):
         name, node = owner.transactional_id, owner.coordinator
-        whose = f"the transaction in {place_name(place)} is that of transactional id {name!r}, {owner.state}"
+        whose = f"the transaction in {place_name(place)} belongs to transactional id {name!r}, {owner.state}"
         ends = f"its coordinator, node {node.id} ({format_address(node.host, node.port)}), ends it"
         when = f"{owner.timeout:g} s after its beginning at the latest"
         fence = f"`ottla transactions fence {shlex.quote(name)}`"
-        instead = f"wait, or fence its producer ({fence}); `force` would tear it apart"
+        instead = f"wait, or fence its producer ({fence}); `force` would abort only this part of it"
         raise LocalProtocolError(f"{whose}: {ends} {when}; {instead}")
 
 
 def _mark(task: Task[Any], place: TopicPartition, writer: Writer) -> Steps[None]:
-    """Have the leader write the marker, once."""
+    """Let the leader write the marker, once."""
     topic = WritableTxnMarkerTopic(name=place[0], partition_indexes=(place[1],))
     marker = WritableTxnMarker(
         producer_id=writer.producer_id,
         producer_epoch=writer.producer_epoch,
         transaction_result=False,
         topics=(topic,),
-        # Before its first marker a producer has none there: 0 is not above that of any coordinator.
+        # A producer without a marker there has no coordinator epoch: 0 is not above any coordinator's.
         coordinator_epoch=max(writer.coordinator_epoch, 0),
     )
 
@@ -481,7 +481,7 @@ def _mark(task: Task[Any], place: TopicPartition, writer: Writer) -> Steps[None]
         }
         if place not in codes:
             return {place: left_out(place)}
-        what = f"{place_name(place)}, {writer}: look again what is open there"
+        what = f"{place_name(place)}, {writer}: check again which transactions are open there"
         return {place: broker_error(codes[place], what) if codes[place] else None}
 
     there, gone = yield from existing_places(task, [place])
@@ -491,5 +491,5 @@ def _mark(task: Task[Any], place: TopicPartition, writer: Writer) -> Steps[None]
         yield from ask_leaders(task, there, send, read, strict=True, patience=0.0)
     except UnsupportedVersion as error:
         raise UnsupportedVersion(
-            f"{error.detail}; a proxy does not pass it on: connect to the brokers themselves"
+            f"{error.detail}; a proxy does not forward it: connect to the brokers directly"
         ) from None

@@ -178,5 +178,5 @@ class _Question:
 
     def _expire(self) -> None:
         waited = f"not found within {self._core.options.api_timeout:g} s"
-        trouble = f"last trouble: {self.trouble}" if self.trouble else "no broker has answered"
+        trouble = f"last error: {self.trouble}" if self.trouble else "no broker has answered"
         self.outcome.fail(TimeoutExpired(f"{self._what}: {waited}; {trouble}"))

@@ -1,1 +1,1 @@
-"""One connection to one broker: its table of states, what goes over it, and what is known of the node behind it."""
+"""One connection to one broker: its table of states, its requests and responses, and facts about the node."""

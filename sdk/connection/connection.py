@@ -8,27 +8,28 @@
     READY ── EXPIRING ──► REAUTHENTICATING ── AGREED ──► READY
 
 Rules:
-- The state changes by `TRANSITIONS`, in `Connection._enter` and nowhere else. An input that the table does not have for
-  a state means nothing there.
-- A connection is made when there is a request for it, and closed when there has been none for long.
-- TLS is agreed on first, where it is wanted; what travels (`ottla.sdk.connection.wire`) is then encrypted. A side that
-  does not trust the other ends what waits, for good: another attempt would end alike.
+- The state changes by `TRANSITIONS`, in `Connection._enter` and nowhere else. An input without an entry for the current
+  state is ignored.
+- A connection is opened when there is a request for it, and closed when there has been none for long.
+- TLS comes first, if it is configured; all further bytes (`ottla.sdk.connection.wire`) are then encrypted. If one side
+  does not trust the other, waiting requests fail for good: another attempt would end the same way.
 - The stages of the handshake (`ottla.sdk.connection.handshake`) follow; each later request goes out in the highest
   version that both sides know.
-- A session that ends (KIP-368) is renewed before, on the same connection, as soon as there is something to send: behind
-  what is under way, and ahead of what waits. The broker serves nothing else meanwhile, so nothing else is sent. Where
-  that needs a token and there is none, requests go on until the session is over, and then wait for it.
-- Each request has a deadline. Past that of one that the driver has, the connection is dead, whatever TCP reports; one
-  that waits ends alone.
-- A request that is cancelled before the driver has it is never sent; after that its answer is thrown away.
-- An answer that does not parse ends its request alone: the next one begins where its length says.
-- A connection on which requests have no answers (acks=0) is finished rather than closed: what lies unread at the broker
-  would be lost with a connection that is closed at once.
-- Nothing is retried here: an `Exchange` ends exactly once, and the part that made it decides whether to try again.
-- `poll` costs what is due, however many requests wait.
+- A session with a limited lifetime (KIP-368) is renewed before its end, on the same connection, as soon as there is a
+  request to send: after the requests in flight, and before the waiting ones. The broker serves no other request
+  meanwhile, so none is sent. If renewal needs a token and there is none, requests go on until the session ends, and
+  then wait for the token.
+- Each request has a deadline. If a request that the driver has misses its deadline, the connection is closed, even if
+  TCP reports it alive; if a waiting request misses it, only that request fails.
+- A request that is cancelled before the driver has it is never sent; after that its response is ignored.
+- A response that does not parse fails only its own request: the length of the frame says where the next one begins.
+- A connection whose requests have no responses (acks=0) is finished rather than closed: closing it at once would lose
+  the bytes that the broker has not read yet.
+- No request is retried here: an `Exchange` ends exactly once, and the part that created it decides whether to retry.
+- The cost of `poll` depends only on due timers, not on the number of waiting requests.
 
-Source: NetworkClient.java, ClusterConnectionStates.java, SaslClientAuthenticator.java; KIP-219 (the broker reports to a
-client that it is over its quota, and the client waits).
+Source: NetworkClient.java, ClusterConnectionStates.java, SaslClientAuthenticator.java; KIP-219 (the broker answers at
+once that a client is over its quota, and the client pauses).
 """
 
 import functools
@@ -58,39 +59,39 @@ from ottla.sdk.timers import Timer, Timers
 log = logger("ottla.sdk.connection")
 
 EXPLAIN_AFTER = 1.0
-"""Seconds that an answer may take before it counts as missing, and `explain` mentions it."""
+"""Seconds after which an unanswered request counts as missing its response, and `explain` mentions it."""
 SLOW_SECONDS = 1.0
-"""An answer that took longer may be logged as slow, depending on the time that it was given."""
+"""A response that took longer may be logged as slow, depending on the request's timeout."""
 SLOW_LOG_INTERVAL = 10.0
-"""Seconds between two lines about slow answers of one connection, and between two about damaged ones."""
+"""Seconds between two log lines about slow responses of one connection, and between two about damaged ones."""
 
 SHORTEST_SESSION = 1.0
-"""Seconds between two renewals; brokers refuse one that comes sooner. Source: KafkaChannel.java."""
+"""Seconds between two renewals; brokers refuse an earlier one. Source: KafkaChannel.java."""
 
 
 class State(Enum):
-    """Of a connection."""
+    """The states of a connection."""
 
     DOWN = "there is none"
     CONNECTING = "the driver was asked for one"
-    SECURING = "TLS is agreed on, where it is wanted"
+    SECURING = "the TLS handshake is under way, if TLS is configured"
     HANDSHAKE = "the stages of the handshake follow one another"
     READY = "requests are sent"
-    REAUTHENTICATING = "what is under way is answered, then this client proves again who it is"
-    FINISHING = "nothing more is sent, and the broker is to end it once it has read everything"
+    REAUTHENTICATING = "responses in flight arrive, then this client authenticates again"
+    FINISHING = "nothing more is sent, and the broker closes the connection once it has read everything"
 
 
 class Input(Enum):
-    """What changes the state of a connection."""
+    """The events that change the state of a connection."""
 
     DIALED = "there is a request, and the driver was asked to connect"
     CONNECTED = "the driver has connected"
-    SECURED = "TLS is agreed on, or not wanted"
+    SECURED = "the TLS handshake is done, or TLS is not configured"
     AGREED = "the last stage of the handshake is done"
     EXPIRING = "the session ends soon"
     IDLE = "no request has used it for long"
     FINISHED = "the last request is written"
-    ENDED = "it was lost, given up or closed"
+    ENDED = "the connection was lost, given up or closed"
 
 
 TRANSITIONS: dict[tuple[State, Input], State] = {
@@ -112,53 +113,53 @@ TRANSITIONS: dict[tuple[State, Input], State] = {
 }
 
 LIVE = (State.READY, State.REAUTHENTICATING)
-"""The handshake was done once."""
+"""States after the first complete handshake."""
 
 
 class Connection:
-    """The client's side of a connection; ``key`` names it in actions and events."""
+    """The client's side of a connection; ``key`` identifies it in actions and events."""
 
     def __init__(self, key: Key, peer: Peer, client_id: str) -> None:
         self.key, self.peer = key, peer
         self.node: Node = peer.node
-        """As it was when the connection was made, or last tried."""
+        """The node at the time of the last attempt to connect."""
         self.state = State.DOWN
         self.requests = Pipeline(key, peer.traffic, client_id)
         self._timers = Timers()
         self._actions: list[Action] = []
         self._handshake = Handshake()
         self._setup: Timer | None = None
-        """Ends an attempt that takes too long."""
+        """The timer that ends an attempt that takes too long."""
         self._since = math.nan
-        """When the state began."""
+        """When the current state began."""
         self._active_at = -math.inf
         self.heard_at = -math.inf
-        """When something arrived last."""
+        """When the last bytes arrived."""
         self.muted_until = -math.inf
         """Until when the broker expects this client, which is over its quota, to send nothing."""
         self._session = self._renew_at = self._over_at = math.inf
-        """The length of a session in seconds, and the times of its renewal and its end."""
+        """The session's length in seconds, and the times of its renewal and its end."""
         self._holds = False
-        """The session is over, and there is no token for another: nothing is sent until there is."""
+        """The session has ended, and there is no token for another: requests wait for one."""
         self._answered = False
-        """A request after the handshake was answered: of interest for messages only."""
+        """A request after the handshake was answered; used for messages only."""
         self._slow_logged = self._damage_logged = -math.inf
         self._wire = Wire()
 
     @property
     def where(self) -> str:
-        """For messages: the address, and the node id where it is known."""
+        """For messages: the address, and the node id if known."""
         return format_address(self.node.host, self.node.port) + (f" (node {self.node.id})" if self.node.id >= 0 else "")
 
     @property
     def load(self) -> int:
-        """Requests that have not ended; those of the handshake do not count."""
+        """Requests that have not ended, without the handshake's."""
         if self.state is State.REAUTHENTICATING:
             return self.requests.load - 1
         return self.requests.load if self.state is State.READY else len(self.requests.waiting)
 
     def unanswered_for(self, now: float) -> float:
-        """For how many seconds the oldest request is unanswered, apart from what may take the broker long by design."""
+        """Seconds since the oldest unanswered request was sent, less the time that the broker may hold it back."""
         in_flight = self.requests.in_flight
         if not in_flight or in_flight[0].name in WAIT_FOR_MEMBERS:
             return 0.0
@@ -167,7 +168,7 @@ class Connection:
     def trouble(self, now: float) -> tuple[float, str] | None:
         """Since when requests cannot be sent, or are not answered, and why.
 
-        Where another connection to the node is answered, one answer only takes long.
+        If another connection to the node gets answers, the node works, and only this one request is slow.
         """
         if self.state is State.READY:
             since = max(now - self.unanswered_for(now), self.peer.answered_at)
@@ -179,12 +180,12 @@ class Connection:
 
     @property
     def needed_for(self) -> int:
-        """Requests that have not ended, and that this very node is wanted for."""
+        """Requests that have not ended and that need this particular node."""
         return sum(not each.background for each in (*self.requests.waiting, *self.requests.in_flight))
 
     @property
     def silence(self) -> str:
-        """The usual cause of a silence at this point; empty where there is none."""
+        """The usual cause if the broker does not answer now; empty if there is none."""
         return self._handshake.silence if self.state is State.HANDSHAKE else ""
 
     def submit(self, exchange: Exchange, now: float) -> None:
@@ -192,12 +193,12 @@ class Connection:
         self.requests.add(exchange, now)
 
     def open(self, now: float) -> None:
-        """Connect though there is no request yet, unless that failed just now."""
+        """Connect before there is a request, unless an attempt has just failed."""
         if self.state is State.DOWN and self.peer.retry_at <= now and self.peer.credentials.usable(now):
             self._dial(now)
 
     def poll(self, now: float) -> list[Action]:
-        """What is to be done now."""
+        """Run the timers that are due, and return the actions for the driver."""
         while call := self._timers.due(now):
             call(now)
         if self.state is State.DOWN:
@@ -209,7 +210,7 @@ class Connection:
                     pass
                 elif self._renew_at <= now and self._can_renew(now):
                     self._renew(now)
-                elif self._over_at <= now:  # the broker would answer a request by ending the connection
+                elif self._over_at <= now:  # the broker would answer a request by closing the connection
                     self._hold(now)
                 else:
                     self._send_next(now)
@@ -222,7 +223,7 @@ class Connection:
 
     @property
     def deadline(self) -> float | None:
-        """When `poll` has something to do if nothing happens; ``None`` for never."""
+        """When `poll` has work if no event comes before; ``None`` for never."""
         due = self._timers.next
         if self.state is State.DOWN and self.requests.waiting:
             own = self.peer.connects_at
@@ -240,10 +241,10 @@ class Connection:
 
     @property
     def _idle_at(self) -> float:
-        """When the connection is closed if it is not used before."""
+        """When the connection is closed if it stays unused."""
         return self._active_at + self.peer.options.connections_max_idle
 
-    # -- what the driver reports -------------------------------------------------------------------------------------
+    # -- reports of the driver ---------------------------------------------------------------------------------------
 
     def connected(self, now: float) -> list[Action]:
         """The driver's `Connect` succeeded."""
@@ -257,7 +258,7 @@ class Connection:
         return self.poll(now)
 
     def written(self, now: float) -> list[Action]:
-        """The driver has written what it was given."""
+        """The driver has written the last `Send`."""
         self._active_at = now
         for exchange in self.requests.written():
             exchange.settle(None, now)
@@ -269,7 +270,7 @@ class Connection:
 
     @property
     def room(self) -> memoryview | None:
-        """Where the rest of a large answer belongs, if one is under way."""
+        """The buffer for the rest of a large response, if one is under way."""
         return self._wire.room
 
     def filled(self, count: int, now: float) -> list[Action]:
@@ -288,14 +289,14 @@ class Connection:
                 elif self.state is State.HANDSHAKE:
                     self._agree(frame, now)
                 elif self.state is State.REAUTHENTICATING:
-                    if len(self.requests.in_flight) > 1:  # what was sent before
+                    if len(self.requests.in_flight) > 1:  # requests from before the renewal
                         self._answer(frame, now)
                     else:
                         self._agree(frame, now)
                 else:
                     break
             self._secure(now)
-        except RemoteProtocolError as error:  # what does not parse here may parse over another connection
+        except RemoteProtocolError as error:  # bytes that do not parse here may parse on another connection
             self._give_up(now, RemoteProtocolError(f"{self.where}: {error}"))
         except (AuthenticationFailed, ConnectionLost) as error:
             self._give_up(now, type(error)(f"{self.where}: {error}"), last=self._wire.finish())
@@ -311,26 +312,26 @@ class Connection:
     # -- what its owner decides --------------------------------------------------------------------------------------
 
     def give_up(self, why: str, now: float) -> list[Action]:
-        """Close it: the node does not do what it should."""
+        """Close the connection: the node does not work as it should."""
         if self.state is not State.DOWN:
             self._give_up(now, ConnectionLost(f"{self.where}: {why}"))
         return self.poll(now)
 
     def retire(self, now: float, why: str = "closed here") -> list[Action]:
-        """It is not used any more: all its requests end, and the node is not to blame."""
+        """Close a connection that is no longer used: its requests fail, and the node does not count as failed."""
         close: list[Action] = [Close(self.key)] if self.state is not State.DOWN else []
         self._end_all(ConnectionLost(f"{self.where}: {why}"), now)
         return close
 
     def finish(self, now: float) -> list[Action]:
-        """Send nothing more, and have the broker end it; unless it is ready there is nothing to wait for."""
+        """Send nothing more, and let the broker close it; closes it at once unless it is ready."""
         if not self._enter(Input.FINISHED, now):
             return self.retire(now)
         last = self._wire.finish()
         return [*([Send(self.key, last)] if last else []), Finish(self.key)]
 
     def moved(self, now: float) -> list[Action]:
-        """The node has another address: an attempt to reach the old one is given up, what waits goes to the new one."""
+        """React to the node's new address: give up connecting to the old one; waiting requests go to the new one."""
         if self.state in (State.CONNECTING, State.SECURING, State.HANDSHAKE):
             self._enter(Input.ENDED, now)
             self._actions.append(Close(self.key))
@@ -339,14 +340,14 @@ class Connection:
     # -- the connection's life ---------------------------------------------------------------------------------------
 
     def _enter(self, what: Input, now: float) -> bool:
-        """Go on to the next state of the table, if it has one for ``what``; whether that was so."""
+        """Go to the next state of the table; returns whether it has an entry for ``what``."""
         before, state = self.state, TRANSITIONS.get((self.state, what))
         if state is None:
             return False
         self.state, self._since, self._holds = state, now, False
         if state is State.DOWN:
             self.requests.drop_sent()
-            self._wire = Wire()  # and with it the memory of the last large answers
+            self._wire = Wire()  # frees the memory of the last large responses, too
             self.muted_until, self._renew_at, self._over_at = -math.inf, math.inf, math.inf
         else:
             self._active_at = now
@@ -363,7 +364,7 @@ class Connection:
         return True
 
     def _begin(self, now: float) -> None:
-        """Connect, if this client can prove who it is."""
+        """Connect, if this client has credentials."""
         credentials = self.peer.credentials
         if credentials.usable(now):
             self._dial(now)
@@ -378,7 +379,7 @@ class Connection:
         self._actions.append(Connect(self.key, self.node.host, self.node.port, self.peer.failures))
 
     def _secure(self, now: float) -> None:
-        """Go on with TLS, if it is under way or has something to send; after it the handshake begins."""
+        """Continue TLS, if it is under way or has bytes to send; then begin the handshake."""
         if answers := self._wire.take_answers():
             self._actions.append(Send(self.key, answers))
         if self.state is State.SECURING and self._wire.agreed:
@@ -387,12 +388,12 @@ class Connection:
             self._ask(self._handshake.begin(), now)
 
     def _ask(self, step: Step, now: float) -> None:
-        """Send a request of the handshake; the time for setting up bounds it."""
+        """Send a request of the handshake; the timeout for the whole setup bounds it."""
         exchange = Exchange(step.request, ignored, math.inf, version=step.version, background=True)
         self._send(self.requests.send_first(exchange, now))
 
     def _agree(self, frame: Buffer, now: float) -> None:
-        """An answer to the handshake arrived."""
+        """Handle a response of the handshake."""
         asked = self.requests.answered(frame, now)
         try:
             step = self._handshake.answered(frame)
@@ -401,7 +402,7 @@ class Connection:
         except AuthenticationFailed:
             self.peer.credentials.refused(now)
             raise
-        except OttlaError as error:  # both keep to the protocol, and do not agree
+        except OttlaError as error:  # no violation of the protocol: the two sides have no common version or mechanism
             self._give_up(now, error)
             return
         if step:
@@ -417,18 +418,18 @@ class Connection:
         log.debug("session renewed" if renewed else "connected", extra=self._extra())
 
     def _can_renew(self, now: float) -> bool:
-        """There is a token that lasts; or else, once the session is over, one at all."""
+        """Whether there is a token that lasts long enough; after the session's end any token is good enough."""
         credentials = self.peer.credentials
         return credentials.renewed(self._session, now) or (self._over_at <= now and credentials.usable(now))
 
     def _hold(self, now: float) -> None:
-        """Send nothing until there is a token; the credentials wake the connections then."""
+        """Send nothing until there is a token; the credentials then wake the connections."""
         self._holds = True
         if denied := self.peer.credentials.denied:
             self._give_up(now, type(denied)(f"{self.where}: {denied}"))
 
     def _renew(self, now: float) -> None:
-        """Prove again who this client is, behind what is under way."""
+        """Authenticate again, after the requests in flight."""
         self._enter(Input.EXPIRING, now)
         self._handshake = Handshake(credentials=self.peer.credentials, versions=self.peer.versions)
         self._setup = self._timers.add(now + self.peer.setup_timeout, self._not_set_up)
@@ -436,14 +437,14 @@ class Connection:
 
     def _not_set_up(self, now: float) -> None:
         if self.state is State.REAUTHENTICATING:
-            # What was sent before may take the broker long, and has a deadline of its own.
+            # Requests sent before the renewal may take the broker long, and have deadlines of their own.
             since = now if len(self.requests.in_flight) > 1 else self.heard_at
             if since + self.peer.setup_timeout > now:
                 self._setup = self._timers.add(since + self.peer.setup_timeout, self._not_set_up)
                 return
         waited = now - self._since
         what = {
-            State.SECURING: "TLS was not agreed on",
+            State.SECURING: "the TLS handshake was not complete",
             State.HANDSHAKE: f"no answer to {self._handshake.stage.name}",
             State.REAUTHENTICATING: "the session was not renewed",
         }.get(self.state, "no connection")
@@ -461,10 +462,10 @@ class Connection:
             self._give_up(now, TimeoutExpired(f"{what}; the connection is closed"))
 
     def _give_up(self, now: float, error: OttlaError, *, late: bool = False, last: tuple[Buffer, ...] = ()) -> None:
-        """Close it.
+        """Close the connection.
 
         Args:
-            last: what tells the broker why: the alert of TLS, which its log shows.
+            last: bytes that tell the broker why: the TLS alert, which appears in the broker's log.
         """
         self._actions.append(Close(self.key, last))
         self._fail(now, error, late=late)
@@ -505,10 +506,10 @@ class Connection:
         try:
             response = exchange.response(frame)
         except DecodeError as error:
-            what = f"{self.where}: the answer to {exchange.name} v{exchange.version} does not parse: {error}"
-            if now >= self._damage_logged + SLOW_LOG_INTERVAL:  # what is asked again will not parse either
+            what = f"{self.where}: the response to {exchange.name} v{exchange.version} does not parse: {error}"
+            if now >= self._damage_logged + SLOW_LOG_INTERVAL:  # a retry would not parse either
                 self._damage_logged = now
-                log.error("an answer does not parse", extra=self._extra(request=exchange.name, why=str(error)))
+                log.error("response does not parse", extra=self._extra(request=exchange.name, why=str(error)))
             exchange.settle(RemoteProtocolError(what), now)
             return
         throttle = getattr(response, "throttle_time_ms", 0) / 1000
@@ -523,12 +524,12 @@ class Connection:
         self.peer.traffic.latency.record(took, now)
         if took > SLOW_SECONDS and exchange.was_slow(took) and now >= self._slow_logged + SLOW_LOG_INTERVAL:
             self._slow_logged = now
-            log.warning("a slow answer", extra=self._extra(request=exchange.name, seconds=round(took, 3)))
+            log.warning("slow response", extra=self._extra(request=exchange.name, seconds=round(took, 3)))
 
     # -- for people --------------------------------------------------------------------------------------------------
 
     def explain(self, now: float) -> Iterator[str]:
-        """What it waits for, in a line for people; nothing while everything is as usual."""
+        """The connection's waits, in lines for people; none if all is as usual."""
         waiting, in_flight = self.requests.waiting, self.requests.in_flight
         if in_flight and self.state is State.READY and now - in_flight[0].sent_at > EXPLAIN_AFTER:
             oldest = in_flight[0]
@@ -540,24 +541,26 @@ class Connection:
             yield f"{self.where}, {self.key[1]}: {len(waiting)} request(s) not sent: {self._obstacle(now)}"
 
     def _obstacle(self, now: float) -> str:
-        """Why what waits is not sent."""
+        """Why waiting requests are not sent."""
         match self.state:
             case State.READY if self.requests.writing:
-                return "the socket does not take the requests before it"
+                return "the socket has not accepted the requests before it"
             case State.READY if self.muted_until > now:
-                return f"the broker asks this client to wait {self.muted_until - now:.1f} s more, it is over its quota"
+                return (
+                    f"the client is over its quota, and the broker asks it to pause for {self.muted_until - now:.1f} s"
+                )
             case State.READY if self._holds:
-                return f"the session is over, {self.peer.credentials.missing}"
+                return f"the session has ended, {self.peer.credentials.missing}"
             case State.READY:
                 return "it is the next to be sent"
             case State.CONNECTING:
                 doing = f"connecting for {now - self._since:.1f} s"
             case State.SECURING:
-                doing = f"connected, but TLS is not agreed on for {now - self._since:.1f} s"
+                doing = f"connected, TLS handshake incomplete for {now - self._since:.1f} s"
             case State.HANDSHAKE:
-                doing = f"connected, but {self._handshake.stage.name} is not answered for {now - self._since:.1f} s"
+                doing = f"connected, but {self._handshake.stage.name} has had no answer for {now - self._since:.1f} s"
             case State.REAUTHENTICATING:
-                return f"the session is being renewed for {now - self._since:.1f} s"
+                return f"the session has been renewing for {now - self._since:.1f} s"
             case State.DOWN if self.peer.credentials.missing:
                 doing = f"not connected, {self.peer.credentials.missing}"
             case State.DOWN:
@@ -566,7 +569,7 @@ class Connection:
         return f"{doing}; {tried}" if tried else doing
 
     def _hint(self) -> str:
-        """What an end at this point often means."""
+        """The usual cause if the connection ends at this point."""
         if self.state is State.SECURING:
             return HINT_BEFORE
         if self.state in (State.HANDSHAKE, State.REAUTHENTICATING):

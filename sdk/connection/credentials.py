@@ -1,13 +1,13 @@
-"""What a client proves with who it is, for all of its connections: a password, or a token that does not last.
+"""A client's credentials, for all of its connections: a password, or a token that expires.
 
 Rules:
-- A password is always at hand. A token is fetched by the user's function, in a thread, when a connection needs one and
-  there is none, or three quarters of its time are over; meanwhile connections go on with what they have.
-- A session is renewed with a token that lasts for half as long again at least, lest it be renewed over and over.
-- What cannot be fetched is asked for again after a pause, and logged once until it succeeds; connections wait, each
-  request for as long as it would wait anyway. `AuthenticationFailed` and `ConfigurationError` end what waits at once.
-- Of a token that a broker has refused another one is fetched for the next connection; but one that was just fetched is
-  shown to the others as well.
+- A password is always available. The user's function fetches a token, in a thread, when a connection needs one and
+  there is none, or when three quarters of its lifetime have passed; meanwhile connections use the token they have.
+- A session is renewed only with a token that lasts for at least half of another session, to avoid constant renewals.
+- A failed fetch is retried after a pause, and logged once until one succeeds; connections wait, each request until its
+  own deadline. `AuthenticationFailed` and `ConfigurationError` fail waiting requests at once.
+- If a broker refuses a token, another one is fetched for the next connection; but a token that was fetched just now is
+  tried on the other connections as well.
 
 Source: ExpiringCredentialRefreshingLogin.java; KIP-255 (OAUTHBEARER), KIP-768 (its pauses).
 """
@@ -24,20 +24,20 @@ from ottla.sdk.options import Options
 from ottla.sdk.timers import Timers
 
 if TYPE_CHECKING:
-    from random import Random  # a machine is given chance, it does not take any
+    from random import Random  # a machine is given its randomness
 
     from ottla.sasl import Mechanism, OAuthBearer, SaslExchange, Token
 
 log = logger("ottla.sdk.connection")
 
 REFRESH_AFTER = 0.75
-"""Of a token's time; another one is then fetched."""
+"""The part of a token's lifetime after which another one is fetched."""
 ENOUGH = 0.5
-"""Of a session: for so long a token has to last that renews it."""
+"""The part of a session for which a token must still last to renew that session."""
 MARGIN = 0.05
-"""Of a token's time, at its end, in which no connection begins with it: it would run out on its way."""
+"""The last part of a token's lifetime, in which no connection begins with it: it might expire on the way."""
 SHORTEST_MARGIN, LONGEST_MARGIN = 2.0, 10.0
-"""Seconds; brokers do not let a session be renewed within its first."""
+"""Bounds of the margin, in seconds; brokers refuse to renew a session within its first second."""
 SHORTEST_PAUSE = 1.0
 """Seconds between a token and the next."""
 LONGEST_PAUSE = 10.0
@@ -47,16 +47,16 @@ _NO_THREAD = TokenFetched(error=OttlaError("the system allows no more threads"))
 
 
 class Actions(Protocol):
-    """What a driver is to do."""
+    """A list of actions for the driver."""
 
     def append(self, action: RunInThread, /) -> None: ...
 
 
 class Credentials:
-    """Those of one client.
+    """The credentials of one client.
 
     Args:
-        wake: called when connections that have waited may go on.
+        wake: called when waiting connections may continue.
     """
 
     def __init__(
@@ -71,14 +71,14 @@ class Credentials:
         self._failures = 0
         self._retry_at = -math.inf
         self.denied: OttlaError | None = None
-        """Why no token is to be had, if another attempt would end alike."""
+        """Why there is no token, if another attempt would fail the same way."""
         self.missing = ""
         """Why a connection cannot begin; empty until one has asked without success."""
         self._why = ""
-        """Why the last attempt to fetch a token failed."""
+        """Why the last fetch failed."""
 
     def usable(self, now: float) -> bool:
-        """Whether a connection can begin; fetches a token where it is time for that."""
+        """Whether a connection can begin; fetches a token if it is time for that."""
         if self._bearer is None:
             return True
         if now >= self._refresh_at:
@@ -96,7 +96,7 @@ class Credentials:
         return False
 
     def exchange(self) -> "SaslExchange":
-        """For one connection; what is usable is shown."""
+        """Start a SASL exchange for one connection, with the current credentials."""
         if self._bearer is not None:
             assert self._token is not None
             return self._bearer.exchange_for(self._token)
@@ -104,7 +104,7 @@ class Credentials:
         return self.sasl.exchange()
 
     def refused(self, now: float) -> None:
-        """A broker did not take them."""
+        """A broker refused the credentials."""
         if now >= self._fetched_at + LONGEST_PAUSE:
             self._refresh_at = self._expires_at = -math.inf
 
@@ -113,9 +113,9 @@ class Credentials:
         self._fetching = False
         if event.error is None and event.token is not None and event.lifetime > 0:
             if self._failures:
-                log.warning("a token could be fetched again", extra={"attempts": self._failures + 1})
+                log.warning("token refresh recovered", extra={"attempts": self._failures + 1})
             self._token, self._failures, self._fetched_at = event.token, 0, now
-            self._retry_at = now + SHORTEST_PAUSE  # it may be the same as before, from somebody's cache
+            self._retry_at = now + SHORTEST_PAUSE  # a caching token function may return the same token again
             self._refresh_at = now + event.lifetime * REFRESH_AFTER
             margin = min(max(event.lifetime * MARGIN, SHORTEST_MARGIN), LONGEST_MARGIN)
             self._expires_at = now + event.lifetime - min(margin, event.lifetime * (1 - REFRESH_AFTER))
@@ -137,27 +137,27 @@ class Credentials:
         if isinstance(error, AuthenticationFailed | ConfigurationError):
             self.denied = error
         if error is None:
-            why = f"the token that was fetched has expired {-event.lifetime:.0f} s ago; is this machine's clock right?"
+            why = f"the fetched token expired {-event.lifetime:.0f} s ago; is this machine's clock right?"
         else:
             said = error if isinstance(error, OttlaError) else repr(error)
-            # A UnicodeError shows the text that it is about, which may be a secret.
-            why = f"no token could be fetched: {type(error).__name__ if isinstance(error, UnicodeError) else said}"
+            # A UnicodeError shows the text that it failed on, which may be a secret.
+            why = f"token refresh failed: {type(error).__name__ if isinstance(error, UnicodeError) else said}"
         pause = min(self._options.retry_backoff * 2.0 ** min(self._failures, 16), LONGEST_PAUSE)
         self._retry_at = now + pause * self._rng.uniform(0.8, 1.2)
         self._failures += 1
         self._why = why
-        if now >= self._expires_at:  # else connections go on with the last one
+        if now >= self._expires_at:  # otherwise connections go on with the current token
             self.missing = why
         if self._failures == 1:
-            log.warning("no token could be fetched; it is tried again", extra={"why": why})
+            log.warning("token refresh failed, retrying", extra={"why": why})
 
 
 def _fetched(bearer: "OAuthBearer") -> TokenFetched:
-    """In a thread."""
+    """Fetch a token, in a thread."""
     try:
         token = bearer.fetch()
-    except Exception as error:  # whatever it is, the machine decides when to try again
+    except Exception as error:  # of any kind: the machine decides when to try again
         return TokenFetched(error=error)
-    except BaseException as error:  # sys.exit() ends the thread alone
-        return TokenFetched(error=RuntimeError(f"the token function ended by {type(error).__name__}"))
+    except BaseException as error:  # sys.exit() in the user's function must only end this thread
+        return TokenFetched(error=RuntimeError(f"the token function raised {type(error).__name__}"))
     return TokenFetched(token, token.lifetime)

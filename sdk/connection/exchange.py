@@ -1,9 +1,9 @@
-"""One request and what becomes of it: an `Exchange` ends exactly once, with the response or an error.
+"""One request and its result: an `Exchange` ends exactly once, with the response or an error.
 
 Rules:
-- Nothing is retried here: the part that made an exchange decides whether to try again.
-- After `Exchange.cancel` nothing of it is called any more. What the driver does not have yet is never sent; the answer
-  to what it has is thrown away.
+- No exchange is retried here: the part that created an exchange decides whether to retry.
+- After `Exchange.cancel` none of its functions is called. A request that the driver does not have yet is never sent;
+  the response to a request that it has is ignored.
 """
 
 import functools
@@ -18,29 +18,29 @@ from ottla.codec.wire import Buffer
 from ottla.sdk.timers import Timer
 
 WAIT_FOR_MEMBERS = frozenset({"JoinGroup", "SyncGroup"})
-"""Their answers wait at the broker for as long as members take."""
+"""Requests that the broker answers only when other members have answered, too."""
 _MAY_WAIT = WAIT_FOR_MEMBERS | {"Fetch"}
-"""Their answers may wait at the broker."""
+"""Requests that the broker may hold back."""
 SLOW_PART = 0.5
-"""Of the time that an answer is given: one that took more was slow."""
+"""The part of a request's timeout after which its response counts as slow."""
 
 
 @dataclass(slots=True, eq=False)
 class Exchange:
-    """A request and what becomes of it.
+    """A request and its result.
 
     Attributes:
-        message: the request; or its class, where `build` makes it of the version once that is known.
+        message: the request; or its class, if `build` creates it once the version is known.
         ended: called once with the response message or the error, and ``now``.
-        deadline: when to give up, in the time of ``now``.
-        one_way: the broker sends no answer (Produce with acks=0); ended with ``None`` once it is written.
-        build: makes the request of the version that is spoken.
-        versions: the lowest and the highest that will do, where they are fewer than `versions.SPOKEN`.
-        background: whichever node answers will do, or nobody waits for the answer: its node is not missed for it.
+        deadline: when to give up, on the clock of ``now``.
+        one_way: the broker sends no response (Produce with acks=0); ends with ``None`` once it is written.
+        build: creates the request for the negotiated version.
+        versions: the lowest and the highest usable version, if they are fewer than `versions.SPOKEN`.
+        background: any node can answer it, or no caller waits for it: its failure does not mark the node unavailable.
         since: when it was submitted.
         sent_at: when it was handed to the driver.
         timer: ends it at its deadline.
-        withdraw: takes it out of what waits; ``None`` once the driver has it.
+        withdraw: removes it from the waiting requests; ``None`` once the driver has it.
     """
 
     message: Any
@@ -64,7 +64,7 @@ class Exchange:
 
     @property
     def wait(self) -> float:
-        """Seconds for which it asks the broker to hold back an answer."""
+        """Seconds for which the request lets the broker hold back the response."""
         return float(getattr(self.message, "max_wait_ms", 0)) / 1000
 
     @property
@@ -72,23 +72,23 @@ class Exchange:
         return self.kind.__name__.removesuffix("Request")
 
     def response(self, frame: Buffer) -> Any:
-        """The message of the answer, a frame without its length. Raises `DecodeError`."""
+        """Parse the response, a frame without its length. Raises `DecodeError`."""
         return frames.parse_response(_response(self.kind), self.version, frame)[1]
 
     def was_slow(self, took: float) -> bool:
-        """Whether so many seconds are long for this request."""
+        """Whether so many seconds are slow for this request."""
         return took > (self.deadline - self.sent_at) * SLOW_PART and self.name not in _MAY_WAIT
 
     def cancel(self) -> None:
-        """The answer is not wanted any more: `ended` is not called, and what the driver does not have is never sent."""
+        """Ignore the response: `ended` is not called, and a request that the driver does not have is never sent."""
         self.ended = ignored
         if self.withdraw:
             self.withdraw(self)
 
     def settle(self, result: Any, now: float) -> None:
-        """End it.
+        """End the exchange.
 
-        What is called often holds the exchange: were it kept here, each request would leave a reference cycle.
+        `ended` often refers to the exchange: if it were kept here, each request would leave a reference cycle.
         """
         if self.timer:
             self.timer.cancel()
@@ -102,4 +102,4 @@ def _response(request: type) -> type[Any]:
 
 
 def ignored(answer: Any, now: float) -> None:
-    """Takes answers that are not wanted any more."""
+    """Ignores a response that is no longer needed."""

@@ -1,12 +1,12 @@
-"""What two sides agree on before the first request: stages that follow one another on each new connection.
+"""The handshake before the first request: stages that follow one another on each new connection.
 
 Rules:
-- A stage asks and is answered until it has nothing more to ask; then the next one begins. After the last one the
+- A stage sends requests and gets responses until it is done; then the next one begins. After the last one the
   connection is ready.
 - A stage that fails raises, and the connection ends with that error.
-- Each connection has stages of its own, which know neither time nor the connection that they are part of.
+- Each connection has its own stages, which know neither the time nor their connection.
 
-ApiVersions is the first, and SASL the second where it is wanted. TLS comes before all of them.
+ApiVersions is the first stage; SASL is the second, if configured. TLS comes before all of them.
 
 Source: KIP-511 (a version of ApiVersions that the broker does not know is answered in v0 with error 35); KIP-152 (SASL
 by requests); SaslClientAuthenticator.java.
@@ -35,28 +35,28 @@ if TYPE_CHECKING:
     from ottla.sdk.connection.credentials import Credentials
 
 SOFTWARE_NAME = "ottla"
-HINT_BEFORE = " while TLS was agreed on; so do listeners without TLS"
-HINT_AFTER = " at the first request; so do listeners that want authentication (SASL)"
-"""What it often means when the broker closes the connection before the first stage, and after the last."""
-HINT_SILENT = ": connected, but ApiVersions is not answered; HTTP servers, and listeners that want TLS, behave so"
-"""The usual cause of a silence at the first stage."""
-_NO_SASL = "the listener has no SASL; leave out sasl=, or take another port"
+HINT_BEFORE = " during the TLS handshake; listeners without TLS do that"
+HINT_AFTER = " at the first request; listeners that require authentication (SASL) do that"
+"""The usual cause if the broker closes the connection before the first stage, and after the last."""
+HINT_SILENT = ": connected, but ApiVersions is not answered; HTTP servers and listeners with TLS behave like that"
+"""The usual cause if the broker does not answer the first stage."""
+_NO_SASL = "the listener has no SASL; leave out sasl=, or use another port"
 NEWEST_API_VERSIONS = 3
-"""The version in which a broker that nothing is known of is asked first."""
+"""The version of the first ApiVersions request to an unknown broker."""
 
 
 class Step(NamedTuple):
-    """A request of the handshake, and the version in which it is sent."""
+    """A request of the handshake, and its version."""
 
     request: Any
     version: int
 
 
 class Features(NamedTuple):
-    """What is switched on in the whole cluster (KIP-584), as one broker knows it.
+    """The finalized features of the cluster (KIP-584), as one broker knows them.
 
     Attributes:
-        epoch: grows with each change; -1: nothing is known.
+        epoch: grows with each change; -1 if unknown.
         levels: by name, such as ``transaction.version``.
     """
 
@@ -68,8 +68,8 @@ class Stage(Protocol):
     """One stage of the handshake.
 
     Attributes:
-        name: what an answer is awaited to, for messages.
-        hint: what it often means when the broker closes the connection in this stage, to follow the reason.
+        name: of the request that waits for its response, for messages.
+        hint: the usual cause if the broker closes the connection in this stage; follows the reason in messages.
     """
 
     name: str
@@ -80,10 +80,10 @@ class Stage(Protocol):
         ...
 
     def answered(self, frame: Buffer) -> Step | None:
-        """Take the answer to the last request, without its length; the next request, or ``None`` when it is done.
+        """Handle the response to the last request, without its length; return the next request, or ``None`` when done.
 
         Raises:
-            OttlaError: the two sides do not agree.
+            OttlaError: the two sides cannot agree.
         """
         ...
 
@@ -93,11 +93,11 @@ class ApiVersions:
 
     Attributes:
         versions: per API key the lowest and the highest version; empty until the stage is done.
-        features: what is switched on; nothing, until the stage is done.
+        features: the cluster's features; empty until the stage is done.
     """
 
     name = "ApiVersions"
-    hint = " when asked for its versions; so do Kafka 0.9 and older, and listeners that want TLS"
+    hint = " at the request for its versions; Kafka 0.9 and older, and listeners with TLS, do that"
 
     def __init__(self) -> None:
         self.versions: Mapping[int, tuple[int, int]] = {}
@@ -111,7 +111,7 @@ class ApiVersions:
     def answered(self, frame: Buffer) -> Step | None:
         if int.from_bytes(frame[4:6], "big") == UnsupportedVersion.code:
             if self._asked == 0:
-                raise RemoteProtocolError("ApiVersions v0 is refused: the broker is too old or too new")
+                raise RemoteProtocolError("the broker refused ApiVersions v0: it is too old or too new")
             self._asked = 0
             return self.begin()
         _, response = frames.parse_response(ApiVersionsResponse, self._asked, frame)
@@ -124,11 +124,11 @@ class ApiVersions:
 
 
 class Sasl:
-    """Proves to the broker who this client is: agrees on the mechanism, then carries its tokens.
+    """Authenticates this client: agrees on the mechanism, then exchanges its tokens.
 
     Args:
-        credentials: with the mechanism that the user has chosen, as `ottla.sasl.ScramSha512`.
-        versions: per API key, what the broker speaks; filled by the stage before.
+        credentials: with the user's mechanism, such as `ottla.sasl.ScramSha512`.
+        versions: per API key, the broker's versions; filled by the stage before.
 
     Attributes:
         lifetime: seconds of the session, once the stage is done; 0 if it lasts as long as the connection (KIP-368).
@@ -139,14 +139,14 @@ class Sasl:
     def __init__(self, credentials: "Credentials", versions: Callable[[], Mapping[int, Range]]) -> None:
         assert credentials.sasl is not None
         self._sasl, self._versions = credentials.sasl, versions
-        self.hint = f" while {self._sasl.mechanism} was under way"
+        self.hint = f" during authentication with {self._sasl.mechanism}"
         self.lifetime = 0.0
         self._exchange = credentials.exchange()
         self._version = -1
-        """That of SaslAuthenticate, once the mechanism is agreed on."""
+        """The version of SaslAuthenticate, once the mechanism is agreed on."""
 
     def begin(self) -> Step:
-        if wire.api(SaslHandshakeRequest).key not in self._versions():  # as of ottla's own broker and proxy
+        if wire.api(SaslHandshakeRequest).key not in self._versions():  # such as ottla's own broker and proxy
             raise AuthenticationFailed(f"{self._sasl.who}: {_NO_SASL}")
         agreed(SaslHandshakeRequest, (1, 1), self._versions(), "the broker")
         return Step(SaslHandshakeRequest(mechanism=self._sasl.mechanism), 1)
@@ -180,10 +180,10 @@ class Sasl:
 
 
 class Handshake:
-    """The stages of one connection, in their order; the last is SASL's where it is wanted.
+    """The stages of one connection, in their order; SASL is the last, if configured.
 
     Args:
-        versions: what the broker speaks, where a connection is ready already: it is not asked for again.
+        versions: the broker's versions, if they are known already (to renew a session): then ApiVersions is skipped.
     """
 
     def __init__(
@@ -204,35 +204,35 @@ class Handshake:
 
     @property
     def stage(self) -> Stage:
-        """The one that is under way."""
+        """The current stage."""
         return self._stages[0]
 
     @property
     def silence(self) -> str:
-        """The usual cause of a silence now, to follow the reason; empty where there is none."""
+        """The usual cause if the broker does not answer now, to follow the reason; empty if there is none."""
         return HINT_SILENT if self.stage is self._versions else ""
 
     @property
     def versions(self) -> Mapping[int, tuple[int, int]]:
-        """Per API key the lowest and the highest version that the broker speaks; empty until it has said."""
+        """Per API key, the broker's lowest and highest version; empty until it has sent them."""
         return self._versions.versions
 
     @property
     def features(self) -> Features:
-        """What is switched on in the cluster; nothing, where that was not asked for."""
+        """The cluster's features; empty if they were not requested."""
         return self._versions.features
 
     @property
     def session_lifetime(self) -> float:
-        """Seconds until this client has to prove again who it is; 0 if it need not."""
+        """Seconds until this client has to authenticate again; 0 if it need not."""
         return self._sasl.lifetime if self._sasl else 0.0
 
     def begin(self) -> Step:
-        """The first request of all."""
+        """The very first request."""
         return self.stage.begin()
 
     def answered(self, frame: Buffer) -> Step | None:
-        """Take an answer; the next request, or ``None`` when the last stage is done. Raises as `Stage.answered`."""
+        """Handle a response; the next request, or ``None`` when the last stage is done. Raises as `Stage.answered`."""
         step = self.stage.answered(frame)
         if step is None and len(self._stages) > 1:
             del self._stages[0]

@@ -1,15 +1,15 @@
-"""Brokers that are needed and not available, in the log: one line when that has lasted, and one when it is over.
+"""Logs brokers that are needed and not available: one line when an outage has lasted, and one when it ends.
 
     needed ── in trouble for 5 s ──► reported ── a connection is ready, its requests are answered ──► "available again"
-                                         └────── nobody has asked it for anything for a while ─────► "not needed"
+                                         └────── no request to it for a while ───────────────────► "no longer needed"
 
 Rules:
-- A broker is in trouble that cannot be connected to, and one that leaves a request unanswered. It counts only while
-  somebody needs it: what is asked of whichever node there is (metadata), or to see whether one is back, is no need.
-- Where no broker gives metadata, that is one line about all of them, in place of one for each.
-- The lines say how much waits, so each is written when something does: at the next request.
-- There is one line in five seconds at most, and one about what is over, however many brokers come and go: the next one
-  is about all that happened since.
+- A broker is in trouble if the client cannot connect to it, or if it leaves a request unanswered. That counts only
+  while the broker is needed: requests that any node can answer (metadata), and probes, do not need a particular one.
+- If no broker answers with metadata, one line reports all of them, instead of one for each.
+- The lines say how much work waits, so each is written when there is some: at the next request.
+- There is at most one line in five seconds, and one about outages that are over, however many brokers come and go: the
+  next line covers everything that happened since.
 """
 
 import math
@@ -25,73 +25,73 @@ from ottla.sdk.timers import Timer, Timers
 log = logger("ottla.sdk.outages")
 
 OUTAGE = 5.0
-"""Seconds in trouble after which a broker that is needed is reported, and between two lines of the same kind."""
+"""Seconds in trouble after which a needed broker is reported, and seconds between two lines of the same kind."""
 _TOGETHER = 1.0
-"""Seconds earlier that others are reported with it."""
+"""Brokers that would be reported within this many seconds are reported in the same line."""
 _NEXT_LOOK = 1.0
-"""Seconds until it is seen that an outage is over."""
+"""Seconds between two checks whether an outage has ended."""
 _NAMED = 10
-"""Brokers that a line names; of all it gives the number."""
+"""Brokers that a line lists; it always has the number of all."""
 
 
 class Trouble(NamedTuple):
-    """Of one node."""
+    """Why one node is not available."""
 
     node: Node
     since: float
     why: str
     requests: int
-    """What waits for it, or for its answer."""
+    """The number of requests that wait for the node, or for its response."""
 
 
 class Reach(Protocol):
-    """What is known of the nodes: `ClientCore`."""
+    """The state of the nodes: `ClientCore`."""
 
     timers: Timers
 
     def troubles(self, now: float) -> Mapping[int, Trouble]:
-        """The nodes that are in trouble, by their ids."""
+        """The nodes in trouble, by id."""
         ...
 
     def works(self, node: Node) -> bool:
-        """Some connection to the node is ready."""
+        """Whether a connection to the node is ready."""
         ...
 
     @property
     def without_metadata(self) -> tuple[float, bool]:
-        """Since when no broker gives metadata, NaN while some do; and whether somebody waits for them."""
+        """Since when no broker has answered with metadata (NaN if some do), and whether a call waits for them."""
         ...
 
     def nobody_answers(self) -> str:
-        """Each address and what came of it."""
+        """Each address, and the result of trying it."""
         ...
 
     def all_reported(self, nodes: Container[int]) -> bool:
-        """There are no nodes known but these."""
+        """Whether ``nodes`` has all known nodes."""
         ...
 
     def waiting(self, nodes: Container[int] | None) -> Mapping[str, int]:
-        """What cannot go on without these nodes (``None``: without any), by its unit."""
+        """Work that cannot go on without these nodes (``None``: without any), as counts by unit."""
         ...
 
 
 @dataclass(slots=True)
 class Need:
-    """Somebody asks a node, or any, for something, again and again."""
+    """Requests keep needing one node, or any."""
 
     first: float
     last: float
     trouble: Trouble | None = None
-    """What was reported; ``None`` while nothing was."""
+    """The reported trouble; ``None`` if none is reported."""
     began: float = math.nan
-    """When that began."""
+    """When the reported trouble began."""
 
 
 class Outages:
-    """Of one client.
+    """Watches the brokers of one client.
 
     Args:
-        pause: the longest before a request is repeated, in seconds: what is needed is asked for more often.
+        pause: the longest pause between retries, in seconds: a node that is needed gets requests more often than that.
     """
 
     def __init__(self, reach: Reach, pause: float) -> None:
@@ -100,14 +100,14 @@ class Outages:
         self._needs: dict[int, Need] = {}
         self._any: Need | None = None
         self._over: list[tuple[Node, float]] = []
-        """Outages that are over, and how long they took."""
+        """Outages that are over, and their durations."""
         self._next_line = self._next_over = -math.inf
         self._next: Timer | None = None
         self._held = False
-        """A line is due, and is written with the next request."""
+        """A line is due, and will be written with the next request."""
 
     def submitted(self, node_id: int, now: float, *, background: bool) -> None:
-        """A node is asked for something."""
+        """A request goes to a node."""
         if not background:
             self._needs[node_id] = self._renewed(self._needs.get(node_id), now)
         if not background or self._reach.without_metadata[1]:
@@ -140,7 +140,7 @@ class Outages:
         if somebody:
             due[_ANY] = dark_since
         if self._any is not None and self._any.trouble is not None:
-            due = {}  # one line is about all
+            due = {}  # the line about all brokers covers these
         at = min(due.values(), default=math.inf) + OUTAGE
         if at <= now and now >= self._next_line:
             late = [key for key, began in due.items() if began + OUTAGE - _TOGETHER <= now]
@@ -155,7 +155,7 @@ class Outages:
         return [each for each in troubles.values() if (need := self._needs.get(each.node.id)) and need.trouble is None]
 
     def _without_metadata(self, now: float) -> tuple[float, bool]:
-        """Since when somebody is kept from something by that, and whether it is so."""
+        """Since when the lack of metadata blocks requests, and whether it does."""
         since, _ = self._reach.without_metadata
         if self._any is None or math.isnan(since):
             return math.nan, False
@@ -165,7 +165,7 @@ class Outages:
     # -- lines -------------------------------------------------------------------------------------------------------
 
     def _report(self, late: list[int], due: Mapping[int, float], troubles: Mapping[int, Trouble], now: float) -> bool:
-        """Write the line that is due; ``False`` if nothing waits at the moment."""
+        """Write the line that is due; ``False`` if no request waits at the moment."""
         anywhere = _ANY in late and self._any is not None
         some = list(troubles.values()) if anywhere else [troubles[key] for key in late]
         requests = sum(each.requests for each in some)
@@ -187,7 +187,7 @@ class Outages:
         return True
 
     def _end(self, troubles: Mapping[int, Trouble], now: float) -> None:
-        """See what is over, or not needed any more."""
+        """End outages that are over, or whose brokers are no longer needed."""
         idle_ones: list[Node] = []
         for key, need in list(self._needs.items()):
             trouble = troubles.get(key)
@@ -229,13 +229,13 @@ class Outages:
 
 
 _ANY = -(2**31)
-"""In place of a node's id: whichever gives metadata."""
+"""Used in place of a node's id: any node that can answer with metadata."""
 _NOBODY = Node(_ANY, "", 0)
 _NOT_AVAILABLE = "a broker is not available", "brokers are not available"
 _AVAILABLE = "a broker is available again", "brokers are available again"
 _NOT_NEEDED = (
-    "a broker that was not available is not needed any more",
-    "brokers that were not available are not needed any more",
+    "an unavailable broker is no longer needed",
+    "unavailable brokers are no longer needed",
 )
 
 
@@ -244,7 +244,7 @@ def _took(seconds: float) -> dict[str, object]:
 
 
 def _named(nodes: Iterable[Node]) -> dict[str, object]:
-    """Which they are: one by its id and its address, of many the ids."""
+    """Fields that identify nodes: id and address of a single one, the ids of several."""
     some = sorted(nodes)
     if len(some) == 1:
         return {"node": logged(some[0]), "address": format_address(some[0].host, some[0].port)}

@@ -1,10 +1,10 @@
-"""What all connections to one node share: whether it can be reached, which versions it speaks, what it was sent.
+"""Facts that all connections to one node share: whether it can be reached, its API versions, its traffic metrics.
 
 Rules:
-- After a failure no connection is tried before `retry_at`: 50 ms that double up to a second, give or take a fifth, so
-  that clients that lost the same broker do not come back at the same moment. A connection that is ready resets this.
-- The time allowed for setting up a connection doubles with each attempt that ran out of it (KIP-601).
-- A node that is known under another address now is tried there at once.
+- After a failure no connection is tried before `retry_at`: 50 ms that double up to a second, with a jitter of 20
+  percent, so that clients that lost the same broker do not reconnect at the same moment. A ready connection resets it.
+- The setup timeout of a connection doubles with each attempt that exceeded it (KIP-601).
+- A node that has a new address is tried there at once.
 
 Source: ClusterConnectionStates.java; the metrics' names: SelectorMetrics in Selector.java, and Sender.java.
 """
@@ -22,22 +22,22 @@ from ottla.sdk.metrics import Metrics
 from ottla.sdk.options import Options
 
 if TYPE_CHECKING:
-    from random import Random  # a machine is given chance, it does not take any
+    from random import Random  # a machine is given its randomness
 
     from ottla.tls import TlsConnection
 
 log = logger("ottla.sdk.connection")
 
 SETUP_MAX = 3.0
-"""The time for setting up a connection grows up to so many times `connect_timeout`."""
+"""The setup timeout grows up to so many times `connect_timeout`."""
 REFUSAL_INTERVAL = 60.0
-"""Seconds between two lines about refusals of a client that was let in before."""
+"""Seconds between two log lines about refusals of a client that was accepted before."""
 _JITTER = 0.2
 _RENEWAL = (0.8, 0.9)
 
 
 class Traffic:
-    """The metrics of one node, by Kafka's names."""
+    """The metrics of one node, under Kafka's names."""
 
     def __init__(self, metrics: Metrics, node_id: int) -> None:
         tag = f"node-{node_id}"
@@ -58,13 +58,13 @@ class Traffic:
         self._metrics = metrics
 
     def remove(self) -> None:
-        """The node is gone: its metrics are reported no more."""
+        """Remove the metrics: the node is gone."""
         handles = [each for name, each in vars(self).items() if name != "_metrics"]
         self._metrics.remove(*handles)
 
 
 class Peer:
-    """One node, as far as connections to it show; ``on_failure(now)`` is called when a connection to it broke."""
+    """One node, as its connections see it; calls ``on_failure(now)`` when a connection to it broke."""
 
     def __init__(
         self,
@@ -80,26 +80,26 @@ class Peer:
         self.options = options
         self.traffic = Traffic(metrics, node.id)
         self.versions: Mapping[int, Range] | None = None
-        """Per API key, the lowest and the highest version; ``None`` until it has said."""
+        """Per API key, the lowest and the highest version; ``None`` until the node has sent them."""
         self.features = Features()
-        """What is switched on in the cluster, as the node has said last."""
+        """The cluster's features, as the node reported them last."""
         self._chosen: dict[tuple[type, Range | None], int] = {}
-        """The highest that both sides speak, per request and the versions that will do."""
+        """The highest version that both sides speak, per request and wanted range."""
         self.throttles_clients = False
-        """It answers a client that is over its quota at once, and expects it to wait."""
+        """It answers a client that is over its quota at once, and expects it to pause."""
         self.failures = 0
-        """Attempts and connections that ended badly since it worked last."""
+        """Failed attempts and connections since the last success."""
         self.trouble = ""
-        """Why the last one did; empty while all is well."""
+        """Why the last one failed; empty if there is no failure."""
         self.since = math.nan
-        """When the first of them ended."""
+        """When the first of these failures happened."""
         self.retry_at = -math.inf
         self.answered_at = -math.inf
-        """When it answered last."""
+        """When it last answered."""
         self._refused_at = -math.inf
-        """When it took this client before, and then refused it."""
+        """When it refused this client after having accepted it."""
         self._stale = ""
-        """Why certificates that have changed could not be used, when that was last looked at."""
+        """Why changed certificates could not be loaded, at the last check."""
         self._rng, self._on_failure = rng, on_failure
         self._late = 0
 
@@ -115,11 +115,11 @@ class Peer:
 
     @property
     def renewal(self) -> float:
-        """The part of a session after which to renew it: another for each, lest all connections do so at once."""
+        """The part of a session after which to renew it; random, so that not all connections renew at once."""
         return self._rng.uniform(*_RENEWAL)
 
     def secured(self) -> "TlsConnection | None":
-        """The client's side of TLS for a new connection, where it is wanted."""
+        """The client's side of TLS for a new connection; ``None`` without TLS."""
         tls = self.options.tls
         if tls is None:
             return None
@@ -127,9 +127,7 @@ class Peer:
         if tls.stale != self._stale:
             self._stale = tls.stale
             if self._stale:
-                log.warning(
-                    "the files of tls= have changed, and cannot be used as they are", extra={"why": self._stale}
-                )
+                log.warning("the files of tls= have changed, and cannot be loaded", extra={"why": self._stale})
         return secured
 
     def version(self, request: type, wanted: Range | None, where: str) -> int:
@@ -154,7 +152,7 @@ class Peer:
         self.failures, self._late, self.trouble, self.since, self.retry_at = 0, 0, "", math.nan, -math.inf
 
     def failed(self, why: str, now: float, *, late: bool = False) -> None:
-        """A connection or an attempt ended; ``late``: because its time was up."""
+        """A connection or an attempt failed; ``late``: because it exceeded the setup timeout."""
         self.trouble = why
         if not self.failures:
             self.since = now
@@ -168,23 +166,23 @@ class Peer:
         self._on_failure(now)
 
     def refused(self, now: float) -> bool:
-        """A client is refused; whether that is news: of one that was never taken it is raised by what waits for it."""
+        """Take note of a refusal; returns whether to log it. The first connection's refusal is raised to the caller."""
         news = self.versions is not None and now >= self._refused_at + REFUSAL_INTERVAL
         if news:
             self._refused_at = now
         return news
 
     def moved(self, node: Node) -> bool:
-        """Adopt the address of ``node``; whether it is another."""
+        """Adopt the address of ``node``; returns whether it changed."""
         other = (node.host, node.port) != (self.node.host, self.node.port)
         self.node = node
-        if other:  # connections to the old one may live on, with the versions that are known
+        if other:  # connections to the old address may live on, with the known versions
             self.failures, self._late, self.trouble, self.since, self.retry_at = 0, 0, "", math.nan, -math.inf
         return other
 
     def attempts(self, now: float) -> str:
-        """What was tried without success, for a message; empty while all is well."""
+        """The failed attempts, for a message; empty if there are none."""
         if not self.trouble:
             return ""
         tried = f"{self.failures} attempts" if self.failures > 1 else "1 attempt"
-        return f"{tried} in {max(now - self.since, 0.0):.1f} s, last trouble: {self.trouble}"
+        return f"{tried} in {max(now - self.since, 0.0):.1f} s, last error: {self.trouble}"

@@ -1,11 +1,11 @@
-"""The requests of one connection in their order: those that wait, and those that the driver has.
+"""The requests of one connection, in order: first the requests that the driver has, then the waiting ones.
 
 Rules:
-- A broker answers in the order of the requests: an answer that is not to the oldest one breaks the protocol.
-- One `Send` at a time is in the driver's hands, of 64 kB and a request at most, until the driver reports `Written`.
-  All other requests wait here, where they can be withdrawn.
-- The parts of a large request are handed over as they are; small parts are joined.
-- A request without an answer (acks=0) ends when it is written.
+- A broker answers in the order of the requests: a response that does not belong to the oldest one is an error.
+- The driver has one `Send` at a time, of at most 64 kB plus one request, until it reports `Written`. All other requests
+  wait here, where they can be withdrawn.
+- The parts of a large request are handed over without a copy; small parts are joined.
+- A request without a response (acks=0) ends when it is written.
 
 Source: InFlightRequests.java.
 """
@@ -23,7 +23,7 @@ from ottla.sdk.connection.versions import FITTED
 from ottla.sdk.events import Key, Send
 
 SEND_BYTES = 64 * 2**10
-"""Bytes from which on no further request is put into the same `Send`: what the driver has cannot be withdrawn."""
+"""From this size on no further request joins the same `Send`: a request that the driver has cannot be withdrawn."""
 
 Refused = list[tuple[Exchange, OttlaError]]
 
@@ -36,9 +36,9 @@ class Pipeline:
         self.waiting: OrderedDict[Exchange, None] = OrderedDict()
         """Not handed to the driver yet."""
         self.in_flight: deque[Exchange] = deque()
-        """Handed to the driver, and to be answered."""
+        """Handed to the driver, and not answered yet."""
         self._unwritten: list[Exchange] | None = None
-        """Those without an answer in the `Send` that the driver has; ``None`` when everything is written."""
+        """Requests without a response in the driver's current `Send`; ``None`` when everything is written."""
         self._correlation_id = 0
 
     @property
@@ -48,7 +48,7 @@ class Pipeline:
 
     @property
     def writing(self) -> bool:
-        """The driver has not reported the last `Send` as written."""
+        """Whether the driver has not yet reported the last `Send` as written."""
         return self._unwritten is not None
 
     def add(self, exchange: Exchange, now: float) -> None:
@@ -60,17 +60,17 @@ class Pipeline:
             exchange.settle(None, exchange.since)
 
     def remove(self, exchange: Exchange) -> bool:
-        """Take it out of what waits; ``False`` if the driver has it."""
+        """Remove a waiting request; ``False`` if the driver has it."""
         if exchange not in self.waiting:
             return False
         del self.waiting[exchange]
         return True
 
     def next(self, version: Callable[[Exchange], int], now: float) -> tuple[Send | None, Refused]:
-        """As much of what waits as the driver is given at once; and what cannot be sent, each with the reason.
+        """The next `Send` for the driver, and requests that cannot be sent, each with its error.
 
         Args:
-            version: the version in which a request is sent; may raise `UnsupportedVersion`.
+            version: returns the version for a request; may raise `UnsupportedVersion`.
         """
         out: list[Buffer] = []
         size = 0
@@ -84,7 +84,7 @@ class Pipeline:
                 elif fit := FITTED.get(exchange.kind):
                     exchange.message = fit(exchange.message, exchange.version)
                 parts, more = self._encode(exchange, now)
-            except OttlaError as error:  # it cannot be said in this version, or not at all
+            except OttlaError as error:  # it does not fit this version, or no version
                 refused.append((exchange, error))
             else:
                 exchange.withdraw = None
@@ -93,11 +93,11 @@ class Pipeline:
         return self._send(out, size, now) if out else None, refused
 
     def send_first(self, exchange: Exchange, now: float) -> Send:
-        """A request of the handshake, ahead of all that waits."""
+        """Send a request of the handshake, ahead of all waiting ones."""
         return self._send(*self._encode(exchange, now), now)
 
     def _encode(self, exchange: Exchange, now: float) -> tuple[Sequence[Buffer], int]:
-        """The parts of a request, and how many bytes they have."""
+        """The parts of a request, and their size in bytes."""
         correlation_id = self._correlation_id
         parts = frames.build_request_parts(exchange.message, exchange.version, correlation_id, self._client_id)
         size = sum(map(len, parts))
@@ -120,29 +120,29 @@ class Pipeline:
         return Send(self._key, _joined(parts))
 
     def written(self) -> Iterable[Exchange]:
-        """The driver has written what it had; those of it that have ended by that."""
+        """The driver has written its `Send`; returns the requests that end with that."""
         ended, self._unwritten = self._unwritten or (), None
         return ended
 
     def answered(self, frame: Buffer, now: float) -> Exchange:
-        """The request that ``frame``, without its length, is the answer to.
+        """The request to which ``frame``, without its length, is the response.
 
         Raises:
-            RemoteProtocolError: it is not the oldest one's.
+            RemoteProtocolError: it does not belong to the oldest request.
         """
         if not self.in_flight:
-            raise RemoteProtocolError("an answer to no request")
+            raise RemoteProtocolError("a response without a request")
         exchange = self.in_flight[0]
         correlation_id = int.from_bytes(frame[:4], "big", signed=True)
         if len(frame) < 4 or correlation_id != exchange.correlation_id:
-            raise RemoteProtocolError(f"answer {correlation_id} where {exchange.correlation_id} was due")
+            raise RemoteProtocolError(f"response {correlation_id} where {exchange.correlation_id} was expected")
         self.in_flight.popleft()
         self._traffic.responses.add(1, now)
         self._traffic.in_flight.add(-1)
         return exchange
 
     def drop_sent(self) -> list[Exchange]:
-        """The connection has ended: take out what the driver had."""
+        """The connection has ended: remove the requests that the driver had."""
         sent = [*self.in_flight, *(self._unwritten or ())]
         self._traffic.in_flight.add(-len(self.in_flight))
         self.in_flight.clear()
@@ -150,13 +150,13 @@ class Pipeline:
         return sent
 
     def drop_waiting(self) -> list[Exchange]:
-        """Take out what waits."""
+        """Remove the waiting requests."""
         waiting, self.waiting = self.waiting, OrderedDict()
         return [*waiting]
 
 
 def _joined(parts: Sequence[Buffer]) -> tuple[Buffer, ...]:
-    """Each run of small parts as one."""
+    """Join each run of small parts."""
     joined: list[Buffer] = []
     small: list[Buffer] = []
     for part in parts:

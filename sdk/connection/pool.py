@@ -1,16 +1,17 @@
-"""All connections of a client, and what is known of the nodes that they lead to.
+"""All connections of a client, and facts about the nodes behind them.
 
 Rules:
-- A connection is named by its node and its channel. A broker serves the requests of a connection one by one, so what
-  may wait there has a channel of its own: fetches (`FETCH`), Produce, which waits for replicas (`PRODUCE`), and each
-  group's JoinGroup. All else goes by `DATA`.
-- A connection is made when there is a request for it, or by `open` before there is one, at once; and closed when there
-  has been none for long.
-- A machine that stops closes no sockets, and requests to it would wait until their time is over. So if a node has not
-  answered for five seconds the metadata are refreshed, which asks another node; if the cluster has given it up, its
-  connections end, and what waits there goes to the new leaders. (Java waits.)
-- Nodes that have left the cluster are forgotten, with their connections and metrics, once nothing is under way there.
-- `poll` costs what is due: connections that have something to do, and a heap of deadlines.
+- A connection is identified by its node and its channel. A broker serves the requests of a connection one by one, so
+  requests that may wait there have a channel of their own: fetches (`FETCH`), Produce, which waits for replicas
+  (`PRODUCE`), and each group's JoinGroup. All others use `DATA`.
+- A connection is opened when there is a request for it, or in advance by `open`; it is closed when there has been none
+  for long.
+- A machine that stops closes no sockets, and requests to it would wait until they time out. So if a node has not
+  answered for five seconds, the metadata are refreshed from another node; if the cluster no longer has the node, its
+  connections are closed, and waiting requests go to the new leaders. (Java waits.)
+- Nodes that have left the cluster are forgotten, with their connections and metrics, once no request is in flight.
+- The cost of `poll` does not grow with idle connections: it has a set of connections with work, and a heap of
+  deadlines.
 
 Source: NetworkClient.java, Selector.java, ClusterConnectionStates.java.
 """
@@ -44,12 +45,12 @@ from ottla.sdk.outcome import Outcome
 from ottla.sdk.timers import Timer, Timers
 
 if TYPE_CHECKING:
-    from random import Random  # a machine is given chance, it does not take any
+    from random import Random  # a machine is given its randomness
 
 log = logger("ottla.sdk")
 
 UNANSWERED_LIMIT = 5.0
-"""Seconds without an answer after which a node may be dead; Fetch may take longer by its wait."""
+"""Seconds without an answer after which a node may be dead; a Fetch may also take its wait."""
 
 ConnectionEvent = Connected | Written | Received | Filled | Lost
 
@@ -58,10 +59,10 @@ class Connections:
     """The connections of one client.
 
     Args:
-        timers: have the client polled in time.
-        actions: gets what the driver is to do.
-        suspect: called with ``now`` when a connection broke, or a node has not answered for long: the metadata may
-            say why.
+        timers: call back when a connection has to be polled.
+        actions: collects actions for the driver.
+        suspect: called with ``now`` when a connection broke, or a node has not answered for long: newer metadata may
+            show why.
     """
 
     def __init__(
@@ -79,22 +80,22 @@ class Connections:
         self._peers: dict[int, Peer] = {}
         self._connections: dict[Key, Connection] = {}
         self._busy: dict[Key, None] = {}
-        """Connections that may have something to do (an ordered set: replays must not depend on hashes)."""
+        """Connections that may have work (an ordered set: replays must not depend on hashes)."""
         self._watched: dict[Key, Timer] = {}
-        """Connections whose deadline is among the timers."""
+        """The timers of connections with a deadline."""
         self._finishing: dict[str, Outcome[None]] = {}
-        """By channel, what is settled when the brokers have ended its connections."""
+        """By channel, the outcome that is settled when the brokers have closed its connections."""
         self._liveness_check: Timer | None = None
 
     # -- the driver's side -------------------------------------------------------------------------------------------
 
     @property
     def busy(self) -> bool:
-        """Some connection may have something to do at once."""
+        """Whether a connection may have work at once."""
         return bool(self._busy)
 
     def poll(self, now: float) -> bool:
-        """See to one connection that may have something to do; ``False`` if there is none."""
+        """Poll one connection that may have work; ``False`` if there is none."""
         if not self._busy:
             return False
         key = next(iter(self._busy))
@@ -112,7 +113,7 @@ class Connections:
             case Written():
                 self._actions += connection.written(now)
                 if connection.requests.in_flight:
-                    return  # what is due next is due as before
+                    return  # responses are still awaited: the deadline is unchanged
             case Received(data=data):
                 self._actions += connection.received(data, now)
             case Filled(count=count):
@@ -126,14 +127,14 @@ class Connections:
         self._watch(event.key, connection)
 
     def room(self, key: Key) -> memoryview | None:
-        """Where the rest of a large answer belongs, if one is under way."""
+        """The buffer for the rest of a large response, if one is under way."""
         connection = self._connections.get(key)
         return connection.room if connection else None
 
     # -- requests ----------------------------------------------------------------------------------------------------
 
     def submit(self, node: Node, exchange: Exchange, now: float, channel: str = DATA) -> None:
-        """Send a request to ``node``, at the address given."""
+        """Send a request to ``node``, at the given address."""
         connection = self._connection(node, now, channel)
         connection.submit(exchange, now)
         self._busy[connection.key] = None
@@ -141,7 +142,7 @@ class Connections:
             self._liveness_check = self._timers.add(now + UNANSWERED_LIMIT, self._check_liveness)
 
     def open(self, node: Node, now: float, channel: str) -> None:
-        """Connect though there is no request yet."""
+        """Connect before there is a request."""
         connection = self._connection(node, now, channel)
         connection.open(now)
         self._busy[connection.key] = None
@@ -155,30 +156,30 @@ class Connections:
         return connection
 
     def connected(self, node_id: int) -> bool:
-        """A request to the node would go out at once, on the ordinary channel."""
+        """Whether a request to the node would go out at once, on the ordinary channel."""
         connection = self._connections.get((node_id, DATA))
         return connection is not None and connection.state is State.READY
 
     def silence(self, node_id: int) -> str:
-        """The usual cause of a node's silence, to follow the reason; empty where there is none."""
+        """The usual cause if a node does not answer, to follow the reason; empty if there is none."""
         return next((each.silence for key, each in self._connections.items() if key[0] == node_id and each.silence), "")
 
     def works(self, node_id: int) -> bool:
-        """Some connection to the node is ready."""
+        """Whether a connection to the node is ready."""
         return any(each.state is State.READY for key, each in self._connections.items() if key[0] == node_id)
 
     def muted_until(self, node_id: int, channel: str) -> float:
-        """Until when a node that throttles wants nothing to be sent on a connection; in the past if it does not."""
+        """Until when a throttling node wants no requests on a connection; in the past if it does not throttle."""
         connection = self._connections.get((node_id, channel))
         return connection.muted_until if connection is not None else -math.inf
 
     def heard_at(self, node_id: int, channel: str) -> float:
-        """When something arrived last by a connection."""
+        """When the last bytes arrived on a connection."""
         connection = self._connections.get((node_id, channel))
         return connection.heard_at if connection is not None else -math.inf
 
     def least_loaded(self, but: Container[int]) -> Node | None:
-        """The node with the least to do on its ordinary channel, of those that are connected and not among ``but``."""
+        """The least loaded connected node on the ordinary channel, without the nodes in ``but``."""
         ready = [
             each
             for key, each in self._connections.items()
@@ -187,26 +188,26 @@ class Connections:
         return min(ready, key=lambda each: (each.load, each.key)).peer.node if ready else None
 
     def supports(self, node_id: int, request: type) -> range | None:
-        """The versions of a request that both the node and we can speak: an empty range where there are none.
+        """The versions of a request that both the node and the client speak: an empty range if there are none.
 
-        ``None`` as long as the node has not said: `Exchange.build` and `Exchange.versions` then decide when it has.
+        ``None`` until the node has sent its versions: then `Exchange.build` and `Exchange.versions` decide.
         """
         peer = self._peers.get(node_id)
         return None if peer is None or peer.versions is None else common(request, None, peer.versions)
 
     def feature(self, name: str) -> int:
-        """The level of a feature that is switched on in the cluster, by the newest that any node has said; 0: it is
-        not, or nobody has said."""
+        """The level of a finalized feature of the cluster, from the newest report of any node; 0 if it is off, or
+        unknown."""
         newest = max((peer.features for peer in self._peers.values()), key=lambda each: each.epoch, default=None)
         return newest.levels.get(name, 0) if newest else 0
 
     def peer(self, node_id: int) -> Peer | None:
-        """What is known of a node, if there ever was a request to it."""
+        """The peer of a node, if there ever was a request to it."""
         return self._peers.get(node_id)
 
     def troubles(self, now: float) -> dict[int, Trouble]:
-        """The nodes that cannot be reached, or do not answer."""
-        # Where one connection ended, as idle ones do, another may work on.
+        """The nodes that cannot be reached, or that do not answer."""
+        # If one connection ended, for example an idle one, another may still work.
         working = {node_id for (node_id, _), each in self._connections.items() if each.state is State.READY}
         found = {
             node_id: (max(peer.since, peer.answered_at), peer.trouble)
@@ -221,27 +222,27 @@ class Connections:
         return {key: Trouble(self._peers[key].node, *each, requests.get(key, 0)) for key, each in found.items()}
 
     def explain(self, now: float) -> Iterator[str]:
-        """What the connections wait for, in lines for people."""
+        """The connections' waits, as lines for people."""
         for connection in self._connections.values():
             yield from connection.explain(now)
 
     # -- nodes that come, move and go --------------------------------------------------------------------------------
 
     def update(self, nodes: Mapping[int, Node], seeds: Collection[int], now: float) -> None:
-        """These are the nodes of the cluster, and the ids of the bootstrap addresses: move, give up and forget."""
+        """Adopt the nodes of new metadata, and the ids of the bootstrap addresses: move, give up and forget nodes."""
         for node in nodes.values():
             if node.id in self._peers:
                 self._peer(node, now)
         for key in self._unanswered(now):
             if key[0] not in nodes:
-                self._give_up(key, "it does not answer, and the cluster has given it up", now)
+                self._give_up(key, "the node does not answer, and has left the cluster", now)
         gone = [each for each in self._peers if each not in nodes and each not in seeds]
         for node_id in gone:
             if not any(each.load for key, each in self._connections.items() if key[0] == node_id):
                 self._forget(node_id, now)
 
     def give_up(self, node_id: int, why: str, now: float, channel: str | None = None) -> None:
-        """Close the connections to a node, or one, as it is to blame: the next attempt comes after a pause."""
+        """Close the connections to a node, or one of them, as failed: the next attempt comes after a pause."""
         for key in [key for key in self._connections if key[0] == node_id and channel in (None, key[1])]:
             self._give_up(key, why, now)
 
@@ -250,7 +251,7 @@ class Connections:
             self._give_up(key, why, now)
 
     def finish(self, channel: str, now: float) -> Outcome[None]:
-        """Send nothing more on a channel; settled when the brokers have ended its connections."""
+        """Send nothing more on a channel; settled when the brokers have closed its connections."""
         if finished := self._finishing.get(channel):
             return finished
         finished = self._finishing[channel] = Outcome()
@@ -266,28 +267,26 @@ class Connections:
             finished.succeed(None)
 
     def retire(self, channel: str, now: float) -> None:
-        """Close the connections of a channel, which is not used any more."""
+        """Close the connections of a channel that is no longer used."""
         if finished := self._finishing.pop(channel, None):
             finished.succeed(None)
         for key in [key for key in self._connections if key[1] == channel]:
             self._close(key, now)
 
     def close(self, now: float) -> None:
-        """End every request. The driver closes the sockets."""
+        """Fail every request. The driver closes the sockets."""
         for connection in list(self._connections.values()):
             connection.retire(now)
 
     def _peer(self, node: Node, now: float) -> Peer:
-        """What is known of the node, which may have another address by now."""
+        """The peer of the node, with the address updated."""
         peer = self._peers.get(node.id)
         if peer is None:
             peer = self._peers[node.id] = Peer(
                 node, self._options, self._metrics, self._rng, self.credentials, self._failed
             )
         elif peer.node != node and peer.moved(node):
-            log.info(
-                "a node has another address", extra={"node": node.id, "address": format_address(node.host, node.port)}
-            )
+            log.info("node has a new address", extra={"node": node.id, "address": format_address(node.host, node.port)})
             for key, connection in list(self._connections.items()):
                 if key[0] == node.id:
                     self._actions += connection.moved(now)
@@ -295,7 +294,7 @@ class Connections:
         return peer
 
     def _failed(self, now: float) -> None:
-        """A connection broke: the leaders may have moved, and so may the cluster."""
+        """A connection broke: leaders may have moved, or the whole cluster."""
         self._suspect(now, self._options.retry_backoff)
 
     def _give_up(self, key: Key, why: str, now: float) -> None:
@@ -317,7 +316,7 @@ class Connections:
     # -- time --------------------------------------------------------------------------------------------------------
 
     def _check_liveness(self, now: float) -> None:
-        """Have others asked about nodes that do not answer any more."""
+        """Refresh metadata, from other nodes, if a node no longer answers."""
         working = any(each.requests.in_flight for each in self._connections.values())
         self._liveness_check = self._timers.add(now + UNANSWERED_LIMIT / 2, self._check_liveness) if working else None
         if self._unanswered(now):
@@ -329,7 +328,7 @@ class Connections:
         return [key for key in unanswered if key[0] >= 0]
 
     def _watch(self, key: Key, connection: Connection) -> None:
-        """Have the connection polled at its deadline; an earlier poll that is due anyway will look again."""
+        """Poll the connection at its deadline; an earlier timer is enough, because its poll sets the next one."""
         due, watched = connection.deadline, self._watched.get(key)
         if due is None or (watched is not None and due >= watched.when):
             return

@@ -1,6 +1,7 @@
-"""Builders of the requests that several parts of the client send: one for each API.
+"""Builders of requests that several parts of the client send: one for each API.
 
-Partitions are given as ``(topic, partition)``; requests want them by topic. What only one part sends is built there.
+Partitions are given as ``(topic, partition)``; requests group them by topic. A request that only one part sends is
+built there.
 """
 
 from collections.abc import Iterable, Mapping
@@ -17,13 +18,13 @@ from ottla.sdk.connection.versions import LIST_OFFSETS_ISOLATION
 from ottla.sdk.options import broker_timeout_ms
 
 CONSUMER = -1
-"""The replica id of clients that are no brokers."""
+"""The replica id of clients that are not brokers."""
 NO_SESSION = -1
-"""The epoch of a Fetch that stands for itself, or closes a session."""
+"""The epoch of a Fetch without a session, or of a Fetch that closes its session."""
 
 
 def metadata(names: Iterable[str] | None, *, create: bool = False) -> MetadataRequest:
-    """About the brokers and these topics; ``None``: all topics. ``create`` topics that do not exist, if they may be."""
+    """Ask about the brokers and these topics (``None``: all); ``create`` missing topics, if the broker allows it."""
     topics = None if names is None else tuple(MetadataRequestTopic(name=name) for name in names)
     return MetadataRequest(topics=topics, allow_auto_topic_creation=create)
 
@@ -39,9 +40,9 @@ def by_topic(places: Iterable[tuple[str, int]]) -> dict[str, tuple[int, ...]]:
 def list_offsets(
     wanted: Mapping[tuple[str, int], tuple[int, int]], isolation: int, timeout: float, version: int
 ) -> ListOffsetsRequest:
-    """The offsets at ``{(topic, partition): (timestamp, leader epoch)}``, waited for ``timeout`` seconds.
+    """Ask for the offsets at ``{(topic, partition): (timestamp, leader epoch)}``, with ``timeout`` seconds to answer.
 
-    Timestamps are milliseconds, or `EARLIEST`, `LATEST`, `MAX_TIMESTAMP`; the epoch is -1 where it is not known.
+    Timestamps are milliseconds, or `EARLIEST`, `LATEST`, `MAX_TIMESTAMP`; the epoch is -1 if unknown.
     """
     topics: dict[str, list[ListOffsetsPartition]] = {}
     for (topic, partition), (timestamp, leader_epoch) in wanted.items():
@@ -66,7 +67,7 @@ def fetch(
     forgotten: Iterable[ForgottenTopic] = (),
     rack: str = "",
 ) -> FetchRequest:
-    """Records, as soon as there are any, or none after ``wait`` seconds; ``session`` is its id and epoch."""
+    """Ask for records, as soon as there are any; none after ``wait`` seconds. ``session`` is its id and epoch."""
     return FetchRequest(
         replica_id=CONSUMER,
         max_wait_ms=int(wait * 1000),
@@ -82,7 +83,7 @@ def fetch(
 
 
 def fetch_nothing(session_id: int = 0) -> FetchRequest:
-    """Answered at once, with no records; closes the session, if it names one."""
+    """A Fetch that is answered at once, with no records; it closes the session, if it has one."""
     return FetchRequest(max_wait_ms=0, min_bytes=0, session_id=session_id, session_epoch=NO_SESSION, topics=())
 
 
@@ -94,7 +95,7 @@ def commit_offsets(
     member_id: str = "",
     instance_id: str | None = None,
 ) -> OffsetCommitRequest:
-    """Commit ``{(topic, partition): (offset, leader epoch or -1, metadata)}``; without a generation: for no member."""
+    """Commit ``{(topic, partition): (offset, leader epoch or -1, metadata)}``; as no member without a generation."""
     topics: dict[str, list[OffsetCommitRequestPartition]] = {}
     for (topic, partition), (offset, leader_epoch, text) in offsets.items():
         topics.setdefault(topic, []).append(

@@ -1,9 +1,9 @@
-"""Which versions of which API the client speaks, and why not others. Everything about versions stands here.
+"""The versions of each API that the client speaks, and why not others. Everything about versions is here.
 
 Rules:
-- A request goes out in the highest version that both sides speak: `SPOKEN`, or else all that the codec declares.
+- A request goes out in the highest version that both sides speak: within `SPOKEN`, or all that the codec declares.
 - Some requests need a narrower range; each such range has a name and a reason below, and is given to `Exchange`.
-- What a request says in a version below another is decided by its builder, with the constants below.
+- The builder of a request adapts it to older versions, with the constants below.
 
 Source: the ``validVersions`` of Kafka's JSON schemas, and ApiKeys.java.
 """
@@ -26,7 +26,7 @@ Range = tuple[int, int]
 
 
 class Spoken(NamedTuple):
-    """The versions of an API that the client speaks, and why they are fewer than the codec knows."""
+    """The versions of an API that the client speaks, and why the codec knows more."""
 
     low: int
     high: int
@@ -34,86 +34,86 @@ class Spoken(NamedTuple):
 
 
 SPOKEN: dict[type, Spoken] = {
-    DeleteTopicsRequest: Spoken(0, 5, "6 names topics in another field, where they may have ids"),
-    ProduceRequest: Spoken(2, 12, "below 2 come message sets of magic 0; 13 names topics by id"),
+    DeleteTopicsRequest: Spoken(0, 5, "6 has topics in another field, which may hold ids"),
+    ProduceRequest: Spoken(2, 12, "below 2 come message sets of magic 0; 13 identifies topics by id"),
     MetadataRequest: Spoken(1, 13, "0 cannot ask for no topic"),
 }
-"""Where the client's logic understands fewer versions than the codec."""
+"""APIs of which the client handles fewer versions than the codec."""
 
 # -- narrower ranges, each for some requests of an API -----------------------------------------------------------------
 
 PRODUCE_IDEMPOTENT: Range = (3, 12)
-"""Only record batches, which came with 3, carry producer ids and sequences."""
+"""Producer ids and sequences exist only in record batches, which came with 3."""
 PRODUCE_TRANSACTIONAL: Range = (3, 11)
-"""From 12 on a batch has its partition join the transaction by itself, which the whole cluster must be ready for."""
+"""From 12 on a batch adds its partition to the transaction implicitly, which the whole cluster must support."""
 PRODUCE_TRANSACTIONAL_2: Range = (12, 12)
-"""Of transactions of version 2 (KIP-890)."""
+"""For transactions of version 2 (KIP-890)."""
 INITIALIZE: Range = (0, 5)
 INITIALIZE_AGAIN: Range = (3, 5)
-"""Names the producer id and epoch that the producer has (KIP-360)."""
+"""Has the producer's current id and epoch (KIP-360)."""
 ADD_PARTITIONS: Range = (0, 3)
 """From 4 on it is for brokers."""
 ADD_OFFSETS: Range = (0, 4)
 COMMIT_IN_TRANSACTION: Range = (3, 4)
-"""Below 3 no member is named, so the group could not refuse one that it has expelled (KIP-447)."""
+"""Below 3 it has no member, so the group could not refuse an expelled one (KIP-447)."""
 COMMIT_IN_TRANSACTION_2: Range = (5, 5)
-"""Has the group join the transaction by itself; 6 names topics by id."""
+"""Adds the group to the transaction implicitly; 6 identifies topics by id."""
 END_TRANSACTION: Range = (0, 4)
 END_TRANSACTION_2: Range = (5, 5)
-"""Is answered with the epoch of the next transaction."""
+"""Its response has the epoch of the next transaction."""
 FETCH_BY_NAME: Range = (0, 12)
-"""From 13 on topics have ids only; for topics whose id is not known."""
+"""For topics with an unknown id: from 13 on topics have ids only."""
 FIND_ONE_COORDINATOR: Range = (0, 3)
-"""From 4 on several keys are asked for at once, in another field."""
+"""From 4 on a request has several keys, in another field."""
 FIND_TRANSACTION_COORDINATOR: Range = (1, 3)
 """0 knows groups only."""
 COMMIT_BY_NAME: Range = (2, 9)
-"""Below 2 the broker does not take the member into account, and the offset never expires; 10 names topics by id."""
+"""Below 2 the broker ignores the member, and the offset never expires; 10 identifies topics by id."""
 COMMITTED_BY_NAME: Range = (1, 9)
-"""Of OffsetFetch, and of OffsetCommit for groups without members: 0 is ZooKeeper's, 10 names topics by id."""
+"""For OffsetFetch, and OffsetCommit of groups without members: 0 is ZooKeeper's, 10 identifies topics by id."""
 EPOCH_ENDS_FOR_CONSUMERS: Range = (3, 4)
-"""Below 3 OffsetForLeaderEpoch is for followers only (it takes their authorization)."""
+"""Below 3 OffsetForLeaderEpoch is for followers only (it needs their authorization)."""
 
-# -- what a version is the first, or the last, to have -----------------------------------------------------------------
+# -- the first, or last, version with a feature ------------------------------------------------------------------------
 
 PRODUCE_RECORD_BATCHES = 3
-"""Record batches (Kafka 0.11); message sets of magic 1 before."""
+"""Record batches (Kafka 0.11); before that, message sets of magic 1."""
 FETCH_WITHOUT_LIMIT = 2
-"""The last version without `max_bytes` for the whole answer."""
+"""The last version without `max_bytes` for the whole response."""
 FETCH_SESSIONS = 7
 FETCH_LAST_EPOCH = 12
-"""The epoch of the last record that was fetched, by which truncation is found (KIP-320)."""
+"""Has the epoch of the last fetched record, so that the broker can detect truncation (KIP-320)."""
 FETCH_BY_ID = 13
 LIST_OFFSETS_ISOLATION = 2
 LIST_OFFSETS_MAX_TIMESTAMP = 7
-"""Finds the record with the largest timestamp (Kafka 3.0)."""
+"""Can look up the record with the largest timestamp (Kafka 3.0)."""
 COMMITTED_OF_ALL_TOPICS = 2
 COMMITTED_STABLE = 7
-"""Can ask for what no open transaction is about to change."""
+"""Can ask for offsets that no open transaction is about to change."""
 COMMITTED_OF_MANY_GROUPS = 8
 LEAVE_AS_MEMBERS = 3
-"""The members that leave are a list."""
+"""The leaving members are a list."""
 LEAVE_WITH_REASON = 5
 CREATE_TOPIC_DEFAULTS = 4
 """Leaves the numbers of partitions and replicas to the broker (KIP-464)."""
 LIST_TRANSACTIONS_BY_DURATION = 1
 METADATA_DECIDES_ABOUT_CREATION = 4
-"""Below it the broker's own settings decide whether a topic is created."""
+"""Below it, only the broker's own settings decide whether a topic is created."""
 FETCH_THROTTLED_BY_CLIENT = 8
-"""Brokers that have this version (Kafka 2.0) answer at once and expect the client to wait (KIP-219)."""
+"""Brokers with this version (Kafka 2.0) answer at once and expect the client to pause (KIP-219)."""
 
 FITTED: dict[type, Callable[[Any, int], Any]] = {
     MetadataRequest: lambda message, version: (
         message if version >= METADATA_DECIDES_ABOUT_CREATION else replace(message, allow_auto_topic_creation=True)
     ),
 }
-"""How a message is said in a version that has no field for all of it."""
+"""How to change a message for a version that lacks some of its fields."""
 
 # -- what both sides speak ---------------------------------------------------------------------------------------------
 
 
 def speakable(request: type, wanted: Range | None = None) -> Range:
-    """The lowest and the highest version of a request that the client can speak (and that are ``wanted``)."""
+    """The lowest and the highest version of a request that the client speaks, within the ``wanted`` range if given."""
     declared = wire.api(request).versions
     spoken = SPOKEN.get(request)
     low, high = (spoken.low, spoken.high) if spoken else (declared.low, declared.high)
@@ -121,17 +121,17 @@ def speakable(request: type, wanted: Range | None = None) -> Range:
 
 
 def common(request: type, wanted: Range | None, theirs: Mapping[int, Range]) -> range:
-    """The versions of a request that both sides can speak; empty where there are none."""
+    """The versions of a request that both sides speak; empty if there are none."""
     low, high = speakable(request, wanted)
     offered = theirs.get(wire.api(request).key, (0, -1))
     return range(max(low, offered[0]), min(high, offered[1]) + 1)
 
 
 def agreed(request: type, wanted: Range | None, theirs: Mapping[int, Range], where: str) -> int:
-    """The highest version that both sides can speak.
+    """The highest version that both sides speak.
 
     Raises:
-        UnsupportedVersion: there is none; says which API, what is needed, what the broker has, and since which Kafka.
+        UnsupportedVersion: there is none; names the API, the versions of both sides, and the Kafka release needed.
     """
     if both := common(request, wanted, theirs):
         return both[-1]
@@ -143,13 +143,13 @@ def agreed(request: type, wanted: Range | None, theirs: Mapping[int, Range], whe
     if offered and offered[0] > high:
         raise UnsupportedVersion(f"{what}; use a newer ottla")
     release = since(request, low)
-    raise UnsupportedVersion(f"{what}; it takes Kafka {release} or newer" if release else what)
+    raise UnsupportedVersion(f"{what}; you need Kafka {release} or newer" if release else what)
 
 
 def since(request: type, version: int) -> str:
-    """The release of Kafka that first had a version of a request; empty where that is not known.
+    """The release of Kafka that first had a version of a request; empty if unknown.
 
-    It stands in the docstring of the API's module, and nowhere else.
+    It is taken from the docstring of the API's module, the only place that has it.
     """
     text = sys.modules[request.__module__].__doc__ or ""
     found = re.search(rf"^    {version}(?:-\d+)? \(([\d.]+)\)", text, re.MULTILINE)
@@ -157,6 +157,6 @@ def since(request: type, version: int) -> str:
 
 
 def throttles_clients(theirs: Mapping[int, Range]) -> bool:
-    """Whether a broker with these versions expects a client that is over its quota to wait (KIP-219)."""
+    """Whether a broker with these versions expects a client that is over its quota to pause (KIP-219)."""
     offered = theirs.get(wire.api(FetchRequest).key)
     return offered is not None and offered[1] >= FETCH_THROTTLED_BY_CLIENT

@@ -1,8 +1,8 @@
-"""What travels on one connection: parts that go out, and frames that come in, in the clear or within TLS.
+"""The bytes of one connection: outgoing parts, and incoming frames, in plain text or inside TLS.
 
 Rules:
-- In the clear nothing is copied here: parts go out as they are, and a driver reads large frames into their place.
-- Within TLS what arrives is decrypted into that place.
+- In plain text, parts go out without a copy, and a driver reads large frames into their buffer.
+- Inside TLS, incoming bytes are decrypted into that buffer.
 
 Source: SslTransportLayer.java, PlaintextTransportLayer.java.
 """
@@ -14,11 +14,11 @@ from ottla.codec.inbox import LARGE, Inbox
 from ottla.codec.wire import Buffer
 
 if TYPE_CHECKING:
-    from ottla.tls import TlsConnection  # a machine is given it: by itself it knows of no OpenSSL
+    from ottla.tls import TlsConnection  # given by the caller: a machine does not import OpenSSL
 
 
 class Wire:
-    """Of a connection that was just made; ``tls`` is the client's side, which has not begun."""
+    """The bytes of a new connection; ``tls`` is the client's side of TLS, which has not begun."""
 
     def __init__(self, tls: "TlsConnection | None" = None) -> None:
         self._tls = tls
@@ -27,7 +27,7 @@ class Wire:
 
     @property
     def agreed(self) -> bool:
-        """Requests can be sent."""
+        """Whether requests can be sent."""
         return self._tls is None or self._tls.agreed
 
     def begin(self) -> None:
@@ -36,21 +36,21 @@ class Wire:
             self._answers.append(self._tls.begin())
 
     def take_answers(self) -> tuple[Buffer, ...]:
-        """What is to be sent for TLS itself, once."""
+        """Take the bytes that TLS itself has to send."""
         answers, self._answers = self._answers, []
         return tuple(each for each in answers if each)
 
     def seal(self, parts: tuple[Buffer, ...]) -> tuple[Buffer, ...]:
-        """As what these parts travel."""
+        """Encrypt the parts, if there is TLS."""
         return self._tls.seal(parts) if self._tls else parts
 
     def finish(self) -> tuple[Buffer, ...]:
-        """What is sent last: that this side ends TLS, or why it has failed."""
+        """The last bytes to send: the end of TLS, or an alert that says why it failed."""
         last = b"" if self._tls is None else self._tls.finish()
         return (last,) if last else ()
 
     def feed(self, data: Buffer) -> Iterator[Buffer]:
-        """Take what has arrived; iterate over the frames that are whole now, without their lengths.
+        """Take incoming bytes; iterate over the frames that are now complete, without their lengths.
 
         Raises:
             RemoteProtocolError: (while iterating) as `FrameReader.feed`.
@@ -72,9 +72,9 @@ class Wire:
 
     @property
     def room(self) -> memoryview | None:
-        """Where a driver may put the rest of a large frame; it then says how much it `filled`."""
+        """The buffer for the rest of a large frame; the driver reports with `filled` how much it received."""
         return self._inbox.room if self._tls is None else None
 
     def filled(self, count: int) -> Iterator[Buffer]:
-        """So many bytes were put into `room`; the frame, if it is whole now."""
+        """So many bytes were received into `room`; yields the frame, if it is complete now."""
         return self._inbox.filled(count)

@@ -1,1 +1,1 @@
-"""What runs a `ClientCore`: sockets and clocks, no protocol. One file per kind of concurrency."""
+"""Drivers run a `ClientCore`: sockets and clocks, no protocol. One file per kind of concurrency."""

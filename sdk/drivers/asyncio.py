@@ -1,18 +1,18 @@
-"""The driver for asyncio, on its own loops and on uvloop.
+"""The driver for asyncio, with asyncio's own loops and uvloop.
 
 Theory of operation: as in `ottla.sdk.drivers.driver`. Connections are transports, because uvloop does not notify the
-reader of a bare socket of a reset; they read large answers straight into their place. The loop calls back when
-something has arrived and when the alarm rings, so there are no tasks but those that dial, or look for brokers; they end
-with the client.
+reader of a bare socket about a reset; they read large responses directly into their buffer. The loop calls back when
+bytes arrive and when the alarm rings, so only dialling and looking for brokers take tasks; they end with the
+client.
 
-Cancellation comes once in asyncio. Where it meets a step that is shielded it is kept, and raised at the next step that
-is not, or at the end of the call. A loop that shuts down cancels all tasks, those of the client too: what they were at
-is begun again, because producers and consumers that are left need connections.
+asyncio delivers a cancellation only once. If it arrives during a shielded step, the driver keeps it, and raises it at
+the next step that is not shielded, or at the end of the call. A loop that shuts down cancels all tasks, also the
+client's: interrupted attempts to connect start again, because producers and consumers need connections to leave.
 
-An error that is a bug ends the core, so that nobody waits for it, and cancels the task in which the client was opened:
-leaving its block then raises it, as a `TaskGroup` does.
+An error that is a bug closes the core, so that no call waits for it, and cancels the task that opened the client:
+leaving its block then raises the error, as a `TaskGroup` does.
 
-Source: the loops' own rules are those of `asyncio.timeout` and `asyncio.TaskGroup`.
+Source: the rules about tasks come from `asyncio.timeout` and `asyncio.TaskGroup`.
 """
 
 import asyncio
@@ -39,31 +39,31 @@ T = TypeVar("T")
 log = logger("ottla.sdk")
 
 _END = 1.0
-"""Seconds that a listener's method has to end in once it is cancelled."""
+"""Seconds for a listener's method to end after it was cancelled."""
 
 
 class AsyncioLink(Link, asyncio.BufferedProtocol):
-    """A connection, as the protocol of a transport."""
+    """A connection, as the protocol object of a transport."""
 
     def __init__(self, driver: "AsyncioDriver", key: Key) -> None:
         super().__init__(key)
         self._driver = driver
         self.dialing: asyncio.Task[None] | None = None
         self.transport: asyncio.Transport | None = None
-        """``None`` before there is a connection, and after it."""
+        """``None`` before and after the connection."""
         self._room: memoryview | None = None
 
     def write(self) -> None:
         while self.outbox and not self.full and self.transport is not None:
             self.transport.write(self.outbox.popleft())
         if self.finishing and not self.outbox and self.transport is not None and self.transport.can_write_eof():
-            self.transport.write_eof()  # behind what it has still to write
+            self.transport.write_eof()  # after its buffered bytes
 
-    # -- what the transport calls ------------------------------------------------------------------------------------
+    # -- called by the transport -------------------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self.transport = cast(asyncio.Transport, transport)  # uvloop's derives from none of asyncio's
-        self.transport.set_write_buffer_limits(high=0)  # so that it says when all is written
+        self.transport = cast(asyncio.Transport, transport)  # uvloop's class is not derived from asyncio's
+        self.transport.set_write_buffer_limits(high=0)  # so that resume_writing means that all is written
 
     def pause_writing(self) -> None:
         self.full = True
@@ -83,7 +83,7 @@ class AsyncioLink(Link, asyncio.BufferedProtocol):
         if self._driver.has(self):
             key = self.key
             event = Received(key, bytes(self._driver.scratch[:nbytes])) if room is None else Filled(key, nbytes)
-            del room  # what waits for the next frame is not to keep the memory of this one
+            del room  # waiting for the next frame must not keep this one's memory alive
             self._driver.tell(event)
 
     def connection_lost(self, error: Exception | None) -> None:
@@ -92,15 +92,15 @@ class AsyncioLink(Link, asyncio.BufferedProtocol):
 
 
 class AsyncioDriver(Driver[AsyncioLink]):
-    """Drives ``core`` on the running loop; ``find`` looks for brokers as at the beginning (zeroconf)."""
+    """Drives ``core`` on the running loop."""
 
     _from_thread = (
-        "asyncio.run_coroutine_threadsafe(coroutine, loop), what is not async by loop.call_soon_threadsafe(function)"
+        "asyncio.run_coroutine_threadsafe(coroutine, loop), or loop.call_soon_threadsafe(function) if it is not async"
     )
 
     _another_loop = (
-        "each asyncio.run has its own, and pytest-asyncio one for each test, unless fixtures and tests have the same "
-        "loop_scope"
+        "each asyncio.run has its own, and pytest-asyncio has one for each test, unless fixtures and tests have the "
+        "same loop_scope"
     )
 
     def __init__(self, core: ClientCore) -> None:
@@ -114,13 +114,13 @@ class AsyncioDriver(Driver[AsyncioLink]):
         self._kicked: asyncio.Handle | None = None
         self._bug: Exception | None = None
         self._owner_cancelled = False
-        """By this driver, to end the block of a client that has stopped on a bug."""
+        """This driver cancelled it, to end the block of a client that has stopped because of a bug."""
         self._strays: set[asyncio.Task[None]] = set()
-        """Functions of the user's that did not end when they were cancelled."""
+        """Functions of the user's that did not end when cancelled."""
         self._closing: set[AsyncioLink] = set()
-        """Connections that end once what was written is gone."""
+        """Connections that end once their buffered bytes are written."""
         self.scratch = memoryview(bytearray(CHUNK))
-        """Where small answers are read into."""
+        """The buffer for small responses."""
 
     @staticmethod
     def require_loop() -> None:
@@ -128,13 +128,13 @@ class AsyncioDriver(Driver[AsyncioLink]):
             asyncio.get_running_loop()
         except RuntimeError:
             raise LocalProtocolError(
-                "ottla.aio.connect is for asyncio, which does not run here: start the program with "
-                "asyncio.run(main()); a trio program uses ottla.connect"
+                "ottla.aio.connect needs a running asyncio loop: start the program with asyncio.run(main()); a trio "
+                "program uses ottla.connect"
             ) from None
 
     def _runs_here(self) -> bool:
         running = asyncio._get_running_loop()
-        if running is None:  # one that is not closed may go on later
+        if running is None:  # a loop that is stopped but not closed may continue later
             return super()._runs_here() and not self._on.is_closed()
         return running is self._on
 
@@ -147,7 +147,7 @@ class AsyncioDriver(Driver[AsyncioLink]):
         for handle in (self._alarm, self._kicked):
             if handle is not None:
                 handle.cancel()
-        self._alarm_at = -math.inf  # nothing rings any more
+        self._alarm_at = -math.inf  # no alarm is set any more
         for link in list(self._links.values()):
             self._hang_up(link)
         self._links.clear()
@@ -155,7 +155,7 @@ class AsyncioDriver(Driver[AsyncioLink]):
             if link.transport is not None:
                 link.transport.abort()
         late: BaseException | None = None
-        while self._tasks:  # they are cancelled, and wait for nothing
+        while self._tasks:  # they are cancelled, and end without waiting
             for task in self._tasks:
                 task.cancel()
             try:
@@ -163,7 +163,7 @@ class AsyncioDriver(Driver[AsyncioLink]):
             except asyncio.CancelledError as cancelled:
                 late = cancelled
         for task in self._strays:
-            task.cancel()  # once more, the last time
+            task.cancel()  # a second and last time
         if self._bug is not None:
             if self._owner_cancelled and isinstance(error, asyncio.CancelledError) and self._owner is not None:
                 self._owner.uncancel()
@@ -174,7 +174,7 @@ class AsyncioDriver(Driver[AsyncioLink]):
 
     def _broken(self, bug: BaseException) -> None:
         super()._broken(bug)
-        if self._bug is None and isinstance(bug, Exception):  # the others end the loop by themselves
+        if self._bug is None and isinstance(bug, Exception):  # other exceptions end the loop anyway
             self._bug = bug
             if self._owner is not None and self._owner is not asyncio.current_task() and not self._owner.done():
                 self._owner_cancelled = self._owner.cancel()
@@ -205,7 +205,7 @@ class AsyncioDriver(Driver[AsyncioLink]):
         if self._kicked is not None:
             self._kicked.cancel()
             self._kicked = None
-        with contextlib.suppress(Exception):  # a bug, which is kept
+        with contextlib.suppress(Exception):  # a bug; _broken has stored it
             self._ring()
 
     def _call_soon(self, call: Callable[[], object]) -> object:
@@ -265,7 +265,7 @@ class AsyncioDriver(Driver[AsyncioLink]):
         return await self._awaited_apart(wanted)
 
     async def _awaited_apart(self, wanted: Await) -> Awaited:
-        """In a task of its own, which is given up where it does not end when it is cancelled."""
+        """Await it in a task of its own, which is abandoned if it does not end when cancelled."""
 
         async def work() -> None:
             await wanted.function(*wanted.args)
@@ -297,13 +297,13 @@ class AsyncioDriver(Driver[AsyncioLink]):
     def _stray_ended(self, task: asyncio.Task[None]) -> None:
         self._strays.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
-            log.error("what was given up has raised", exc_info=error)
+            log.error("abandoned callback raised", exc_info=error)
 
     async def _turn(self) -> None:
         await asyncio.sleep(0)
 
     def _is_cancelled(self) -> bool:
-        # A cancellation comes where its task is resumed: none is there, unless the task has cancelled itself.
+        # asyncio delivers a cancellation when it resumes the task: none is pending, unless the task cancelled itself.
         return getattr(asyncio.current_task(), "_must_cancel", False)
 
     # -- connections -------------------------------------------------------------------------------------------------
@@ -313,33 +313,33 @@ class AsyncioDriver(Driver[AsyncioLink]):
         link.dialing.add_done_callback(partial(self._dialed, link))
 
     def _dialed(self, link: AsyncioLink, task: asyncio.Task[None]) -> None:
-        """An attempt is over; it may have been cancelled before its first line ran."""
+        """An attempt has ended; it may have been cancelled before its first line ran."""
         link.dialing = None
         if task.cancelled():
-            self.ended(link, "cancelled")  # by others, if the core still knows it, which then has it tried again
+            self.ended(link, "cancelled")  # by other code, if the core still knows the link; it then tries again
 
     def _hang_up(self, link: AsyncioLink) -> None:
         if link.dialing is not None:
             link.dialing.cancel()
         if link.transport is not None:
             self._closing.add(link)
-            if link.transport.get_write_buffer_size():  # a peer that reads nothing would keep it for ever
+            if link.transport.get_write_buffer_size():  # a peer that reads nothing would keep it open for ever
                 link.transport.abort()
             else:
                 link.transport.close()
 
     def ended(self, link: AsyncioLink, why: str) -> None:
-        """Its transport is closed."""
+        """The transport is closed."""
         self._closing.discard(link)
-        with contextlib.suppress(Exception):  # a bug, which is kept
+        with contextlib.suppress(Exception):  # a bug; _broken has stored it
             self._lost(link, why)
 
     def tell(self, event: Event) -> None:
-        with contextlib.suppress(Exception):  # a bug, which is kept, and raised where the client was opened
+        with contextlib.suppress(Exception):  # a bug; stored, and raised where the client was opened
             super().tell(event)
 
     def _await_writable(self, link: AsyncioLink) -> None:
-        """The transport does so by itself."""
+        """Nothing to do: the transport waits by itself."""
 
     async def _connect(self, link: AsyncioLink, wanted: Connect) -> None:
         why = ""
@@ -349,26 +349,26 @@ class AsyncioDriver(Driver[AsyncioLink]):
         except OSError as error:
             why = reason(error)
         except UnicodeError:
-            why = f"{wanted.host!r} is no host name"
+            why = f"{wanted.host!r} is not a host name"
         link.dialing = None
         if link.transport is None:
             self.ended(link, why)
-        elif self.has(link):  # it may have been hung up as it was made
+        elif self.has(link):  # the core may have closed it meanwhile
             self.tell(Connected(link.key))
 
     async def _socket(self, wanted: Connect) -> socket.socket:
-        """A connection to one of the addresses of a name; the one that broke the last connection is tried last."""
+        """A connection to one of the addresses of a host name; the address that failed last time is tried last."""
         where = wanted.host, wanted.port
         broke = self._reached.pop(where, None) if wanted.attempt else None
         connection = await dial(self._on, *where, last=broke)
-        with contextlib.suppress(OSError):  # it may have ended already, as the reader will find
+        with contextlib.suppress(OSError):  # it may have ended already; the reader will notice
             self._reached[where] = connection.getpeername()[0]
         return connection
 
     # -- threads -----------------------------------------------------------------------------------------------------
 
     def _run_in_thread(self, work: RunInThread) -> None:
-        """In a thread that ends with the program: the loop's own are waited for when it ends, however long."""
+        """In a daemon thread: the program's end would wait for the loop's own threads, however long they take."""
 
         def run() -> None:
             event = work.call()

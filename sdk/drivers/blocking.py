@@ -1,11 +1,12 @@
 """The blocking driver: the same `ClientCore` in one thread, with a selector and no background work.
 
 Private for now: the Spark reader uses it, because Spark's Python workers are forked and reused, and neither trio nor a
-background thread survives that well. Nothing happens between calls: a call takes steps until its outcome is settled.
+background thread survives that well. The client does not run between calls: a call takes steps until its outcome
+is settled.
 
-Theory of operation: where the caller itself waits for something else, such as its sink or its next records, answers lie
-unread, and so no deadline may pass meanwhile: `paused` stops the clock that all deadlines go by. Without that, a caller
-that is kept waiting for two minutes would be told that brokers do not answer, by a client that has not looked.
+Theory of operation: while the caller itself waits for something else, such as its sink or its next records, responses
+stay unread, so no deadline may pass meanwhile: `paused` stops the clock of all deadlines. Without it, a caller that
+waits elsewhere for two minutes would get a timeout although the client never looked for responses.
 """
 
 import random
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _SEARCH = 2.0
-"""Seconds of one more search by zeroconf, in which everything else waits."""
+"""Seconds for another search by zeroconf, during which everything else waits."""
 
 
 def _raise(lost: Lost) -> NoReturn:
@@ -49,10 +50,10 @@ class BlockingClient(SelectorStepper):
 
     Args:
         bootstrap: ``host:port``, several separated by commas, or ``zeroconf://name``.
-        options: as `ottla.connect` takes them.
+        options: as in `ottla.connect`.
 
     Raises:
-        BrokerUnreachable: nobody answered within `connect_timeout`.
+        BrokerUnreachable: no broker answered within `connect_timeout`.
     """
 
     def __init__(self, bootstrap: str, **options: Any) -> None:
@@ -62,7 +63,7 @@ class BlockingClient(SelectorStepper):
         find = partial(mdns.find, name, _SEARCH) if announced else None
         core = ClientCore(parse_bootstrap(addresses), self._options, random.Random(), find=find)
         self._away = 0.0
-        """Seconds that were spent in `paused`."""
+        """Seconds spent in `paused`."""
         super().__init__(core, self._time, "blocking")
         self._kicked = False
         """The next step is due at once."""
@@ -85,7 +86,7 @@ class BlockingClient(SelectorStepper):
 
     @contextmanager
     def paused(self) -> Iterator[None]:
-        """While the caller waits for something else, no deadline passes."""
+        """Stop the clock while the caller waits for something else, so that no deadline passes."""
         began = time.monotonic()
         try:
             yield
@@ -100,22 +101,22 @@ class BlockingClient(SelectorStepper):
         return self._call(lambda now: calls.topic_ids(self.core, names, now))
 
     def commit(self, group: str, offsets: Mapping[TopicPartition, int]) -> None:
-        """Have ``offsets`` stand as those of a group without members.
+        """Commit ``offsets`` for a group without members.
 
         Raises:
             NonEmptyGroup: it has members.
-            PartialFailure, BrokerError: of partitions.
+            PartialFailure, BrokerError: some or all partitions failed.
         """
         self._call(lambda now: calls.commit_offsets(self.core, group, offsets, now))
 
     def offsets(
         self, wanted: Mapping[TopicPartition, int], *, isolation: int = READ_UNCOMMITTED
     ) -> dict[TopicPartition, int]:
-        """Per partition, the offset at a timestamp (milliseconds, `EARLIEST` or `LATEST`); -1 where there is none."""
+        """Per partition, the offset at a timestamp (milliseconds, `EARLIEST` or `LATEST`); -1 if there is none."""
         return self._call(lambda now: calls.offsets(self.core, wanted, now, isolation))
 
     def reachable_offsets(self, wanted: Mapping[TopicPartition, int]) -> dict[TopicPartition, int | OttlaError]:
-        """The same, with an error in the place of each offset that cannot be had, after seconds."""
+        """The same, with an error, after some seconds, in place of each offset that is not available."""
         found = self._call(lambda now: reachable_offsets(self.core, wanted, now))
         return {place: each if isinstance(each, OttlaError) else each.offset for place, each in found.items()}
 
@@ -126,20 +127,20 @@ class BlockingClient(SelectorStepper):
         isolation: int = READ_UNCOMMITTED,
         on_lost: Callable[[Lost], int] = _raise,
     ) -> Generator[tuple[OffsetRange, AnyBatch], None, None]:
-        """The batches that cover the ranges, as they come: all partitions are read together, each in order.
+        """The batches that cover the ranges, as they arrive: all partitions are read together, each in order.
 
-        The first batch of a range may begin before its start and the last end behind its end: trim. Offsets may be
-        missing (compaction, transactions).
+        The first batch of a range may begin before its start, and the last may end after its end: trim them. Offsets
+        may be missing (compaction, transactions).
 
         Args:
-            on_lost: called with what cannot be read; returns the offset at which to go on, or raises. It may call this
-                client. By default it raises the error that `Lost` has.
+            on_lost: called with a range that cannot be read further; returns the offset at which to continue, or
+                raises. It may call this client. By default it raises the error in `Lost`.
 
         Raises:
             OffsetOutOfRange: a range starts outside the log.
             UnknownTopicOrPartition: a topic was deleted.
             DataLoss: a log ends before its range does, or the topic was recreated.
-            TimeoutExpired: nothing came for `api_timeout`.
+            TimeoutExpired: no records arrived for `api_timeout`.
         """
         reader = self.do(lambda: RangeReader(self.core, ranges, isolation=isolation))
         try:
@@ -152,13 +153,13 @@ class BlockingClient(SelectorStepper):
                     self.do(partial(reader.go_on, found, on_lost(found)))
                 else:
                     for batch in found.batches:
-                        began = time.monotonic()  # `paused`, but a tenth of its cost
+                        began = time.monotonic()  # like `paused`, at a tenth of its cost
                         yield found.range, batch
                         self._away += time.monotonic() - began
         finally:
             self.do(reader.close)
             if self.core.closed is None:
-                self.step()  # or the sockets of the reader would stay open until the next call
+                self.step()  # otherwise the reader's sockets would stay open until the next call
 
     # -- calls -------------------------------------------------------------------------------------------------------
 
@@ -179,26 +180,26 @@ class BlockingClient(SelectorStepper):
             raise OttlaError("nothing to wait for: this is a bug in ottla, please report it")
         self._wait(0.0 if self._kicked else None if due is None else max(0.0, due - self.now()))
 
-    # -- what a loop can do --------------------------------------------------------------------------------------------
+    # -- calls of a loop -----------------------------------------------------------------------------------------------
 
     def _runs_here(self) -> bool:
         return True  # there is no loop: any thread may call, one at a time
 
     def _set_alarm(self, when: float) -> None:
-        """`_await` looks at the deadline by itself."""
+        """Nothing to do: `_await` checks the deadline itself."""
 
     def _kick(self) -> None:
         self._kicked = True
 
     def _run_in_thread(self, work: RunInThread) -> None:
-        self.tell(work.call())  # here there is one thread only
+        self.tell(work.call())  # this driver has only one thread
 
     def _dial(self, link: SelectorLink, wanted: Connect) -> None:
         where = wanted.host, wanted.port
         try:
             found = socket.getaddrinfo(*where, type=socket.SOCK_STREAM)
         except UnicodeError:
-            self._lost(link, f"{wanted.host!r} is no host name")
+            self._lost(link, f"{wanted.host!r} is not a host name")
         except OSError as error:
             self._lost(link, reason(error))
         else:

@@ -1,9 +1,9 @@
 """A producer in one thread, with a selector and no background work: the same `ProducerCore` as everywhere.
 
-Private for now: Spark's writer uses it. As with `BlockingClient`, nothing happens between calls.
+Private for now: Spark's writer uses it. As with `BlockingClient`, the client does not run between calls.
 
-Theory of operation: records are accepted until the buffer is full, and `breathe` lets sockets take and give what they
-can in between.
+Theory of operation: records are accepted until the buffer is full; in between, `breathe` lets sockets read and write
+without blocking.
 """
 
 import random
@@ -21,19 +21,19 @@ from ottla.sdk.produce.records import PendingRecord
 
 
 class BlockingProducer(BlockingClient):
-    """A client for one thread that sends.
+    """A client for one thread that produces.
 
         with BlockingProducer("localhost:9092", ProducerOptions()) as producer:
             producer.send_columns("events", None, ColumnRecords(values))
             producer.flush()
 
-    Left without `flush`, it gives up what is not acknowledged, and logs how many records those are.
+    If it is closed without `flush`, it drops unacknowledged records, and logs their number.
 
     Args:
-        bootstrap, options: as `BlockingClient` takes them.
+        bootstrap, options: as in `BlockingClient`.
 
     Raises:
-        BrokerUnreachable: nobody answered within `connect_timeout`.
+        BrokerUnreachable: no broker answered within `connect_timeout`.
     """
 
     def __init__(self, bootstrap: str, producer: ProducerOptions, **options: Any) -> None:
@@ -48,21 +48,21 @@ class BlockingProducer(BlockingClient):
         return self
 
     def partition_count(self, topic: str, *, fresh: bool = False) -> int:
-        """How many partitions a topic has; brokers that create topics by themselves are asked to.
+        """The number of partitions of a topic; creates the topic if the brokers' settings allow that.
 
         Args:
             fresh: ask the brokers, even if it is known.
 
         Raises:
-            UnknownTopicOrPartition, InvalidTopic, TopicAuthorizationFailed: why it cannot be written to.
-            BrokerUnreachable: no broker said anything about it within `api_timeout`.
+            UnknownTopicOrPartition, InvalidTopic, TopicAuthorizationFailed: the topic cannot be written to.
+            BrokerUnreachable: no broker answered about it within `api_timeout`.
         """
         return len(self._topic(topic, fresh=fresh).partitions)
 
     def keyless_partition(self, topic: str) -> int:
-        """The partition to which the next records without a key go, until they are some 16 KiB.
+        """The partition for the next records without a key, until they reach some 16 KiB.
 
-        The caller needs it where the order of records with and without a key counts.
+        The caller needs it if the order of records with and without a key matters.
 
         Raises:
             As `partition_count`.
@@ -77,10 +77,10 @@ class BlockingProducer(BlockingClient):
         return known
 
     def look_up(self, topics: Collection[str]) -> None:
-        """Ask for several topics in one request; one after the other takes long.
+        """Look up several topics in one request; one after the other takes long.
 
         Raises:
-            As `partition_count`, of one of them.
+            As `partition_count`, for one of them.
         """
         unknown = [topic for topic in topics if topic not in self.core.cluster.topics]
         waits = self.do(lambda: [self.core.metadata.topic(each, self.core.now, create=True) for each in unknown])
@@ -100,16 +100,16 @@ class BlockingProducer(BlockingClient):
     def send_columns(
         self, topic: str, partition: int | None, records: ColumnRecords, start: int = 0, stop: int | None = None
     ) -> None:
-        """Accept the records from row ``start`` up to ``stop``, all to one partition; waits where the buffer is full.
+        """Accept the records from row ``start`` up to ``stop``, all for one partition; waits while the buffer is full.
 
         Args:
-            partition: ``None``: where keyless records go, one partition after the other; or where a partitioner says
-                that does not go by keys alone.
+            partition: ``None``: the partition for keyless records, which changes over time; or the choice of a
+                partitioner that does not use keys alone.
 
         Raises:
-            DeliveryFailed: records that were accepted before have failed.
-            DeliveryTimeout: there was no room within `delivery_timeout`.
-            RecordTooLarge, EncodeError: one of these was refused; those before are accepted.
+            DeliveryFailed: records that were accepted earlier have failed.
+            DeliveryTimeout: there was no space within `delivery_timeout`.
+            RecordTooLarge, EncodeError: one of these was refused; those before it are accepted.
         """
         stop, core = len(records) if stop is None else stop, self._producer
         timestamp = time.time_ns() // 1_000_000
@@ -125,7 +125,7 @@ class BlockingProducer(BlockingClient):
         self._call(lambda now: self._producer.offer(record, now))
 
     def breathe(self) -> None:
-        """Let sockets take and give what they can, without waiting.
+        """Let sockets read and write without blocking.
 
         Raises:
             DeliveryFailed: records have failed.
@@ -135,10 +135,10 @@ class BlockingProducer(BlockingClient):
         self._producer.raise_failures()
 
     def flush(self) -> None:
-        """Send what lingers, and wait until everything accepted so far is stored; within `delivery_timeout`.
+        """Send lingering batches, and wait until every record accepted so far is stored; within `delivery_timeout`.
 
         Raises:
-            DeliveryFailed: some of it is not.
+            DeliveryFailed: some records were not stored.
         """
         self._call(self._producer.start_flush)
         self._producer.raise_failures()

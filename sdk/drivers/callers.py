@@ -1,17 +1,18 @@
-"""The calls of users who block, as the I/O thread sees them: resumed here, while their own threads sleep.
+"""The calls of blocking users, as the I/O thread sees them: it resumes their steps while their own threads sleep.
 
     caller  ── begin ──►  I/O thread: the steps, one after the other  ── over ──►  caller
             ◄─ job ─────  the user's own code is to be called             (callbacks, a listener's method, an iterator)
             ── report ─►
 
 Rules:
-- Everything here but `left` belongs to the I/O thread. A caller looks at its `Call` only when that is handed to it, by
-  its lock.
-- A call has one job at a time, and goes on when its thread reports.
-- Callbacks are called in order and one after the other, by one thread at a time: any whose call waits, or else the next
-  that calls. A call that has ended does so for a few rounds at the most: callbacks that send for ever keep nobody.
-- A thread that calls within a callback calls none, and cannot wait for what is settled behind callbacks: it would wait
-  for itself. Source: KafkaProducer.java, flush within a callback.
+- Everything here but `left` belongs to the I/O thread. A caller's thread looks at its `Call` only when the I/O thread
+  releases the call's lock.
+- A call has one job at a time, and continues when its thread reports.
+- Callbacks are called in order and one after the other, by one thread at a time: by any whose call waits, or else by
+  the next that calls. A call that has ended does so for a few rounds at most, so that callbacks that send endlessly
+  hold up no caller.
+- A thread that calls the client within a callback calls no callbacks, and cannot wait for an outcome that is settled
+  after callbacks: it would wait for itself. Source: KafkaProducer.java, flush within a callback.
 """
 
 import threading
@@ -29,23 +30,23 @@ from ottla.sdk.steps import Await, Outside, Shielded, Steps, Turn
 log = logger("ottla.sdk")
 
 _ROUNDS = 2
-"""How often a call that has ended calls what callbacks have come."""
+"""How often a call that has ended may still call new callbacks."""
 
 Job = deque[Run] | Await | Outside
-"""What a thread is to do for its call: callbacks, or a function of the user's that the call waits for."""
+"""A task for a call's thread: callbacks, or a function of the user's that the call waits for."""
 
 
 class Call:
     """One call of a user.
 
     Args:
-        steps: what it consists of; or ``function``, which is called once and waits for nothing.
-        rounds: of callbacks that it calls behind its end.
-        undo: is called with a result of ``steps`` that does not reach the caller.
+        steps: its steps; or ``function``, which is called once and waits for nothing.
+        rounds: of callbacks that it may call after its end.
+        undo: called with the result of ``steps`` if that does not reach the caller.
 
     Attributes:
         ready: a lock that the I/O thread releases when there is a `job`, or the call is `over`.
-        value, error: how it ended.
+        value, error: its result.
     """
 
     __slots__ = (
@@ -80,38 +81,38 @@ class Call:
         self.ready = threading.Lock()
         self.ready.acquire()
         self.nested = False
-        """Made within a callback."""
+        """Whether it was made within a callback."""
         self.job: Job | None = None
         self.wanted: Await | Outside | None = None
         """The next job."""
         self.waits: tuple[Outcome[Any], Callable[[], object], bool] | None = None
-        """For what, what wakes it, and whether an interrupt has to wait for that."""
+        """The awaited outcome, its callback, and whether an interrupt has to wait for the outcome."""
         self.interrupt: BaseException | None = None
-        """What was raised in its thread, and has still to be raised in its steps."""
+        """An exception raised in its thread that still has to be raised in its steps."""
         self.cut = False
-        """Something was raised in its thread, of which the I/O thread is still to be told."""
+        """An exception was raised in its thread, and the I/O thread does not know of it yet."""
         self.abandoned = False
-        """Its thread waits no more."""
+        """Its thread no longer waits."""
         self.done = self.over = False
         self.value: Any = None
         self.error: BaseException | None = None
 
 
 class Callers:
-    """The calls on ``core`` that are under way."""
+    """The unfinished calls on ``core``."""
 
     def __init__(self, core: ClientCore, now: Callable[[], float]) -> None:
         self._core, self._now = core, now
         self._calls: dict[Call, None] = {}
         self._ready: deque[Call] = deque()
-        """Those that have what they wait for."""
+        """Calls whose outcome is settled."""
         self._callbacks: deque[Run] = deque()
         self._server: Call | None = None
-        """Whose thread calls callbacks at the moment."""
+        """The call whose thread is calling callbacks."""
         self.left: dict[Call, BaseException] = {}
-        """Calls that an exception made their threads leave, who may not have come to post that."""
+        """Calls that their threads left because of an exception, perhaps before they could post it."""
 
-    # -- what callers post -------------------------------------------------------------------------------------------
+    # -- posted by callers -------------------------------------------------------------------------------------------
 
     def begin(self, call: Call) -> None:
         if self.left:
@@ -124,23 +125,23 @@ class Callers:
             return
         try:
             call.value = call.function()
-        except BaseException as error:  # it is raised in the caller's thread
+        except BaseException as error:  # raised again in the caller's thread
             call.error = error
         self._end(call)
 
     def served(self, call: Call) -> None:
-        """Its thread has called the callbacks."""
+        """The call's thread has called the callbacks."""
         self._take_back(call)
         self.hand_out()
         self._hand(call)
 
     def answer(self, call: Call, sent: object, raised: BaseException | None) -> None:
-        """Its thread has called what the user gave."""
+        """The call's thread has called the user's function."""
         call.job = None
         self._go_on(call, sent, raised)
 
     def interrupt(self, call: Call, error: BaseException) -> None:
-        """Something was raised in its thread, such as by Ctrl-C: the call is cancelled, as a task would be."""
+        """An exception was raised in the call's thread, such as Ctrl-C: cancel the call like a task."""
         call.cut = False
         if call.done and call.error is None and call.undo is not None:
             with self._core.gate:
@@ -149,7 +150,7 @@ class Callers:
         if call.over:
             self._wake(call)
             return
-        if call not in self._calls:  # it came before the call was posted
+        if call not in self._calls:  # the exception came before the call was posted
             call.error = error
             self._calls[call] = None
             self._end(call)
@@ -174,12 +175,12 @@ class Callers:
             call.interrupt = error
 
     def abandon(self, call: Call, error: BaseException) -> None:
-        """Its thread waits no more: the call ends by itself."""
+        """The call's thread no longer waits: let the call end on its own."""
         call.abandoned = True
         self.interrupt(call, error)
 
     def close(self) -> None:
-        """Nobody resumes calls any more."""
+        """End all calls: no steps are resumed any more."""
         for call in list(self._calls):
             if not call.done:
                 call.error, call.done = Closed("the client is closed"), True
@@ -190,7 +191,7 @@ class Callers:
     # -- steps -------------------------------------------------------------------------------------------------------
 
     def resume_ready(self) -> bool:
-        """Have those go on that have what they waited for; whether there were any."""
+        """Resume the calls whose outcome is settled; returns whether there were any."""
         resumed = False
         while self._ready:
             call = self._ready.popleft()
@@ -208,7 +209,7 @@ class Callers:
             except StopIteration as end:
                 call.value = end.value
                 break
-            except BaseException as error:  # it is raised in the caller's thread
+            except BaseException as error:  # raised again in the caller's thread
                 call.error = error
                 break
             sent = raised = None
@@ -223,7 +224,7 @@ class Callers:
                 raised, call.interrupt = call.interrupt, None
             elif isinstance(wait, Await | Outside):
                 if call.abandoned:
-                    raised = LocalProtocolError("the thread of this call has gone on without it")
+                    raised = LocalProtocolError("the thread of this call no longer waits for it")
                 else:
                     call.wanted = wait
                     self._hand(call)
@@ -243,7 +244,7 @@ class Callers:
             self.hand_out()
 
     def _end(self, call: Call) -> None:
-        if call.interrupt is not None:  # where it had to wait
+        if call.interrupt is not None:  # it could not be raised in the steps
             if call.error is not None and call.error is not call.interrupt:
                 call.interrupt.__cause__ = call.error
             call.error = call.interrupt
@@ -251,7 +252,7 @@ class Callers:
         self._hand(call)
 
     def _hand(self, call: Call) -> None:
-        """Give the thread of a call what there is to do for it, unless it is at something."""
+        """Give the call's thread its next job, unless it has one."""
         if call.job is not None or call.over:
             return
         if self._can_serve(call):
@@ -267,20 +268,20 @@ class Callers:
         self._wake(call)
 
     def _wake(self, call: Call) -> None:
-        if call.ready.locked():  # else it was released for a job that was taken back before the thread saw it
+        if call.ready.locked():  # already released if a job was taken back before the thread saw it
             call.ready.release()
 
     # -- callbacks ---------------------------------------------------------------------------------------------------
 
     def add(self, run: Run) -> bool:
-        """Keep code of the user's for a thread of the user's; ``False``: it need not be kept."""
+        """Keep the user's code for one of the user's threads; ``False`` if the driver is to call it."""
         if run.place is Place.HERE or (run.place is Place.BEHIND and not self._callbacks and self._server is None):
             return False
         self._callbacks.append(run)
         return True
 
     def hand_out(self) -> None:
-        """Have somebody call the callbacks that have come: a call that waits, or else the next."""
+        """Have a thread call the new callbacks: one whose call waits, or else the next that calls."""
         self._run_those_behind()
         if self._callbacks and self._server is None:
             for call in list(self._calls):
@@ -289,7 +290,7 @@ class Callers:
                     if self._server is not None:
                         break
         entered = self._core.gate.entered
-        entered[1] = 0  # from here on no call, so that no other thread comes between
+        entered[1] = 0  # no call between this and the next lines, where Python could switch threads
         if self.left or (self._callbacks and self._server is None):
             entered[1] = 1
 
@@ -305,7 +306,7 @@ class Callers:
         return taken
 
     def _take_back(self, call: Call) -> None:
-        """The thread calls no more callbacks; those that it has left are others'."""
+        """The thread calls no more callbacks; put back the remaining ones."""
         if self._server is call:
             left, call.job, self._server = call.job, None, None
             if isinstance(left, deque):
@@ -316,12 +317,12 @@ class Callers:
         while self._server is None and self._callbacks and self._callbacks[0].place is Place.BEHIND:
             try:
                 self._callbacks.popleft().call()
-            except Exception:  # of the user's code, which must not end the client
-                log.exception("code that was called by the client raised")
+            except Exception:  # from the user's code; it must not end the client
+                log.exception("user callback raised")
 
 
 def _would_wait_for_itself() -> LocalProtocolError:
     return LocalProtocolError(
-        "this call waits for callbacks, and is made within one: in a callback use send_soon or send_nowait, and flush "
+        "this call waits for callbacks, but was made within one: in a callback use send_soon or send_nowait, and flush "
         "or leave the producer elsewhere"
     )

@@ -1,6 +1,6 @@
-"""Connecting with asyncio to the first address of a name that answers, as RFC 8305 has it.
+"""Connects with asyncio to the first address of a host name that answers, as in RFC 8305.
 
-An address that takes long is not waited for: the next one is tried beside it. trio's `open_tcp_stream` does the same.
+If an address is slow, the next one is tried at the same time. trio's `open_tcp_stream` does the same.
 """
 
 import asyncio
@@ -8,18 +8,18 @@ import socket
 from typing import Any
 
 _STAGGER = 0.25
-"""Seconds after which the next address of a name is tried beside the one before."""
+"""Seconds after which the next address of a name is tried in parallel."""
 
 
 async def dial(loop: asyncio.AbstractEventLoop, host: str, port: int, *, last: str | None) -> socket.socket:
-    """A connected socket.
+    """Return a connected socket.
 
     Args:
-        last: an address that is tried after all others.
+        last: an address to try after all others.
 
     Raises:
-        OSError: that of the first address that failed, when all have.
-        UnicodeError: the host is no name.
+        OSError: all addresses failed; the error of the first one.
+        UnicodeError: the host is not a valid name.
     """
     found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     found.sort(key=lambda each: each[4][0] == last)
@@ -45,7 +45,7 @@ async def dial(loop: asyncio.AbstractEventLoop, host: str, port: int, *, last: s
                     return won.result()
                 if more:
                     break
-    finally:  # waits for nothing, because a second cancellation would leave a socket to nobody
+    finally:  # without waiting: a second cancellation would otherwise leak a socket
         for each in attempts:
             if each is not won:
                 each.cancel()

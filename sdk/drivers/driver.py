@@ -1,9 +1,9 @@
-"""What the drivers of all loops share: the calls of a user, above the steps that they cause.
+"""The code that the drivers of all loops share: the user's calls, on top of the steps that they cause.
 
-Theory of operation: a call is a generator (`ottla.sdk.steps`), which `run` resumes whenever what it waits for is there.
-Each time it does, the core may have something to be done: a step (`ottla.sdk.drivers.stepper`).
+Theory of operation: a call is a generator (`ottla.sdk.steps`); `run` resumes it whenever its outcome is settled. After
+each time the core may have actions to carry out: that is a step (`ottla.sdk.drivers.stepper`).
 
-A driver derives from `Driver` and says how its loop waits, dials and rings.
+A driver derives from `Driver` and defines how its loop waits, dials and wakes up.
 """
 
 import contextlib
@@ -23,44 +23,44 @@ T = TypeVar("T")
 
 
 class Awaited(NamedTuple):
-    """What became of a function of the user's."""
+    """The result of a function of the user's."""
 
     returned: bool
-    """It came to its end, and was not given up."""
+    """It finished, and was not cancelled."""
     raised: BaseException | None = None
     late: BaseException | None = None
     """A cancellation of the caller that had to wait."""
 
 
 class Driver(Stepper[L]):
-    """Carries out the calls of a user on ``core``."""
+    """Carries out the user's calls on ``core``."""
 
-    # -- what a loop can do --------------------------------------------------------------------------------------------
+    # -- calls of a loop -----------------------------------------------------------------------------------------------
 
     @staticmethod
     @abstractmethod
     def require_loop() -> None:
-        """Say what to do where the loop does not run.
+        """Check that the loop runs here; the error says what to do.
 
         Raises:
-            LocalProtocolError: it does not.
+            LocalProtocolError: it does not run.
         """
 
     @abstractmethod
     async def start(self) -> None:
-        """Begin to keep time."""
+        """Start keeping time."""
 
     @abstractmethod
     async def stop(self, error: BaseException | None) -> None:
-        """End everything that was started; raise what ended it earlier, if something did.
+        """End everything that was started; raise the error that ended it earlier, if there was one.
 
         Args:
-            error: what the user's block is left by.
+            error: the error that ended the user's block.
         """
 
     @abstractmethod
     def current_task(self) -> Any:
-        """The task that runs, to be compared, and for `name_of` and `coroutine_of`."""
+        """The running task, for comparisons, and for `name_of` and `coroutine_of`."""
 
     @abstractmethod
     def name_of(self, task: Any) -> str: ...
@@ -71,11 +71,11 @@ class Driver(Stepper[L]):
     @staticmethod
     @abstractmethod
     async def in_thread(function: Callable[[], T]) -> T:
-        """The result of a blocking function; where that is cancelled, the thread is left to its own end."""
+        """The result of a blocking function; if this is cancelled, its thread goes on and the result is ignored."""
 
     @abstractmethod
     def _call_soon(self, call: Callable[[], object]) -> object:
-        """From any thread: have the loop call ``call()``; raises RuntimeError once the loop has ended."""
+        """Have the loop call ``call()``; from any thread. Raises RuntimeError once the loop has ended."""
 
     @abstractmethod
     async def _settled(self, outcome: Outcome[Any]) -> None:
@@ -83,11 +83,11 @@ class Driver(Stepper[L]):
 
     @abstractmethod
     async def _shielded(self, outcome: Outcome[Any]) -> BaseException | None:
-        """As `_settled`, whatever is cancelled meanwhile; the cancellation, if the loop will not raise it once more."""
+        """Like `_settled`, despite cancellation; returns the cancellation, if the loop will not raise it again."""
 
     @abstractmethod
     async def _awaited(self, wanted: Await) -> Awaited:
-        """Await what the user gave. Raises what it raises, and a cancellation, unless that has to wait."""
+        """Await the user's function. Raises its error, and a cancellation, unless that has to wait."""
 
     @abstractmethod
     async def _turn(self) -> None:
@@ -95,20 +95,20 @@ class Driver(Stepper[L]):
 
     @abstractmethod
     def _is_cancelled(self) -> bool:
-        """Whether the next wait of the task that runs would raise a cancellation."""
+        """Whether the next wait of the running task would raise a cancellation."""
 
     # -- calls ---------------------------------------------------------------------------------------------------------
 
     async def run(self, steps: Steps[T], undo: Callable[[T], object] | None = None) -> T:
-        """Take the steps of a call, waiting for what each waits for.
+        """Run the steps of a call, waiting between them.
 
         Args:
-            undo: is called with a result that does not reach the caller: here each one does.
+            undo: called with a result that does not reach the caller; here every result does.
         """
         sent: object = None
         raised: BaseException | None = None
         late: BaseException | None = None
-        """A cancellation that came where it had to wait."""
+        """A cancellation that had to wait."""
         while True:
             try:
                 wait = self._resume(steps, sent, raised, late is not None)
@@ -117,7 +117,7 @@ class Driver(Stepper[L]):
                     raise late from None
                 result: T = end.value
                 return result
-            except Exception as error:  # both cannot be raised, and a cancellation that is not would be lost
+            except Exception as error:  # only one can be raised, and the cancellation must not be lost
                 if late is not None:
                     raise late from error
                 raise
@@ -136,32 +136,32 @@ class Driver(Stepper[L]):
                     await self._settled(wait)
                 else:
                     await self._turn()
-            except GeneratorExit:  # nobody awaits this any more, so that nothing can be waited for
+            except GeneratorExit:  # the coroutine is being freed, so it cannot wait any more
                 self._drop(steps)
                 raise
-            except BaseException as error:  # a cancellation, or the user's own: what becomes of it the call decides
+            except BaseException as error:  # a cancellation, or the user's error: the call decides
                 raised = error
 
     def _drop(self, steps: Steps[Any]) -> None:
-        """Nobody awaits a call any more: it tidies up, as in any other step, and can wait for nothing.
+        """End a call whose coroutine is freed: it may clean up, as in any other step, but cannot wait.
 
-        A coroutine may be freed anywhere, also within a step and in another thread, and the loop may have ended. Then
-        its steps are freed as well, and what they leave to be done waits for the next step, if there is one.
+        A coroutine may be freed anywhere, also within a step and in another thread, and the loop may have ended. In
+        those cases its steps are freed as well, and remaining actions wait for the next step, if there is one.
         """
         if not self._runs_here() or self.core.gate.entered[0]:
             return
         with self.core.gate:
             self.core.now = self.now()
             steps.close()
-        with contextlib.suppress(RuntimeError):  # the loop is ending, and takes no more calls
+        with contextlib.suppress(RuntimeError):  # the loop is ending, and accepts no more calls
             self.nudge()
 
     async def send_many(self, core: ProducerCore, take: Take, make: Callable[[Any, Any], PendingRecord]) -> None:
-        """Take the steps of `ProducerCore.send_many`."""
+        """Run the steps of `ProducerCore.send_many`."""
         await self.run(core.send_many(take, make))
 
     async def call(self, start: Callable[[float], Outcome[T]]) -> T:
-        """Start something on the core and wait for its outcome, which is cancelled with its caller."""
+        """Start a call on the core and wait for its outcome, which is cancelled with its caller."""
         return await self.run(started(self.core, start))
 
     def _resume(self, steps: Steps[Any], sent: object, raised: BaseException | None, late: bool) -> Wait:
@@ -172,7 +172,7 @@ class Driver(Stepper[L]):
                 wait = self.core.resume(steps, self.core.now)
             return wait
         except KeyboardInterrupt as interrupt:
-            if interrupt is not raised:  # it came in the midst of the step
+            if interrupt is not raised:  # it came during the step itself
                 self._broken(interrupt)
             raise
         finally:
@@ -181,10 +181,10 @@ class Driver(Stepper[L]):
     # -- to see what happens -------------------------------------------------------------------------------------------
 
     def watch(self, limit: float, report: Callable[[float, str], None]) -> Callable[[], None]:
-        """Have a thread call ``report(seconds, stack)`` when the loop has not turned for ``limit`` seconds.
+        """Have a thread call ``report(seconds, stack)`` when the loop has been blocked for ``limit`` seconds.
 
-        The stack shows the code that keeps the loop from turning. Returns what ends the watch, which ends
-        with the client at the latest.
+        The stack shows the code that blocks the loop. Returns a function that ends the watch; it ends with the client
+        at the latest.
         """
         watchdog = Watchdog(self._call_soon, limit, report)
         forget = self.core.on_close(lambda error: watchdog.stop())
@@ -196,7 +196,7 @@ class Driver(Stepper[L]):
         return stop
 
     def where(self, task: Any) -> str:
-        """Where a task stands: the innermost lines of its own code, and how it got there."""
+        """Where a task is: the innermost lines of its own code, from the outside in."""
         places: list[str] = []
         coroutine: Any = self.coroutine_of(task) if task is not None else None
         while coroutine is not None and (frame := getattr(coroutine, "cr_frame", None)) is not None:
@@ -210,7 +210,7 @@ class Driver(Stepper[L]):
 
 
 class DriverType(Protocol):
-    """A class of drivers."""
+    """A driver class."""
 
     def __call__(self, core: ClientCore) -> Driver[Any]: ...
     def require_loop(self) -> None: ...
@@ -218,5 +218,5 @@ class DriverType(Protocol):
 
 
 def started(core: ClientCore, start: Callable[[float], Outcome[T]]) -> Steps[T]:
-    """Start something and wait for its outcome."""
+    """Start a call and wait for its outcome."""
     return (yield from settled(start(core.now)))

@@ -1,9 +1,9 @@
-"""A thread that has a core: it takes the steps, waits for sockets and deadlines, and does what others post.
+"""A thread that owns a core: it takes the steps, waits for sockets and deadlines, and does the jobs that others post.
 
 Rules:
-- Nothing in it waits but the selector: names are resolved, and brokers looked for, in threads beside it.
-- An error in it is a bug: it ends the core, so that no caller waits for ever; it is logged, and raised when the client
-  is left. The thread goes on, to refuse what is still asked.
+- The thread waits only in its selector: other threads resolve names and look for brokers.
+- An error in it is a bug: it closes the core, so that no caller waits for ever; it is logged, and raised when the
+  client's block ends. The thread goes on, in order to refuse further calls.
 """
 
 import contextlib
@@ -25,7 +25,7 @@ from ottla.sdk.logs import logger
 log = logger("ottla.sdk")
 
 _FAILURES = 100
-"""Errors, one after the other, after which the thread ends."""
+"""Consecutive errors after which the thread ends."""
 
 
 class IoThread(SelectorStepper):
@@ -34,9 +34,9 @@ class IoThread(SelectorStepper):
     def __init__(self, core: ClientCore) -> None:
         super().__init__(core, time.monotonic, "blocking")
         self._inbox: deque[Callable[[], object]] = deque()
-        """What others want done here."""
+        """Jobs that other threads have posted."""
         self._asleep = False
-        """It waits, or is about to, and has to be woken."""
+        """Whether the thread waits, or is about to, and has to be woken."""
         self._kicked = self._stopping = self._stopped = False
         self._bug: BaseException | None = None
         self._wakes, self._waker = socket.socketpair()
@@ -50,12 +50,12 @@ class IoThread(SelectorStepper):
         self._thread_id = self._thread.ident
 
     def _stop(self) -> None:
-        """Have the thread end; from any thread, and whatever cuts the waking short."""
+        """Have the thread end; from any thread, even if an exception interrupts the waking."""
         self._stopping = True
         self._post(_nothing)
 
     def _forget_sockets(self) -> None:
-        """In a forked child, in which there is no such thread: nothing is sent, and nothing is kept open."""
+        """In a forked child, which has no such thread: send nothing, and keep no socket open."""
         for link in self._links.values():
             if link.socket is not None:
                 link.socket.close()
@@ -63,12 +63,12 @@ class IoThread(SelectorStepper):
             each.close()
 
     def _post(self, job: Callable[[], object]) -> None:
-        """Have the I/O thread do something; from any thread."""
+        """Have the I/O thread run a job; from any thread."""
         self._inbox.append(job)
         if self._asleep:
-            with contextlib.suppress(OSError):  # it is full, and so wakes already; or closed
+            with contextlib.suppress(OSError):  # the buffer is full, so the thread wakes anyway; or it is closed
                 self._waker.send(b"\0")
-        if self._stopped:  # the I/O thread has ended meanwhile, and looks there no more
+        if self._stopped:  # the I/O thread has ended meanwhile, and does not look there any more
             self._empty()
 
     # -- the I/O thread ----------------------------------------------------------------------------------------------
@@ -80,7 +80,7 @@ class IoThread(SelectorStepper):
             try:
                 self._turn()
                 failures = 0
-            except BaseException as bug:  # nobody may wait for what it left half done
+            except BaseException as bug:  # fail everything that may wait for the rest of the failed step
                 failures += 1
                 self._failed(bug)
         try:
@@ -109,7 +109,7 @@ class IoThread(SelectorStepper):
             self._asleep = False
 
     def _empty(self) -> None:
-        """Do what came at the last moment: the core is closed, and refuses it."""
+        """Run the jobs that came last: the core is closed, and refuses them."""
         with contextlib.suppress(IndexError):
             while True:
                 self._inbox.popleft()()
@@ -117,11 +117,11 @@ class IoThread(SelectorStepper):
 
     @abstractmethod
     def _ended(self) -> None:
-        """The thread has ended: nobody may wait for it."""
+        """The thread has ended: release every caller that waits for it."""
 
     @abstractmethod
     def _go_on(self) -> bool:
-        """Do what the steps so far have brought about; whether that may have brought about more."""
+        """Handle the consequences of the steps so far; returns whether there may be more."""
 
     def _woken(self) -> None:
         self._wakes.recv(4096)
@@ -129,12 +129,12 @@ class IoThread(SelectorStepper):
     def _failed(self, bug: BaseException) -> None:
         if self._bug is None:
             self._bug = bug
-            log.error("the client has stopped on a bug in ottla, please report it", exc_info=bug)
+            log.error("the client has stopped because of a bug in ottla, please report it", exc_info=bug)
         if self.core.closed is None:
             self._broken(bug)
 
     def _set_alarm(self, when: float) -> None:
-        """`_turn` looks at the deadline by itself."""
+        """Nothing to do: `_turn` checks the deadline itself."""
 
     def _kick(self) -> None:
         self._kicked = True
@@ -145,11 +145,11 @@ class IoThread(SelectorStepper):
         where = wanted.host, wanted.port
         try:
             found = socket.getaddrinfo(*where, type=socket.SOCK_STREAM, flags=socket.AI_NUMERICHOST)
-        except OSError:  # a name, for which the system may have to ask others
+        except OSError:  # a host name, which the system may have to look up in the network
             if not _start("ottla names", partial(self._resolve, link, where)):
-                self._lost(link, "its name cannot be looked up: the system allows no more threads")
+                self._lost(link, "the host name cannot be looked up: the system allows no more threads")
         except UnicodeError:
-            self._lost(link, f"{wanted.host!r} is no host name")
+            self._lost(link, f"{wanted.host!r} is not a host name")
         else:
             self._connect_to(link, where, found)
 
@@ -160,7 +160,7 @@ class IoThread(SelectorStepper):
         except OSError as error:
             found = reason(error)
         except UnicodeError:
-            found = f"{where[0]!r} is no host name"
+            found = f"{where[0]!r} is not a host name"
         self._post(partial(self._resolved, link, where, found))
 
     def _resolved(self, link: SelectorLink, where: tuple[str, int], found: Addresses | str) -> None:
@@ -175,11 +175,11 @@ class IoThread(SelectorStepper):
 
 
 def _nothing() -> None:
-    """A job that wakes the thread, and no more."""
+    """A job that only wakes the thread."""
 
 
 def _start(name: str, work: Callable[[], None]) -> bool:
-    """Start a thread; ``False``: there are no more, as the system allows none, or because the program ends."""
+    """Start a thread; ``False`` if the system allows no more, or the program is ending."""
     try:
         threading.Thread(target=work, name=name, daemon=True).start()
     except RuntimeError:

@@ -1,4 +1,4 @@
-"""What drivers share that wait by a selector, in one thread: bare sockets, from the attempt to connect to their end."""
+"""Bare sockets for drivers that wait with a selector, in one thread: from the attempt to connect to the end."""
 
 import errno
 import os
@@ -14,7 +14,7 @@ from ottla.sdk.drivers.stepper import Stepper
 from ottla.sdk.events import Connected, Key, Written
 
 Addresses = list[tuple[Any, ...]]
-"""What `socket.getaddrinfo` returns."""
+"""The return type of `socket.getaddrinfo`."""
 
 
 class SelectorLink(SocketLink):
@@ -24,16 +24,16 @@ class SelectorLink(SocketLink):
 
 
 class SelectorStepper(Stepper[SelectorLink]):
-    """Takes the steps of ``core`` with a selector; what derives from it says when to wait, and how names are found."""
+    """Takes the steps of ``core`` with a selector; subclasses decide when to wait, and how to resolve names."""
 
     def __init__(self, core: ClientCore, now: Callable[[], float], loop: str) -> None:
         super().__init__(core, now, loop, SelectorLink)
         self._selector = selectors.DefaultSelector()
         self._attempts: dict[tuple[str, int], int] = {}
-        """Per name and port, how many connections were tried."""
+        """Per name and port, the number of attempts."""
 
     def _wait(self, timeout: float | None) -> None:
-        """Wait for sockets, so many seconds at the most (``None``: as long as it takes), and see to them."""
+        """Wait for sockets, for at most so many seconds (``None``: without limit), and handle the ready ones."""
         for ready, mask in self._selector.select(timeout):
             link: SelectorLink | None = ready.data
             if link is None:
@@ -45,10 +45,10 @@ class SelectorStepper(Stepper[SelectorLink]):
                 self._readable(link)
 
     def _woken(self) -> None:
-        """What is registered without a link is ready."""
+        """A file descriptor that is registered without a link is ready."""
 
     def _connect_to(self, link: SelectorLink, where: tuple[str, int], found: Addresses) -> None:
-        """Begin to connect to one of the addresses of a name: each attempt takes the next."""
+        """Begin to connect to one of the addresses of a name: each attempt uses the next one."""
         attempts = self._attempts[where] = self._attempts.get(where, -1) + 1
         family, kind, protocol, _, address = found[attempts % len(found)]
         try:

@@ -1,4 +1,4 @@
-"""A connection over a bare non-blocking socket: what is written and read without waiting."""
+"""A connection over a bare non-blocking socket: writes and reads that do not wait."""
 
 import contextlib
 import itertools
@@ -9,7 +9,7 @@ from ottla.sdk.drivers.stepper import CHUNK, Link
 from ottla.sdk.events import Event, Filled, Key, Received
 
 _PARTS = 64
-"""Buffers of one write; systems take 1024, most have less."""
+"""Buffers of one write; systems accept 1024, and most writes have fewer."""
 
 
 class SocketLink(Link):
@@ -21,7 +21,7 @@ class SocketLink(Link):
         """Non-blocking; ``None`` before there is a connection."""
 
     def write(self) -> None:
-        """Give the socket what it takes now, with as few calls, and as few copies, as the system allows."""
+        """Write as much as the socket accepts now, with as few system calls and copies as possible."""
         outbox = self.outbox
         self.full = False
         while outbox and self.socket is not None:
@@ -30,7 +30,7 @@ class SocketLink(Link):
             except BlockingIOError:
                 self.full = True
                 return
-            except OSError as error:  # a frame may be half sent, so that nothing may follow; the reader ends the rest
+            except OSError as error:  # a frame may be half sent, so send no more; the reader does the rest
                 self.broke = self.broke or reason(error)
                 outbox.clear()
                 with contextlib.suppress(OSError):
@@ -41,11 +41,11 @@ class SocketLink(Link):
             if count:
                 outbox[0] = memoryview(outbox[0])[count:]
         if self.finishing and self.socket is not None:
-            with contextlib.suppress(OSError):  # it has ended already, as the reader will find
+            with contextlib.suppress(OSError):  # it has ended already; the reader will notice
                 self.socket.shutdown(socket.SHUT_WR)
 
     def read(self, room: memoryview | None) -> Event | None:
-        """What has arrived, put into ``room`` where the core has some; ``None``: nothing yet.
+        """Read the bytes that have arrived, into ``room`` if the core has a buffer; ``None`` if there are none.
 
         Raises:
             OSError: the connection has ended; `reason` says why.

@@ -1,14 +1,14 @@
-"""The steps of a driver: the core is polled, and its actions are carried out on the loop's connections.
+"""The steps of a driver: polls the core, and carries out its actions on the loop's connections.
 
-Theory of operation: the core is only touched between two switches of tasks, in the thread of the loop, and inside its
-gate. Whatever changes something calls `step`, which polls the core and carries out its actions.
+Theory of operation: the core is only touched without a switch of tasks, in the thread of the loop, and inside its gate.
+Every change is followed by `step`, which polls the core and carries out its actions.
 
-A turn of a loop costs a good part of a request. So `step` itself writes to the sockets what they take at once, nearly
-always all of it; only for the rest is the loop asked to say when there is room. The alarm is moved earlier as need be,
-and nobody is woken for a later one.
+A turn of a loop costs a good part of a request. So `step` itself writes to the sockets as much as they accept at once,
+nearly always everything; it asks the loop to report a writable socket only for the rest. The alarm is moved earlier
+when necessary; a later one is not moved, to save a wake-up.
 
-User code (`Run`) is called when everything else of the step is done. What it does with the client in turn is seen to in
-the next turn of the loop: a callback that sends for ever starves nobody.
+User code (`Run`) is called after all other actions of the step. The actions that it causes in the client are carried
+out in the next turn of the loop: a callback that sends endlessly starves no task.
 """
 
 import contextlib
@@ -28,10 +28,10 @@ from ottla.sdk.logs import logger
 log = logger("ottla.sdk")
 
 CHUNK = 64 * 2**10
-"""Bytes of one read; the rest of what is larger is read into its place."""
+"""Bytes of one read; the rest of a larger response is read directly into its buffer."""
 
 _LAST_STEPS = 100
-"""Steps at the end of a client, in which callbacks may still ask for something, and are refused."""
+"""Steps at the end of a client, in which callbacks may still make calls, which are refused."""
 
 
 class Link(ABC):
@@ -40,22 +40,22 @@ class Link(ABC):
     def __init__(self, key: Key) -> None:
         self.key = key
         self.outbox: deque[Buffer] = deque()
-        """What is still to be written."""
+        """Bytes still to be written."""
         self.full = False
-        """The system takes no more for now."""
+        """The system accepts no more for now."""
         self.finishing = False
         """Once the outbox is empty, the writing half is shut down, so that the other side sees the end."""
         self.broke = ""
-        """Why writing failed: the first that touches a broken socket gets the reason, a reader sees a mere end."""
+        """Why writing failed: the system reports a socket's error only once, and a reader then sees a mere end."""
 
     @property
     def wrote(self) -> bool:
-        """The system has taken everything."""
+        """Whether the system has accepted everything."""
         return not (self.outbox or self.full or self.broke)
 
     @abstractmethod
     def write(self) -> None:
-        """Have the system take of the outbox what it takes now; end the writing where that is all, and it is to end."""
+        """Write as much of the outbox as the system accepts; when all is written and `finishing`, shut down writing."""
 
 
 L = TypeVar("L", bound=Link)
@@ -63,40 +63,40 @@ T = TypeVar("T")
 
 
 class Stepper(ABC, Generic[L]):
-    """Takes the steps of ``core``; a loop says how it dials, writes and rings.
+    """Takes the steps of ``core``; subclasses define how a loop dials, writes and wakes up.
 
     Args:
-        now: the loop's clock, in seconds, callable from any thread.
+        now: the loop's clock, in seconds; may be called from any thread.
         loop: its name, for messages.
-        link: makes the loop's own kind of connection.
+        link: creates a connection of the loop's own kind.
     """
 
     def __init__(self, core: ClientCore, now: Callable[[], float], loop: str, link: Callable[[Key], L]) -> None:
         self.core, self.now, self._loop, self._link = core, now, loop, link
         self._thread = threading.current_thread()
-        """Where the loop runs; there is one at a time in a thread."""
+        """The thread of the loop; a thread runs one loop at a time."""
         self._thread_id = self._thread.ident
         self._links: dict[Key, L] = {}
         self._reached: dict[tuple[str, int], str] = {}
-        """Per name and port, the address that took the last connection."""
+        """Per name and port, the address of the last connection."""
         self._runs: deque[Callable[[], object]] = deque()
-        """Code of the user's that is to be called."""
+        """User code that has to be called."""
         self._stepping = False
         self._exit: BaseException | None = None
-        """What user code raised to end the program."""
+        """The exception by which user code wants to end the program."""
         self._alarm_at = math.inf
-        """When the loop wakes the driver by itself."""
+        """When the loop wakes the driver on its own."""
         self._lag = core.metrics.timing("io-loop-lag")
 
-    # -- what a loop can do --------------------------------------------------------------------------------------------
+    # -- calls of a loop -----------------------------------------------------------------------------------------------
 
     def _runs_here(self) -> bool:
-        """Whether the loop of the client is the one that runs in this thread."""
+        """Whether the client's loop runs in this thread."""
         return threading.get_ident() == self._thread_id
 
     @abstractmethod
     def _set_alarm(self, when: float) -> None:
-        """Call `_ring` at ``when``, and no more at the time that was set before."""
+        """Call `_ring` at ``when`` instead of the time that was set before."""
 
     @abstractmethod
     def _kick(self) -> None:
@@ -108,22 +108,22 @@ class Stepper(ABC, Generic[L]):
 
     @abstractmethod
     def _hang_up(self, link: L) -> None:
-        """End a connection, or the attempt to make it; it is no longer among the links."""
+        """End a connection, or the attempt to open it; it is no longer among the links."""
 
     @abstractmethod
     def _await_writable(self, link: L) -> None:
-        """Have the link write again whenever the system takes more, and report to the core when all is `Written`."""
+        """Let the link write whenever the system accepts more, and report `Written` to the core when all is written."""
 
     @abstractmethod
     def _run_in_thread(self, work: RunInThread) -> None:
-        """Have ``work.call()`` run where it may block, and `tell` what it returns."""
+        """Have ``work.call()`` run where it may block, and `tell` its result."""
 
     # -- steps ---------------------------------------------------------------------------------------------------------
 
     def step(self) -> None:
-        """Poll the core and carry out what it asks for."""
+        """Poll the core and carry out its actions."""
         self.refuse_another_loop()
-        if self._stepping:  # by user code that this step runs
+        if self._stepping:  # called by user code that this step runs
             self._kick()
             return
         self._stepping = True
@@ -133,12 +133,12 @@ class Stepper(ABC, Generic[L]):
                 for link in self._carry_out(actions):
                     if self.has(link):
                         self.core.handle(Written(link.key), now)
-                del actions  # before code of the user's runs: they hold what was sent, and batches
+                del actions  # before user code runs: they keep sent parts and batches alive
                 if (due := self.core.deadline) is None or due > now:
                     break
             for _ in range(len(self._runs)):
                 self._run_one()
-        except (Exception, KeyboardInterrupt) as bug:  # nobody may wait for what it left half done
+        except (Exception, KeyboardInterrupt) as bug:  # fail everything that may wait for the rest of this step
             self._broken(bug)
             raise
         finally:
@@ -150,7 +150,7 @@ class Stepper(ABC, Generic[L]):
             raise leave
 
     def _carry_out(self, actions: Iterable[Action]) -> list[L]:
-        """Do what the core asks for; the connections that have written all that they were given."""
+        """Carry out the core's actions; returns the connections that have written everything."""
         sent: dict[Key, L] = {}
         for action in actions:
             match action:
@@ -184,24 +184,24 @@ class Stepper(ABC, Generic[L]):
         return [link for link in sent.values() if link.wrote]
 
     def _take(self, run: Run) -> None:
-        """Code of the user's is to be called."""
+        """Queue user code to be called."""
         self._runs.append(run.call)
 
     def _run_one(self) -> None:
         call = self._runs.popleft()
         try:
             call()
-        except (KeyboardInterrupt, SystemExit) as leave:  # once the step is over
+        except (KeyboardInterrupt, SystemExit) as leave:  # raised after the step
             self._exit = self._exit or leave
-        except BaseException:  # whatever it is: a cancellation of something else may come out of it, too
-            log.exception("code that was called by the client raised")
+        except BaseException:  # of any kind: user code may even let a cancellation of something else escape
+            log.exception("user callback raised")
 
     def _look_ahead(self) -> None:
-        """See to it that the next step is taken in time."""
+        """Make sure that the next step is taken in time."""
         now, due = self.now(), self.core.deadline
         if self._runs:
             self._kick()
-        if self._alarm_at <= now:  # what it was for is done
+        if self._alarm_at <= now:  # this step did the work that it was set for
             self._measure(now)
             self._move_alarm(math.inf if due is None else due)
         elif due is not None and due < self._alarm_at:
@@ -210,7 +210,7 @@ class Stepper(ABC, Generic[L]):
     # -- calls that wait for nothing -----------------------------------------------------------------------------------
 
     def do(self, call: Callable[[], T]) -> T:
-        """A call of a user that waits for nothing."""
+        """Make a user's call that does not wait."""
         self.refuse_another_loop()
         core = self.core
         try:
@@ -220,23 +220,23 @@ class Stepper(ABC, Generic[L]):
         except KeyboardInterrupt as interrupt:
             self._broken(interrupt)
             raise
-        finally:  # what is refused may have something to be done as well
+        finally:  # a refused call may leave actions as well
             self.nudge()
 
     def read(self, call: Callable[[], T]) -> T:
-        """Look at what belongs to the core."""
+        """Read data that belong to the core."""
         return call()
 
     def is_gone(self, error: BaseException | None) -> bool:
-        """Whether there is nothing to leave for a block that is left by ``error``."""
+        """Whether the end of a block by ``error`` has nothing to leave."""
         return False
 
     def abandon(self) -> bool:
-        """Nobody will ever leave the client: end what can be ended here; whether the client is this process's."""
+        """Close a client that will never be left; returns whether it belongs to this process."""
         return True
 
     def close(self) -> None:
-        """End the core: whatever waits fails, and what that hands out is run."""
+        """Close the core: fails everything that waits, and runs the callbacks of that."""
         self.do(lambda: self.core.close(self.core.now))
         for _ in range(_LAST_STEPS):
             self.step()
@@ -244,7 +244,7 @@ class Stepper(ABC, Generic[L]):
                 break
 
     def nudge(self) -> None:
-        """Have the loop wake earlier if the core has something to do before it would."""
+        """Have the loop wake earlier if the core has work before the alarm."""
         due = self.core.deadline
         if due is None or due >= self._alarm_at:
             return
@@ -254,7 +254,7 @@ class Stepper(ABC, Generic[L]):
             self._move_alarm(due)
 
     def catch_up(self) -> None:
-        """Step, if there is anything to do now; or have the loop wake in time."""
+        """Take a step if there is work now; otherwise have the loop wake in time."""
         due = self.core.deadline
         if due is None:
             return
@@ -268,43 +268,43 @@ class Stepper(ABC, Generic[L]):
         self._set_alarm(when)
 
     def _ring(self) -> None:
-        """The alarm rings, or somebody kicked: take a step."""
+        """The alarm or a kick woke the driver: take a step."""
         self._measure(self.now())
         self._alarm_at = math.inf
         self.step()
 
     def _measure(self, now: float) -> None:
-        """How late the alarm is seen to."""
+        """Record how late the alarm was handled."""
         if 0 <= (late := now - self._alarm_at) < math.inf:
             self._lag.record(late, now)
 
     def refuse_another_loop(self) -> None:
-        """Raise `LocalProtocolError` in a thread, or a loop of the same thread, that the client does not belong to."""
+        """Raise `LocalProtocolError` in a thread or loop that the client does not belong to."""
         if self._runs_here():
             return
         if threading.get_ident() != self._thread_id:
             raise LocalProtocolError(
-                f"this client belongs to the {self._loop} loop in thread {self._thread.name!r}, and is used in "
-                f"{threading.current_thread().name!r}: open another client here, or call there by {self._from_thread}"
+                f"this client belongs to the {self._loop} loop in thread {self._thread.name!r}, but was used in "
+                f"{threading.current_thread().name!r}: open another client here, or call it by {self._from_thread}"
             )
         raise LocalProtocolError(
-            f"this client belongs to another {self._loop} loop than the one that runs here, and works there only: open "
-            f"a client of its own in each loop; {self._another_loop}"
+            f"this client belongs to another {self._loop} loop than the running one, and works only there: open a "
+            f"separate client in each loop; {self._another_loop}"
         )
 
     _from_thread = ""
     """How to call into the loop from another thread."""
     _another_loop = ""
-    """How loops come to be several in one thread."""
+    """How one thread may come to have several loops."""
 
     def has(self, link: L) -> bool:
-        """The core still knows the connection."""
+        """Whether the core still knows the connection."""
         return self._links.get(link.key) is link
 
     # -- what happens --------------------------------------------------------------------------------------------------
 
     def tell(self, event: Event) -> None:
-        """Pass on to the core what happened, and do what it wants done."""
+        """Pass an event to the core, and carry out its actions."""
         try:
             self.core.handle(event, self.now())
         except (Exception, KeyboardInterrupt) as bug:  # as in `step`
@@ -313,19 +313,19 @@ class Stepper(ABC, Generic[L]):
         self.step()
 
     def _lost(self, link: L, why: str) -> None:
-        """The connection, or the attempt to make it, has ended by itself."""
+        """The connection, or the attempt to open it, has ended on its own."""
         if self.has(link):
             del self._links[link.key]
             self.tell(Lost(link.key, link.broke or why))
 
     def _broken(self, bug: BaseException) -> None:
-        """The core cannot go on: whatever waits fails."""
+        """Close the core, which cannot go on: everything that waits fails."""
         what = f"{type(bug).__name__}: {bug}" if str(bug) else type(bug).__name__
-        why = f"the client has stopped on a bug in ottla, please report it: {what}"
+        why = f"the client has stopped because of a bug in ottla, please report it: {what}"
         if not isinstance(bug, Exception):
-            why = f"the client has stopped in the midst of something, by {what}"
+            why = f"the client was interrupted in the middle of a step, by {what}"
         error = OttlaError(why)
         error.__cause__ = bug
-        self.core.gate.release()  # else the lines of this thread's log were held for ever
-        with contextlib.suppress(Exception), self.core.gate:  # what is broken may be broken here too: `bug` says more
+        self.core.gate.release()  # otherwise this thread's log lines would be held back for ever
+        with contextlib.suppress(Exception), self.core.gate:  # closing may hit the same bug: `bug` says more
             self.core.close(self.now(), error)

@@ -1,19 +1,19 @@
-"""The driver for code that blocks: an I/O thread takes the steps of the core, and callers sleep until theirs are done.
+"""The driver for blocking code: an I/O thread takes the steps of the core, and callers sleep until theirs are done.
 
-Theory of operation: the core belongs to the I/O thread, wholly. It resumes the calls of users (`callers`). So
-heartbeats, linger and retries go on while callers compute, and any number of threads may call. What is done for each
-record, or batch, is not worth two switches of threads: `AppendFastPath` appends in the thread that sends, in C, where
-nothing comes in between; and a thread that reads takes batches that it is offered while the core rests (`Ahead`).
+Theory of operation: only the I/O thread touches the core. It resumes the users' calls (`callers`). So heartbeats,
+linger and retries go on while callers compute, and any number of threads may call. Work done for each record or batch
+is too small for two switches of threads: `AppendFastPath` appends in the thread that sends, in C, where no other thread
+can interfere; and a thread that reads takes batches that are offered to it while the core is idle (`Ahead`).
 
 Why callers do not take steps themselves, under a lock: Python runs signal handlers in the main thread, between any two
-of its instructions. Here Ctrl-C meets a caller that sleeps, or code of the user's, and never the midst of a step; what
-was raised is posted, and the steps of the call see it as they would a cancellation. There is no lock to be left held.
-A caller that is interrupted once more, while its call tidies up, waits no longer. An interrupt can also come before the
-one before it is posted. So a call that its thread leaves is put into `Callers.left` first of all, by an assignment,
-before which Python does not look for signals; and the next call of that thread ends what is still there.
+of its instructions. Here Ctrl-C hits a sleeping caller, or the user's code, but never the middle of a step; the
+exception is posted, and the steps of the call see it as a cancellation. No lock can stay held. If a caller is
+interrupted a second time, while its call cleans up, it no longer waits. An interrupt can also come before the one
+before it is posted. So a call that its thread leaves is first of all stored in `Callers.left`, by an assignment, before
+which Python does not check for signals; and the next call of that thread ends the calls that are still there.
 
-After a fork there is no I/O thread in the child, and its sockets are the parent's: they are closed there without a
-word, and every call is refused.
+After a fork the child has no I/O thread, and its sockets are the parent's: the child closes them without sending
+anything, and every call is refused.
 
 The thread is a daemon: a program that ends without leaving its client waits for it a moment, and no longer.
 """
@@ -48,11 +48,11 @@ log = logger("ottla.sdk")
 _STOP = 5.0
 """Seconds for the I/O thread to end."""
 _EXIT = 1.0
-"""Seconds for that where the program ends, and the client was not left."""
+"""Seconds for it to end if the program ends without leaving the client."""
 _SIGNALS = 0.5
-"""Seconds after which a caller that sleeps looks for signals: Python misses one that comes as a thread falls asleep."""
+"""Seconds after which a sleeping caller checks for signals: Python misses a signal sent as a thread falls asleep."""
 _LAST_ROUNDS = 100
-"""Of callbacks that are called when the client is left."""
+"""Rounds of callbacks that closing the client may call."""
 
 
 class ThreadDriver(IoThread):
@@ -63,17 +63,17 @@ class ThreadDriver(IoThread):
         self._callers = Callers(core, self.now)
         core.threaded, core.come_back = True, self._post
         self._refusal = ""
-        """Why nothing can be called any more."""
+        """Why every call is refused."""
 
     # -- beginning and end -------------------------------------------------------------------------------------------
 
     @staticmethod
     def require_loop() -> None:
-        """None is needed."""
+        """Nothing to check: this driver needs no loop."""
 
     @staticmethod
     def in_thread(function: Callable[[], T]) -> T:
-        """Its result: the caller is a thread."""
+        """The result of the function: the caller is a thread already."""
         return function()
 
     def start(self) -> None:
@@ -81,11 +81,11 @@ class ThreadDriver(IoThread):
         super().start()
 
     def close(self) -> None:
-        """End the core: whatever waits fails, and what that hands out is run."""
+        """Close the core: fails everything that waits, and runs the callbacks of that."""
         self._perform(Call(None, super().close, _LAST_ROUNDS))
 
     def stop(self, error: BaseException | None) -> None:
-        """End the I/O thread; raise what has broken it, if something did."""
+        """End the I/O thread; raise the bug that stopped it, if there was one."""
         self._stop()
         self._thread.join(_STOP)
         if self._thread.is_alive():
@@ -94,20 +94,20 @@ class ThreadDriver(IoThread):
             raise self._bug from error
 
     def abandon(self) -> bool:
-        """As `Stepper.abandon`: the I/O thread ends, and its connections."""
+        """Like `Stepper.abandon`: ends the I/O thread, and its connections."""
         if self._refusal:
-            return False  # it is the parent's
+            return False  # it belongs to the parent process
         self._stop()
         if not self._runs_here():
             self._thread.join(_EXIT)
         return True
 
     def is_gone(self, error: BaseException | None) -> bool:
-        """In the child of a fork the blocks of the parent's clients are left by errors without a word."""
+        """In a forked child, blocks of the parent's clients that end by an error do nothing."""
         return bool(self._refusal) and error is not None
 
     def forked(self) -> None:
-        """In the child: nothing is sent or waited for, and no call does anything."""
+        """In the child: send no more, end all waits, and refuse every call."""
         self._refusal = (
             f"this client was opened in process {os.getppid()}, and does not work in {os.getpid()}, which was forked "
             "from it: open a client in each process, after the fork (gunicorn: in post_fork; uWSGI: @postfork; "
@@ -124,32 +124,32 @@ class ThreadDriver(IoThread):
     # -- calls, in the threads of callers ------------------------------------------------------------------------------
 
     def run(self, steps: Steps[T], undo: Callable[[T], object] | None = None) -> T:
-        """Take the steps of a call, waiting for what each waits for.
+        """Run the steps of a call, waiting between them.
 
         Args:
-            undo: is called with a result that does not reach the caller, who was interrupted just then.
+            undo: called with a result that does not reach the caller because an exception interrupted it just then.
         """
         result: T = self._perform(Call(steps, undo=undo))
         return result
 
     def send_many(self, core: ProducerCore, take: Take, make: Callable[[Any, Any], PendingRecord]) -> None:
-        """As `ProducerCore.send_many`; here, as no other thread needs a turn, but for records that are refused."""
+        """Like `ProducerCore.send_many`, which only has to handle refused records: no other thread needs a turn."""
         self.refuse_another_loop()
         while (refused := take()) is not None:
             if refused:
                 self.run(core.send_soon(make(*refused)))
 
     def call(self, start: Callable[[float], Outcome[T]]) -> T:
-        """Start something on the core and wait for its outcome, which is cancelled with its caller."""
+        """Start a call on the core and wait for its outcome, which is cancelled with its caller."""
         return self.run(started(self.core, start))
 
     def do(self, call: Callable[[], T]) -> T:
-        """A call of a user that waits for nothing."""
+        """Make a user's call that does not wait."""
         result: T = self._perform(Call(None, partial(super().do, call)))
         return result
 
     def read(self, call: Callable[[], T]) -> T:
-        """Look at what belongs to the core."""
+        """Read data that belong to the core."""
         return self.do(call)
 
     def _perform(self, call: Call) -> Any:
@@ -159,8 +159,8 @@ class ThreadDriver(IoThread):
         try:
             self._post(partial(self._callers.begin, call))
             self._attend(call)
-        except BaseException as error:  # Ctrl-C, or whatever handlers of signals and callbacks raise
-            self._callers.left[call] = error  # first of all
+        except BaseException as error:  # Ctrl-C, or another exception of signal handlers and callbacks
+            self._callers.left[call] = error  # first of all; see the module
             self.core.gate.entered[1] = 1
             if not self._refusal:
                 self._cut_short(call, error)
@@ -171,32 +171,32 @@ class ThreadDriver(IoThread):
         try:
             raise failed
         finally:
-            del failed  # with the circle that its traceback makes
+            del failed  # breaks the reference cycle through its traceback
 
     def _cut_short(self, call: Call, error: BaseException) -> None:
         try:
-            call.cut = True  # what it has taken is put back before this thread asks for more
+            call.cut = True  # batches that it has taken are put back before this thread asks for more
             self._post(partial(self._callers.interrupt, call, error))
-            self._callers.left.pop(call, None)  # its thread is back, and may call others within a job
+            self._callers.left.pop(call, None)  # its thread is waiting again, and may make other calls within a job
             self._attend(call)
-        except BaseException as again:  # once more
+        except BaseException as again:  # a second interrupt
             self._callers.left[call] = again
             self.core.gate.entered[1] = 1
             self._post(partial(self._callers.abandon, call, again))
             raise
-        if call.error is not None and call.error is not error:  # what it has made of it
+        if call.error is not None and call.error is not error:  # the steps replaced the error
             raise call.error
 
     def _attend(self, call: Call) -> None:
-        """Wait until the call is over, and do meanwhile what can only be done in this thread."""
+        """Wait until the call has ended, and meanwhile do the jobs that need this thread."""
         done: object = None
         while True:
             while not call.ready.acquire(timeout=_SIGNALS):
-                self.refuse_another_loop()  # a handler of signals may have forked
+                self.refuse_another_loop()  # a signal handler may have forked
             if call.over and not call.cut:
                 return
             job = call.job
-            if job is None or job is done:  # it was taken back, or was done just as it was handed out
+            if job is None or job is done:  # taken back, or done already when it was handed out
                 continue
             done = job
             if isinstance(job, deque):
@@ -209,14 +209,14 @@ class ThreadDriver(IoThread):
             raised: BaseException | None = None
             try:
                 sent = job.call() if isinstance(job, Outside) else _notified(job)
-            except BaseException as error:  # what becomes of it the call decides
+            except BaseException as error:  # the call decides
                 raised = error
             self.refuse_another_loop()
             self._post(partial(self._callers.answer, call, sent, raised))
             del raised
 
     def _perform_here(self, call: Call) -> Any:
-        """In the I/O thread, where handlers of the log and assignors are called, or behind its end: without waiting."""
+        """Make a call without waiting: in the I/O thread, which calls log handlers and assignors, or after its end."""
         if call.function is not None:
             return call.function()
         assert call.steps is not None
@@ -231,10 +231,10 @@ class ThreadDriver(IoThread):
             if isinstance(wait, Outside):
                 try:
                     sent = wait.call()
-                except Exception as error:  # what becomes of it the call decides
+                except Exception as error:  # the call decides
                     raised = error
             elif not (isinstance(wait, Turn) or (isinstance(wait, Outcome) and wait.done)):
-                what = "this call would have to wait, in the client's own thread: hand it to a thread of yours"
+                what = "this call would have to wait in the client's own thread: move it to a thread of yours"
                 raised = Closed("the client is closed") if self._stopped else LocalProtocolError(what)
 
     # -- in the I/O thread ---------------------------------------------------------------------------------------------
@@ -256,7 +256,7 @@ class ThreadDriver(IoThread):
     # -- to see what happens -------------------------------------------------------------------------------------------
 
     def watch(self, limit: float, report: Callable[[float, str], None]) -> Callable[[], None]:
-        """Nothing: whatever callers compute, the I/O thread goes on."""
+        """Nothing to watch: the I/O thread runs while callers compute."""
         return lambda: None
 
     def current_task(self) -> threading.Thread:
@@ -266,7 +266,7 @@ class ThreadDriver(IoThread):
         return task.name
 
     def where(self, task: threading.Thread | None) -> str:
-        """Where a thread stands: the innermost lines of its own code, and how it got there."""
+        """Where a thread is: the innermost lines of its own code, from the outside in."""
         frame = sys._current_frames().get(task.ident) if task is not None and task.ident is not None else None
         places = [
             f"{each.filename}:{each.lineno} in {each.name}"
@@ -280,20 +280,20 @@ class ThreadDriver(IoThread):
 
 
 def _call_back(job: deque[Run]) -> None:
-    """Call the first; one that is cut short by Ctrl-C, and can go on, is left to the next that calls callbacks."""
+    """Call the first; if Ctrl-C interrupts it, and it can be resumed, it stays for the next thread with callbacks."""
     run = job[0]
     if not run.resumable:
         job.popleft()
     try:
         run.call()
-    except Exception:  # what ends the program is raised in the caller
-        log.exception("code that was called by the client raised")
+    except Exception:  # KeyboardInterrupt and SystemExit are raised in the caller
+        log.exception("user callback raised")
     if run.resumable:
         job.popleft()
 
 
 def _notified(wanted: Any) -> bool:
-    """Call what the user gave; it has come to its end, however long that took: a thread cannot be cancelled."""
+    """Call the user's function; it always finishes, however long that takes: a thread cannot be cancelled."""
     assert isinstance(wanted, Await)
     name = getattr(wanted.function, "__qualname__", repr(wanted.function))
     if (error := refused_coroutine(name, wanted.function(*wanted.args))) is not None:

@@ -1,14 +1,14 @@
 """The driver for trio: one task that keeps time, and a reader for each connection.
 
-Theory of operation: as in `ottla.sdk.drivers.driver`. The timekeeper sleeps in a scope whose deadline is moved, and is
-not woken for that. All this is protected from Ctrl-C: trio raises it in the main task, at a checkpoint.
+Theory of operation: as in `ottla.sdk.drivers.driver`. The timekeeper sleeps in a cancel scope; moving the deadline of
+the scope does not wake it. All tasks are protected from Ctrl-C: trio raises it in the main task, at a checkpoint.
 
-No task dies silently: an error that is a bug ends the core, so that nobody waits for it, and is raised where the client
-was opened.
+No task dies silently: an error that is a bug closes the core, so that no call waits for it, and is raised where the
+client was opened.
 
-Connections are bare sockets, and trio's streams do no more than dial. TLS needs nothing else of them: it comes as one
-more machine, an `ssl.MemoryBIO` at either end of it, between what is read and the core, and between the core and the
-outbox. There is no `room` then, for what is read is not yet the answer.
+Connections are bare sockets; trio's streams are only used to dial. TLS is one more
+machine, with an `ssl.MemoryBIO` at each end, between the reader and the core, and between the core and the outbox. With
+TLS there is no `room`, because the received bytes are not yet the response.
 """
 
 import contextlib
@@ -30,7 +30,7 @@ from ottla.sdk.steps import Await
 T = TypeVar("T")
 
 _ADDRESS_TIMEOUT = 2.0
-"""Seconds for one address of a name when the one that was used last has failed."""
+"""Seconds to try one address of a name after the one used last has failed."""
 
 protected = trio.lowlevel.enable_ki_protection
 
@@ -46,7 +46,7 @@ class TrioLink(SocketLink):
 class TrioDriver(Driver[TrioLink]):
     """Drives ``core`` with tasks in a nursery of its own."""
 
-    _from_thread = "trio.from_thread.run(function, trio_token=token), what is not async by trio.from_thread.run_sync"
+    _from_thread = "trio.from_thread.run(function, trio_token=token), or trio.from_thread.run_sync if it is not async"
     _another_loop = "each trio.run has its own, and pytest-trio one for each test"
 
     def __init__(self, core: ClientCore) -> None:
@@ -56,9 +56,9 @@ class TrioDriver(Driver[TrioLink]):
         self._manager = trio.open_nursery()
         self._nursery: trio.Nursery
         self._alarm = trio.CancelScope()
-        """Its deadline is when the timekeeper wakes by itself."""
+        """Its deadline is when the timekeeper wakes on its own."""
         self._kicked = trio.Event()
-        """The timekeeper wakes in the next turn of the loop."""
+        """Set, it wakes the timekeeper in the next turn of the loop."""
 
     @staticmethod
     def require_loop() -> None:
@@ -66,8 +66,8 @@ class TrioDriver(Driver[TrioLink]):
             trio.lowlevel.current_task()
         except RuntimeError:
             raise LocalProtocolError(
-                "ottla.connect is for trio, which does not run here: start the program with trio.run(main); an asyncio "
-                "program uses ottla.aio.connect"
+                "ottla.connect needs a running trio loop: start the program with trio.run(main); an asyncio program "
+                "uses ottla.aio.connect"
             ) from None
 
     def _runs_here(self) -> bool:
@@ -86,7 +86,7 @@ class TrioDriver(Driver[TrioLink]):
 
     async def stop(self, error: BaseException | None) -> None:
         self._nursery.cancel_scope.cancel()
-        # Only a cancellation belongs to the nursery, which may have been its cause; other errors pass as they are.
+        # Only a cancellation may come from the nursery itself; other errors are not passed to it.
         inner = error if isinstance(error, trio.Cancelled) else None
         try:
             await self._manager.__aexit__(type(inner) if inner else None, inner, inner and inner.__traceback__)
@@ -155,7 +155,7 @@ class TrioDriver(Driver[TrioLink]):
     def _is_cancelled(self) -> bool:
         return trio.current_effective_deadline() == -math.inf
 
-    # What touches the core is not interrupted half-way.
+    # Ctrl-C must not interrupt code that touches the core.
     step = protected(Driver.step)
     tell = protected(Driver.tell)
     do = protected(Driver.do)
@@ -174,7 +174,7 @@ class TrioDriver(Driver[TrioLink]):
 
     @protected
     async def _write_rest(self, link: TrioLink) -> None:
-        """Go on with what the socket did not take at once."""
+        """Write the rest that the socket did not accept at once."""
         while link.full and link.socket is not None:
             try:
                 await trio.lowlevel.wait_writable(link.socket)
@@ -191,13 +191,13 @@ class TrioDriver(Driver[TrioLink]):
             with link.scope:
                 try:
                     link.socket = _taken_from(await self._stream(wanted))
-                    if self.has(link):  # it may have been hung up as it was made
+                    if self.has(link):  # the core may have closed it meanwhile
                         self.tell(Connected(link.key))
                     why = await self._read(link)
                 except OSError as error:
                     why = reason(error)
                 except UnicodeError:
-                    why = f"{wanted.host!r} is no host name"
+                    why = f"{wanted.host!r} is not a host name"
         finally:
             if link.socket is not None:
                 trio.lowlevel.notify_closing(link.socket)
@@ -206,17 +206,17 @@ class TrioDriver(Driver[TrioLink]):
         self._lost(link, why)
 
     async def _stream(self, wanted: Connect) -> trio.SocketStream:
-        """A connection to one of the addresses of a name.
+        """Connect to one of the addresses of a host name.
 
-        trio tries them all and takes the first that answers, which is the same each time. If that one took the last
-        connection and broke it, the others are tried first.
+        trio tries them all and takes the first that answers, which is the same each time. If the last connection to
+        that one broke, the others are tried first.
         """
         where = wanted.host, wanted.port
         broke = self._reached.pop(where, None) if wanted.attempt else None
         stream = await self._other_address(*where, broke) if broke else None
         if stream is None:
             stream = await trio.open_tcp_stream(*where)
-        with contextlib.suppress(OSError):  # it may have ended already, as the reader will find
+        with contextlib.suppress(OSError):  # it may have ended already; the reader will notice
             self._reached[where] = stream.socket.getpeername()[0]
         return stream
 
@@ -229,7 +229,7 @@ class TrioDriver(Driver[TrioLink]):
         return None
 
     async def _read(self, link: TrioLink) -> str:
-        """Pass on what arrives until the connection ends; return why it did."""
+        """Pass on what arrives until the connection ends; return the reason for its end."""
         assert link.socket is not None
         while True:
             await trio.lowlevel.wait_readable(link.socket)
@@ -240,7 +240,7 @@ class TrioDriver(Driver[TrioLink]):
                 event = link.read(room)
             except OSError as error:
                 return reason(error)
-            del room  # what waits for the next frame is not to keep the memory of this one
+            del room  # waiting for the next frame must not keep this one's memory alive
             if event is not None:
                 self.tell(event)
                 del event
@@ -260,16 +260,16 @@ class TrioDriver(Driver[TrioLink]):
 
 
 def _taken_from(stream: trio.SocketStream) -> socket.socket:
-    """Its socket as the system has it, non-blocking; the stream is of no use any more.
+    """Take the socket out of a stream, as a plain non-blocking socket; the stream cannot be used any more.
 
-    trio has the system take no more than 16 KB ahead of the network (`TCP_NOTSENT_LOWAT`), for streams that want to
-    decide late what to send. Ours would be woken for each of them, and be a third slower.
+    trio lets the system buffer no more than 16 KB ahead of the network (`TCP_NOTSENT_LOWAT`), for streams that want to
+    decide late what to send. With that, our writer would wake for every 16 KB, and be a third slower.
     """
     its = stream.socket
     taken = socket.socket(its.family, its.type, its.proto, fileno=its.detach())
     taken.setblocking(False)
     if hasattr(socket, "TCP_NOTSENT_LOWAT"):
-        with contextlib.suppress(OSError):  # it has ended already, as the reader will find
+        with contextlib.suppress(OSError):  # it has ended already; the reader will notice
             taken.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, 0)
     return taken
 
@@ -277,8 +277,8 @@ def _taken_from(stream: trio.SocketStream) -> socket.socket:
 async def _until_left(*, task_status: trio.TaskStatus[trio.Nursery]) -> None:
     """The nursery of the client's own tasks, which a cancellation around the client does not reach.
 
-    What a producer or a consumer does when its block is cancelled (flush, commit, leave the group) needs connections:
-    the tasks end when the client's block has been left.
+    A producer or consumer whose block is cancelled needs connections to flush, commit or leave the group, so the tasks
+    end only after the client's block.
     """
     with trio.CancelScope(shield=True):
         async with trio.open_nursery() as nursery:
@@ -287,7 +287,7 @@ async def _until_left(*, task_status: trio.TaskStatus[trio.Nursery]) -> None:
 
 
 def _unwrapped(group: BaseExceptionGroup[BaseException]) -> BaseException:
-    """The error itself where a group holds but one."""
+    """The single error in a group, or the group if it has several."""
     error: BaseException = group
     while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
         error = error.exceptions[0]

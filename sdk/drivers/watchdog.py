@@ -1,7 +1,7 @@
-"""A watchdog over an event loop: reports when the user's code keeps it from turning, and where that code stands.
+"""A watchdog for an event loop: reports when the user's code blocks the loop, and where that code is.
 
-Heartbeats, requests and deadlines all wait while a handler computes, and the group throws the member out before the
-loop can say a word; so a thread watches, asks the loop for a sign of life, and looks at its stack where none comes.
+While a handler computes, heartbeats, requests and deadlines all wait, and the group removes the member before the loop
+could log a warning; so a thread pings the loop, and if there is no reply reads the stack of the loop's thread.
 """
 
 import sys
@@ -10,7 +10,7 @@ import traceback
 from collections.abc import Callable
 
 _FRAMES = 12
-"""Lines of the stack that are reported, the innermost."""
+"""Innermost stack entries in the report."""
 
 
 class Watchdog:
@@ -18,7 +18,7 @@ class Watchdog:
 
     Args:
         soon: has the loop call a function, from any thread; raises RuntimeError once the loop has ended.
-        limit: seconds after which silence is reported, once for each time.
+        limit: seconds without a reply before a report; each blockage is reported once.
         report: called in the watching thread with the seconds so far and the stack of the loop's thread.
     """
 
@@ -43,7 +43,7 @@ class Watchdog:
             if not alive.wait(self._limit) and not self._stopped.is_set():
                 self._report(self._limit, self._stack())
                 while not alive.wait(self._limit) and not self._stopped.is_set():
-                    pass  # reported once is enough
+                    pass  # reported already
 
     def _stack(self) -> str:
         frame = sys._current_frames().get(self._watched)

@@ -287,7 +287,7 @@ class Commits:
         what = "for an answer" if self._sender.in_flight else "to be sent"
         if self._identity() is None:
             what = "for the rebalance to end"
-        trouble = f"; last trouble: {self._trouble}" if self._trouble else ""
+        trouble = f"; last error: {self._trouble}" if self._trouble else ""
         yield (f"group {self.group!r}: offsets of {places}{more} wait {what} for {now - since:.1f} s; {where}{trouble}")
 
     # -- in transactions ---------------------------------------------------------------------------------------------

@@ -259,7 +259,7 @@ class ClassicMember:
         remote = self.state in IN_GROUP and self.state is not S.REVOKING
         where = f"; {self._core.coordinators.where(self._seat.group)}" if remote else ""
         doing = _DOING[self.state].format(left=self._left, owned=len(self.owned), most=self._most(now))
-        trouble = f"; last trouble: {self._trouble}" if self._trouble else ""
+        trouble = f"; last error: {self._trouble}" if self._trouble else ""
         yield f"group {self._seat.group!r}: this member {doing}, for {now - since:.1f} s{where}{trouble}"
 
     def _most(self, now: float) -> float:

@@ -1,1 +1,1 @@
-"""From `send` to the acknowledgement: a record is appended to a batch, the batch is sent, the answer is judged."""
+"""From `send` to the acknowledgement: appends a record to a batch, sends the batch, and evaluates the response."""

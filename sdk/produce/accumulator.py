@@ -1,12 +1,12 @@
-"""Where records are gathered into batches, per topic and partition.
+"""Collects records into batches, per topic and partition.
 
 Rules:
-- A batch is due when it is full, has lingered, or somebody flushes or waits for room; until it is sent it may grow.
-- A batch ends by the deadline of its first record, so it takes only those that were offered within about a second of
-  that one, even if it cannot be sent: no record fails much earlier than it has to.
-- A topic to which nothing was sent for five minutes is forgotten when all metadata are renewed, with all that is kept
-  of it.
-- No timer keeps a batch: those of a batch end with it.
+- A batch is due when it is full, has lingered, or a caller flushes or waits for space; until it is sent it may grow.
+- A batch expires with its first record's deadline, so it accepts only records offered within about a second of that
+  one, even if it cannot be sent: no record fails much earlier than it has to.
+- A topic without new records for five minutes is forgotten, with all its state, when the metadata of all topics are
+  refreshed.
+- No timer keeps a batch alive: a batch's timers end with it.
 
 Source: RecordAccumulator.java.
 """
@@ -27,7 +27,7 @@ from ottla.sdk.produce.sender import Sender
 from ottla.sdk.timers import Timer
 
 _EARLY = 1.0
-"""Seconds, beside the linger, that a record may fail before its own deadline; less where that is near."""
+"""Seconds, in addition to the linger, that a record may fail before its own deadline; less if the deadline is short."""
 _MAX_IDLE = 300.0
 """Seconds without a record after which a topic is forgotten. Source: ProducerConfig.java, metadata.max.idle.ms."""
 
@@ -47,25 +47,25 @@ class Accumulator:
         self._core, self._options, self._placing = core, options, placing
         self._room, self._deliveries, self._sender = room, deliveries, sender
         self.topics: dict[str, TopicBuffer] = {}
-        """Those that the fast path may append to."""
+        """Topics to which the fast path may append."""
         self.holds: dict[str, Callable[[], None]] = {}
-        """Topics whose metadata are kept fresh for this producer, and what ends that."""
+        """Topics whose metadata are refreshed for this producer, and the function that ends that."""
         self._used: dict[str, tuple[int, float]] = {}
-        """Topics, the bytes that they were ever given, and when that was last seen to have changed."""
+        """Topics, the bytes ever appended to them, and when that number was last seen to change."""
         self._span = options.linger + min(_EARLY, sender.delivery_timeout / 10)
         """Seconds between the first and the last record of a batch."""
         self._sealing: Timer | None = None
 
     def append(self, record: PendingRecord, topic: Topic, now: float) -> Batch:
-        """Append a record to the open batch of its partition, whether there is room for it or not; that batch.
+        """Append a record to the open batch of its partition, even if memory is short; return that batch.
 
         Raises:
-            EncodeError, UnknownTopicOrPartition: it cannot be encoded, or placed.
+            EncodeError, UnknownTopicOrPartition: the record cannot be encoded, or has no partition.
         """
         buffer = self.buffer(topic)
         partition = self._placing.partition(record, topic, buffer)
         queue = self._sender.queue((topic.name, partition))
-        if partition < len(buffer.partitions):  # metadata may leave partitions out
+        if partition < len(buffer.partitions):  # metadata may lack partitions, so that numbers exceed their count
             buffer.partitions[partition] = queue
         if queue.open.left < record.size or record.deadline - queue.open.deadline > self._span:
             self._open(queue, record, now)
@@ -77,7 +77,7 @@ class Accumulator:
         return batch
 
     def buffer(self, topic: Topic) -> TopicBuffer:
-        """The buffer of a topic, made when the topic is first used."""
+        """The buffer of a topic, created when the topic is first used."""
         buffer = self.topics.get(topic.name)
         if buffer is None:
             buffer = self.topics[topic.name] = TopicBuffer(len(topic.partitions))
@@ -86,13 +86,13 @@ class Accumulator:
         return buffer
 
     def all_due(self) -> None:
-        """Nothing lingers any more."""
+        """End all lingering: every batch is due."""
         for queue in self._sender.queues.values():
             if queue.open is not NOT_OPEN:
                 self._sender.due(queue, queue.open)
 
     def metadata_changed(self, now: float, unplaced: Container[str]) -> None:
-        """Of a topic that has more partitions now, or is gone, keys are placed differently."""
+        """Hide topics that have more partitions now, or are gone, from the fast path: keys map to other partitions."""
         metadata = self._core.metadata
         for name in metadata.learned_of:
             if (buffer := self.topics.get(name)) is None:
@@ -108,7 +108,7 @@ class Accumulator:
             release()
 
     def _open(self, queue: PartitionQueue, record: PendingRecord, now: float) -> None:
-        """Begin a new batch, large enough for the record; the old one is full, or too old."""
+        """Begin a new batch, large enough for the record; the previous one is full, or too old."""
         was_full, before = queue.open.left < record.size, queue.close()
         room = max(min(self._options.batch_size, self._core.options.max_request_size), record.size)
         batch = queue.open = Batch(self._deliveries.number(), queue.place, now, record.deadline, room)
@@ -123,7 +123,7 @@ class Accumulator:
             self._sender.due(queue, batch)
         if self._sealing is None:
             self._sealing = self._core.later(now + self._span, self._seal)
-        if before is not None and was_full and before.room == room:  # as this one will probably be
+        if before is not None and was_full and before.room == room:  # this one will probably be filled, too
             batch.builder.expect(room - HEADER_SIZE)
 
     def _lingered(self, queue: PartitionQueue) -> None:
@@ -132,7 +132,7 @@ class Accumulator:
             self._sender.due(queue, queue.open)
 
     def _seal(self, now: float) -> None:
-        """Batches that are open for long, because they cannot be sent, take no more: what comes now has more time."""
+        """Close batches that have been open for long because they cannot be sent: new records have later deadlines."""
         self._sealing = None
         latest = now + self._sender.delivery_timeout - self._span
         for queue in self._sender.queues.values():
@@ -145,7 +145,7 @@ class Accumulator:
                 self._sealing = self._core.later(now + self._span / 2, self._seal)
 
     def _forget_idle(self, now: float, unplaced: Container[str]) -> None:
-        """Forget the topics that nothing was sent to for long: a producer may meet ever new ones."""
+        """Forget idle topics: a producer may use new ones without end."""
         taken = dict.fromkeys(self.holds, 0)
         busy: set[str] = set()
         for (name, _), queue in self._sender.queues.items():

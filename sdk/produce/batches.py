@@ -1,4 +1,4 @@
-"""Records on their way: batches of one partition, in order, with their sequences.
+"""Batches of one partition on their way to the broker: their order and their sequences.
 
     append ──► open ── full, linger, flush ──► due ── sent ──► in flight ── answer ──► settled
                                                 ▲                 │
@@ -6,25 +6,26 @@
 
 Rules:
 - A partition's batches go out oldest first. With idempotence up to five are in flight, because the broker remembers
-  five; once one had to be retried, only the oldest is sent until it is settled. Without idempotence one is in flight,
-  so that a retry cannot change the order.
-- The first batch under a producer id goes alone: a broker that has no state for the id takes any sequence, so were the
-  first refused and the second stored, the first could never be.
-- A batch gets its sequence when it is first sent and keeps it in every retry, so the broker recognises a repeat.
+  five; after a retry, only the oldest is sent until it is settled. Without idempotence only one is in flight, so that a
+  retry cannot change the order.
+- The first batch under a producer id goes alone: a broker without state for the id accepts any sequence, so if the
+  first batch were refused and the second stored, the first could never be stored.
+- A batch gets its sequence when it is first sent and keeps it in every retry, so the broker recognises a duplicate.
   Sequences wrap from 2**31 - 1 to 0.
-- A batch that certainly was not stored gives its numbers back if nothing was sent behind it. Otherwise what is behind
-  it is renumbered in a new epoch once all before it is settled and nothing is in flight: old requests that still creep
-  through the network then find a gap before them, and are refused (KIP-360). One of which nobody knows whether it is
-  stored fails instead: a broker that has lost its state of the producer may have taken it, and takes it once more. So
-  does one behind which another is stored already, as in a topic that was recreated meanwhile: it would be out of order.
-- A topic that was recreated has a log without state for the producer, which takes any first sequence, in any epoch. So
-  what was sent before is settled first, one batch at a time and each under the sequence that it has, because an attempt
-  that was not answered may yet reach the new log. What follows is sent in a new epoch, from sequence 0 on, the first
-  batch alone. If the topic turns out to be the same after all, that was safe too.
-- Apart from that, a partition adopts a new producer id or epoch only when of nothing that was sent under the old one
-  the outcome is unknown.
-- A batch that was too large is split in halves that keep its sequences, its place and its deadline.
-- A batch that ends before the driver has its request is taken out of it: what was reported as failed is never sent.
+- A batch that certainly was not stored gives its sequence numbers back if no batch was sent after it. Otherwise the
+  batches after it are renumbered in a new epoch once all batches before it are settled and none is in flight: old
+  requests that are still in the network then find a gap before them, and are refused (KIP-360). A batch with an unknown
+  outcome fails instead of being renumbered: a broker that has lost its state of the producer may have stored it, and
+  would store it again. A batch fails, too, if one after it is stored already, as may happen in a recreated topic: it
+  would be out of order.
+- The log of a recreated topic has no state for the producer, and accepts any first sequence, in any epoch. So batches
+  that were sent before are settled first, one at a time and each under its old sequence, because an unanswered attempt
+  may yet reach the new log. Later batches are sent in a new epoch, from sequence 0 on, the first one alone. If it turns
+  out that the topic was not recreated, this was safe, too.
+- Apart from that, a partition adopts a new producer id or epoch only when no batch sent under the old one has an
+  unknown outcome.
+- A batch that was too large is split into halves that keep its sequences, its position and its deadline.
+- A batch that ends before the driver has its request is removed from it: a batch reported as failed is never sent.
 
 Source: RecordAccumulator.java, ProducerBatch.java (split), TransactionManager.java (canRetry, handleFailedBatch),
 TxnPartitionEntry.java, ProducerStateEntry.java (NUM_BATCHES_TO_RETAIN = 5).
@@ -77,33 +78,33 @@ class Batch(OpenBatch):
     def __init__(self, number: int, place: TopicPartition, opened: float, deadline: float, room: int) -> None:
         super().__init__(BatchBuilder(), room)
         self.number = number
-        """Counts up over all batches of a producer; the halves of a batch keep its number."""
+        """Counts up over all batches of a producer; the halves of a split batch keep its number."""
         self.place = place
         self.opened = opened
         self.deadline = deadline
-        """When delivery is given up."""
+        """When its delivery times out."""
         self.charged = 0
-        """Bytes of the producer's memory; without those of its records as long as it is open."""
+        """Bytes of the producer's memory; while the batch is open, without its records' bytes."""
         self.due = False
-        """May be sent."""
+        """Whether it may be sent."""
         self.expiry: Timer | None = None
         self.request: Request | None = None
-        """What it is in flight with."""
+        """The request in which it is in flight."""
         self.again = False
-        """In flight, or waiting, for another time with the sequence that it has."""
+        """In flight, or waiting to be sent, again with the same sequence."""
         self.outcome_unknown = False
-        """An attempt under this sequence ended so that nobody knows whether it is stored."""
+        """An attempt under this sequence ended without a definite answer: it may be stored."""
         self.overtaken = False
-        """One behind it is stored, so that it can have its place no more: the log lost its state of the producer."""
+        """A later batch is stored, so this one can no longer be in order: the log lost its state of the producer."""
         self.node = -1
-        """Where it was sent last."""
+        """The node to which it was last sent."""
         self.attempts = 0
         self.retry_at = 0.0
         self.trouble = ""
         """Why the last attempt failed, for people."""
         self.sequence: int | None = None
         self.abandoned = False
-        """Its deadline passed once it was sent: failed already, and dropped once its answer comes."""
+        """Its deadline passed after it was sent: it has failed already, and is dropped when its response comes."""
 
     @property
     def count(self) -> int:
@@ -116,33 +117,33 @@ class Batch(OpenBatch):
 
     @property
     def in_flight(self) -> bool:
-        """It was given to a connection, which may not have sent it yet."""
+        """Whether a connection has it, which may not have sent it yet."""
         return self.request is not None
 
     def withdraw(self) -> None:
-        """Take it out of its request, unless the driver has that."""
+        """Remove the batch from its request, unless the driver has that."""
         if self.request is not None and not self.request.sent:
             request, self.request = self.request, None
             request.remove(self)
 
     @property
     def fate(self) -> bool | None:
-        """Whether it is stored, where it was not acknowledged: ``False``, or ``None`` where nobody knows."""
+        """Whether an unacknowledged batch is stored: ``False``, or ``None`` if the outcome is unknown."""
         return None if self.in_flight or self.outcome_unknown else False
 
     @property
     def renumberable(self) -> bool:
-        """Under another sequence it would neither be stored twice nor out of order."""
+        """Whether it is safe to send it under another sequence: neither a duplicate nor out of order."""
         return not (self.outcome_unknown or self.overtaken)
 
     def cancel_timers(self) -> None:
-        """It is settled: nothing may keep it."""
+        """Cancel the timers of a settled batch, so that they do not keep it alive."""
         if self.expiry is not None:
             self.expiry.cancel()
             self.expiry = None
 
     def halves(self) -> tuple["Batch", "Batch"]:
-        """Two batches in its place; the sequences stay those of the records."""
+        """Split the batch in two; records keep their sequences."""
         records: Records = parse_batch(self.builder.build()).records(UNLIMITED)
         middle = self.count // 2
         first, second = self._part(records[:middle], 0), self._part(records[middle:], middle)
@@ -164,7 +165,7 @@ class Batch(OpenBatch):
 
 
 class Request:
-    """Batches that are in flight together, each with the queue of its partition."""
+    """Batches that are in flight together, each with its partition's queue."""
 
     __slots__ = ("batches", "exchange")
 
@@ -175,18 +176,18 @@ class Request:
 
     @property
     def sent(self) -> bool:
-        """The driver has it."""
+        """Whether the driver has the request."""
         return self.exchange.correlation_id >= 0
 
     def remove(self, batch: Batch) -> None:
-        """It is sent without ``batch``; and not at all, but ended, where it has no other."""
+        """Send the request without ``batch``; if that was the only one, end the request without sending it."""
         del self.batches[batch]
         if not self.batches and self.exchange.withdraw:
             self.exchange.withdraw(self.exchange)
 
 
 NOT_OPEN = Batch(0, ("", -1), 0.0, 0.0, -1)
-"""Stands where no batch is open: there is never room in it."""
+"""Placeholder if no batch is open: it never has space."""
 
 
 class PartitionQueue(PartitionBuffer):
@@ -220,34 +221,34 @@ class PartitionQueue(PartitionBuffer):
         self.batches: deque[Batch] = deque()
         self._taken = 0
         self.sticky_until = 0
-        """Keyless records move on when it was given so many bytes."""
+        """The keyless records of a topic move to another partition once this one was given so many bytes."""
         self.identity: Identity | None = None
         self.next_sequence = 0
         self.acknowledged = False
-        """The broker has stored something under `identity`."""
+        """The broker has stored a batch under `identity`."""
         self.gap = False
-        """A batch of unknown outcome was given up, so the broker may miss its sequence."""
+        """A batch with an unknown outcome was given up, so the broker may lack its sequence."""
         self.renumber_from: int | None = None
-        """Batches from this number on must be sent in a new epoch: the broker misses a sequence before them."""
+        """Batches from this number on must be sent in a new epoch: the broker lacks a sequence before them."""
         self.incarnation = -1
-        """Of the topic (`Topic.incarnation`) that `identity` was adopted for."""
+        """The incarnation of the topic (`Topic.incarnation`) for which `identity` was adopted."""
         self.known_in = -1
-        """The incarnation of the topic that had the partition last."""
+        """The last incarnation of the topic that had this partition."""
         self.missing_since = math.nan
-        """Since when the topic is another one, which has no such partition."""
+        """Since when the topic is a recreated one without this partition."""
         self.moved_at = -math.inf
-        """When its oldest batch became that, or could be sent first."""
+        """When its oldest batch became the oldest, or could first be sent."""
         self.linger: Timer | None = None
-        """Of the open batch."""
+        """The timer of the open batch."""
 
     @property
     def taken(self) -> int:
-        """Bytes that it was ever given."""
+        """Bytes that were ever appended to it."""
         return self._taken + self.open.room - self.open.left
 
     @property
     def outcome_unknown(self) -> bool:
-        """Something was sent and may or may not be stored."""
+        """Whether a sent batch may or may not be stored."""
         return any(each.in_flight or each.outcome_unknown for each in self._sent())
 
     def sendable(self, now: float) -> Batch | None:
@@ -266,9 +267,9 @@ class PartitionQueue(PartitionBuffer):
         return None
 
     def adopt(self, identity: Identity) -> bool:
-        """Number batches under ``identity`` from now on if that is safe; whether it can go on under the one in use.
+        """Number batches under ``identity`` from now on if that is safe; returns whether batches can be sent now.
 
-        Asked when a batch is `sendable`, so that everything before one that is renumbered is settled.
+        Called when a batch is `sendable`, so that everything before a batch to renumber is settled.
         """
         renumbered = self.renumbering
         if self.identity != identity and (renumbered or (self.renumber_from is None and not self.outcome_unknown)):
@@ -282,19 +283,19 @@ class PartitionQueue(PartitionBuffer):
 
     @property
     def renumbering(self) -> bool:
-        """The oldest batch has to be sent in a new epoch."""
+        """Whether the oldest batch has to be sent in a new epoch."""
         return self.renumber_from is not None and self.batches[0].number >= self.renumber_from
 
     def unrenumberable(self) -> list[Batch]:
-        """Batches that would be renumbered now, and must not be."""
+        """Batches that are due to be renumbered but must not be."""
         return [each for each in self._sent() if not each.renumberable] if self.batches and self.renumbering else []
 
     def renumber(self, batch: Batch) -> None:
-        """The broker misses what came before ``batch``, the oldest."""
+        """The broker lacks the sequences before ``batch``, the oldest: send it in a new epoch."""
         self.renumber_from = batch.number
 
     def recreate(self, incarnation: int) -> None:
-        """The topic was recreated: its log knows nothing of this producer."""
+        """The topic was recreated: its log has no state of this producer."""
         self.incarnation = incarnation
         if self.identity is None:
             return
@@ -304,7 +305,7 @@ class PartitionQueue(PartitionBuffer):
         self.renumber_from = after if self.renumber_from is None else min(after, self.renumber_from)
 
     def close(self) -> Batch | None:
-        """The open batch takes no more records; it, if there was one."""
+        """Let the open batch accept no more records; return it, if there is one."""
         if (batch := self.open) is NOT_OPEN:
             return None
         self.open = NOT_OPEN
@@ -315,13 +316,13 @@ class PartitionQueue(PartitionBuffer):
         return batch
 
     def cancel_linger(self) -> None:
-        """The open batch lingers no more; its timer would keep it."""
+        """Cancel the linger of the open batch; its timer would keep the batch alive."""
         if self.linger is not None:
             self.linger.cancel()
             self.linger = None
 
     def send(self, batch: Batch, node: int, request: Request) -> None:
-        """``batch`` is given to the connection to ``node``; the first time it gets its sequence."""
+        """Account for ``batch`` going to the connection to ``node``; the first time it gets its sequence."""
         if batch is self.open:
             self.close()
         batch.request, batch.node = request, node
@@ -335,7 +336,7 @@ class PartitionQueue(PartitionBuffer):
         self.next_sequence = (self.next_sequence + batch.count) % _SEQUENCES
 
     def encode(self, batch: Batch, version: int, compression: Compression, level: int | None) -> Buffer:
-        """The bytes of ``batch`` for a ``version`` of Produce.
+        """Encode ``batch`` for a ``version`` of Produce.
 
         Raises:
             EncodeError: the format of that version cannot hold it.
@@ -355,7 +356,7 @@ class PartitionQueue(PartitionBuffer):
         )
 
     def split(self, batch: Batch) -> tuple[Batch, Batch]:
-        """Put the halves of ``batch``, which certainly was not stored, in its place."""
+        """Replace ``batch``, which certainly was not stored, with its halves."""
         index = self.batches.index(batch)
         halves = batch.halves()
         del self.batches[index]
@@ -364,7 +365,7 @@ class PartitionQueue(PartitionBuffer):
         return halves
 
     def drop(self, batch: Batch, *, stored: bool | None) -> None:
-        """Take a settled batch out; ``stored`` is ``None`` where nobody knows."""
+        """Remove a settled batch; ``stored`` is ``None`` if the outcome is unknown."""
         index = self.batches.index(batch)
         del self.batches[index]
         if batch is self.open:
@@ -383,14 +384,14 @@ class PartitionQueue(PartitionBuffer):
             self.next_sequence = batch.sequence
 
     def _alone(self, batch: Batch) -> bool:
-        """Everything before ``batch`` is settled, and nothing is in flight."""
+        """Whether everything before ``batch`` is settled, and no request is in flight."""
         return batch is self.batches[0] and not any(each.in_flight for each in self._sent())
 
     def _retrying(self) -> bool:
         return any(each.again or not each.in_flight for each in self._sent())
 
     def _sent(self) -> list[Batch]:
-        """The batches that have a sequence: they are the first."""
+        """The batches with a sequence: always the first ones."""
         sent = []
         for batch in self.batches:
             if batch.sequence is None:

@@ -1,14 +1,14 @@
-"""Records from columns: many at a time go into the open batch of their partition, and none of them becomes an object.
+"""Appends records from columns: many at a time go into the open batch of their partition, without an object for each.
 
-    columns ──► `append` ──► the open batch of the partition          as many rows as there is room for
+    columns ──► `append` ──► the open batch of the partition          as many rows as fit
                   │ 0
                   └────────► `ColumnRecords.record` ──► `ProducerCore.offer`    one row, which opens the next batch
 
 Rules:
-- As in the fast path for single records (`ottla.codec.append`), whatever is out of the ordinary is left to the caller:
-  a full batch, a partition that nothing was sent to yet, a topic that is hidden because something is amiss.
-- Rows keep their order within a partition, because the caller offers the row at which `append` stopped, and goes on
-  behind it.
+- As in the fast path for single records (`ottla.codec.append`), the caller handles everything unusual: a full batch, a
+  new partition, a topic that is hidden from the fast path.
+- Rows keep their order within a partition, because the caller offers the row at which `append` stopped, and continues
+  after it.
 """
 
 from array import array
@@ -18,15 +18,15 @@ from ottla.codec.columns import BinaryColumn, HeaderColumn
 from ottla.sdk.produce.records import PendingRecord
 
 _HEADER_OVERHEAD = 10
-"""Bytes that a header takes beside its name and value, at the most."""
+"""Maximum bytes that a header takes in addition to its name and value."""
 
 
 class ColumnRecords:
-    """Records of one topic, field by field; every column has a row for each.
+    """Records of one topic, field by field; every column has a row for each record.
 
     Attributes:
-        keys: ``None``: no record has one.
-        headers: ``None``: no record has any.
+        keys: ``None`` if no record has a key.
+        headers: ``None`` if no record has headers.
     """
 
     __slots__ = ("headers", "keys", "values")
@@ -43,7 +43,7 @@ class ColumnRecords:
         return len(self.values)
 
     def size(self, start: int, stop: int) -> int:
-        """Bytes that the records from ``start`` up to ``stop`` take at the most."""
+        """Maximum bytes that the records from ``start`` up to ``stop`` take."""
         keys, values, headers = self.keys.offsets, self.values.offsets, self.headers
         size = RECORD_OVERHEAD * (stop - start) + keys[stop] - keys[start] + values[stop] - values[start]
         if headers is not None:
@@ -54,10 +54,10 @@ class ColumnRecords:
         return size
 
     def fitting(self, start: int, stop: int, room: int) -> int:
-        """The row, ``stop`` at most, up to which the records from ``start`` on take no more than ``room`` bytes."""
+        """The row, at most ``stop``, up to which the records from ``start`` on take no more than ``room`` bytes."""
         if self.size(start, stop) <= room:
             return stop
-        low, high = start, stop  # those up to `low` fit, those up to `high` do not
+        low, high = start, stop  # the records up to `low` fit, those up to `high` do not
         while high - low > 1:
             middle = (low + high) // 2
             if self.size(start, middle) <= room:
@@ -67,7 +67,7 @@ class ColumnRecords:
         return low
 
     def record(self, row: int, topic: str, partition: int | None, timestamp: int) -> PendingRecord:
-        """One of them, as `ottla.sdk.produce.core.ProducerCore.offer` takes it."""
+        """One of the records, for `ottla.sdk.produce.core.ProducerCore.offer`."""
         headers = () if self.headers is None else self.headers[row]
         return PendingRecord(topic, self.values[row], self.keys[row], partition, headers, timestamp)
 
@@ -81,17 +81,18 @@ def append(
     stop: int,
     timestamp: int,
 ) -> int:
-    """Append records from ``start`` up to ``stop`` to the open batch of a partition, as many as have room there.
+    """Append records from ``start`` up to ``stop`` to the open batch of a partition, as many as fit.
 
     Args:
-        partition: one that the topic has; ``None``: that of keyless records, which none of these need be.
+        partition: a partition of the topic; ``None``: the current one for keyless records, whether or not these have
+            keys.
         timestamp: of all of them, in milliseconds since 1970.
 
     Returns:
-        How many; 0: the caller has to offer the first by itself.
+        How many were appended; 0: the caller has to offer the first one separately.
 
     Raises:
-        EncodeError: the timestamp is too far from those of its batch, or a header's name is not UTF-8.
+        EncodeError: the timestamp is too far from others in its batch, or a header's name is not UTF-8.
     """
     buffer = appends.topics.get(topic)
     if buffer is None or (partition is not None and partition >= len(buffer.partitions)):

@@ -1,23 +1,23 @@
-"""The producer as a machine: accepts records and says what became of them; all that its calls decide.
+"""The producer as a state machine: accepts records and reports their results; makes the decisions of all its calls.
 
-    fast path ──► the open batch of the partition      nearly every record: `ottla.codec.append`, no object made
+    fast path ──► the open batch of the partition      nearly every record: `ottla.codec.append`, without an object
       │ no
-    append ─────► known topic: `Accumulator`           `BufferFull` where there is no room
+    append ─────► known topic: `Accumulator`           `BufferFull` if the buffer is full
       │  └──────► unknown topic: `UnplacedRecords`
       │ full
-    offer ──────► `Room`: first come, first served     settled once it is accepted
+    offer ──────► `Room`: first come, first served     settled once the record is accepted
 
-    `Sender` sends the batches, `Results` decides what becomes of them, `Deliveries` says so
+    `Sender` sends the batches, `Results` interprets the responses, `Deliveries` reports to the user
 
 Rules:
-- A record is accepted or refused at once; once accepted it ends in exactly one way: stored, or failed with a reason
-  within `delivery_timeout` of being offered, whether it waits for room, its topic, a producer id or an answer.
-- A call that is cancelled before its record is accepted sends nothing; after that delivery goes on, and what fails is
-  raised by the next call. A call that sends lets other tasks run *before* it accepts, so that a cancellation there
-  means that nothing was accepted: `send` and `send_many` each time, `send_soon` every two milliseconds.
+- A record is accepted or refused at once; once accepted it ends in exactly one way: stored, or failed with a reason,
+  within `delivery_timeout` of being offered, whether it waits for space, its topic, a producer id or a response.
+- A call that is cancelled before its record is accepted sends nothing; after that delivery goes on, and the next call
+  raises failures. A call that sends lets other tasks run *before* it accepts, so that a cancellation there means that
+  no record was accepted: `send` and `send_many` each time, `send_soon` every two milliseconds.
 - Records are accepted in the order of the calls that wait: `send`, `send_soon`, `send_many`. `send_nowait` overtakes
-  calls that only let other tasks run (`Turns`), but none that waits for room: then it is refused.
-- Everything that is out of the ordinary hides the topics from the fast path, so that the next record comes here.
+  calls that only let other tasks run (`Turns`), but no call that waits for space: then it is refused.
+- Any unusual condition hides the topics from the fast path, so that the next record comes here.
 
 Source: KafkaProducer.java (doSend, close).
 """
@@ -50,18 +50,18 @@ from ottla.sdk.transaction.states import State
 from ottla.sdk.transaction.transactions import Transactions
 
 if TYPE_CHECKING:
-    from random import Random  # a machine is given chance, it does not take any
+    from random import Random  # a machine is given its randomness
 
 log = logger("ottla.sdk.producer")
 
 CLOSE_TIMEOUT = 1.5
-"""Seconds for what is on its way when the block is left by an error or a cancellation."""
+"""Seconds for unacknowledged records when the block ends by an error or a cancellation."""
 _CHAIN = 100
-"""How many records, each sent by the callback of the one before, the end of a block waits for."""
+"""The longest chain of records, each sent by the callback of the one before, that the end of a block waits for."""
 
 
 Take = Callable[[], tuple[Any, Any] | tuple[()] | None]
-"""Has `ProducerCore.appends` take some records, as its `append_many`, which says what it returns."""
+"""Calls `ProducerCore.appends.append_many`, and returns its result."""
 
 
 class ProducerCore:
@@ -73,7 +73,7 @@ class ProducerCore:
         self._keyed = isinstance(partitioner, Keyed)
         hash = partitioner.hash if isinstance(partitioner, Keyed) else None
         self.appends = AppendFastPath(hash, options.buffer_memory, check_callback, core.gate.entered, core.threaded)
-        """Takes a record at once, as nearly all can be; `append` and `offer` have to look at the others."""
+        """Appends most records directly; `append` and `offer` handle the others."""
         self._delivery_timeout = options.delivery_timeout or core.options.delivery_timeout
         self._room = Room(
             core,
@@ -95,7 +95,7 @@ class ProducerCore:
         self.transactions = identity if isinstance(identity, Transactions) else None
         self._shut = self._closed = False
         self.fatal: OttlaError | None = None
-        """Set once the producer can never send again."""
+        """The error after which the producer can never send again."""
         self._turns = Turns(core, self._show_topics)
         if self.transactions is not None:
             self.transactions.shown = self._show_topics
@@ -107,7 +107,7 @@ class ProducerCore:
             core.metrics.share("buffer-available-bytes", lambda now: self.appends.free),
             core.metrics.share("waiting-threads", lambda now: len(self._room.waiters)),
         )
-        """What this producer adds to the client's, and what ends that."""
+        """The producer's parts of the client's gauges, and functions that remove them."""
         self._show_topics()
 
     # -- calls -------------------------------------------------------------------------------------------------------
@@ -117,11 +117,11 @@ class ProducerCore:
         awaited = Awaited()
         record.await_by(awaited)
         try:
-            # Others have their turn while this one waits. A cancellation may come when room has just been found.
+            # Other tasks run while this one waits for its record. A cancellation may come just after space was found.
             yield from self._enter(record, due=False)
             if not awaited.done:
                 yield awaited
-        except BaseException:  # a cancellation: delivery goes on, and what fails is raised by the next call
+        except BaseException:  # a cancellation: delivery goes on, and the next call raises a failure
             awaited.unseen = True
             if awaited.error is not None:
                 self._deliveries.count(record.aim, 1, awaited.error)
@@ -129,11 +129,11 @@ class ProducerCore:
         return awaited.result()
 
     def send_soon(self, record: PendingRecord) -> Steps[None]:
-        """Accept a record, waiting for room."""
+        """Accept a record, waiting for space."""
         yield from self._enter(record)
 
     def send_many(self, take: Take, make: Callable[[Any, Any], PendingRecord]) -> Steps[None]:
-        """Accept many records, waiting for room; ``make`` makes the record of a pair that ``take`` has refused."""
+        """Accept many records, waiting for space; ``make`` creates the record of a pair that ``take`` has refused."""
         yield from self.turn()
         while (refused := (yield Outside(take))) is not None:
             if refused:
@@ -143,10 +143,10 @@ class ProducerCore:
                 yield from self.turn()
 
     def send_nowait(self, record: PendingRecord) -> None:
-        """Accept a record at once, before those of calls that let other tasks run.
+        """Accept a record at once, ahead of calls that let other tasks run.
 
         Raises:
-            BufferFull: there is no room, or others wait for it.
+            BufferFull: there is no space, or other calls wait for it.
         """
         self._deliveries.raise_failures()
         try:
@@ -156,10 +156,10 @@ class ProducerCore:
             raise
 
     def turn(self, *, due: bool | None = None) -> Steps[None]:
-        """As `Turns.take`.
+        """Let other tasks run, as in `Turns.take`.
 
         Raises:
-            LocalProtocolError: the transaction that was open has ended meanwhile, and another one has begun.
+            LocalProtocolError: the open transaction has ended meanwhile, and another one has begun.
         """
         transactions = self.transactions
         number = transactions.number if transactions is not None else 0
@@ -168,12 +168,12 @@ class ProducerCore:
             transactions.check(number)
 
     def flush(self) -> Steps[None]:
-        """Send what lingers, and wait until everything accepted so far is stored or has failed."""
+        """Send lingering batches, and wait until everything accepted so far is stored or has failed."""
         yield from settled(self.start_flush(self._core.now))
         self._deliveries.raise_failures()
 
     def aclose(self) -> Steps[None]:
-        """Flush what there is and what callbacks send meanwhile, then refuse records, and be done."""
+        """Flush all records, also records that callbacks send meanwhile, then refuse records and close."""
         try:
             yield from self._abort_transaction()
             until = self._core.now + self._delivery_timeout
@@ -186,7 +186,7 @@ class ProducerCore:
             if self._options.acks == 0:
                 yield from settled(self._core.finish(self._sender.channel))
             self._deliveries.raise_failures()
-        except GeneratorExit:  # nobody awaits it any more
+        except GeneratorExit:  # the call is being freed
             raise
         except BaseException as error:  # a cancellation included
             yield from self._hurry(error)
@@ -195,7 +195,7 @@ class ProducerCore:
             self.close(Closed("the producer is closed"))
 
     def leave(self, error: BaseException | None) -> Steps[None]:
-        """The end of the user's block, and the ``error`` that it is left by."""
+        """End the user's block, with the ``error`` that ended it."""
         if error is None:
             yield from self.aclose()
             return
@@ -206,7 +206,7 @@ class ProducerCore:
             self.close(Closed("the producer is closed"))
 
     def wait(self, outcome: Outcome[Any], until: float) -> Steps[None]:
-        """Wait for ``outcome``, whatever is cancelled; at most ``until`` then."""
+        """Wait for ``outcome``, despite cancellation, but only until the time ``until``."""
         if outcome.done:
             return
         waiting = own(outcome)
@@ -214,13 +214,13 @@ class ProducerCore:
         yield Shielded(waiting)
 
     def _abort_transaction(self) -> Steps[None]:
-        """Abort what is open though the producer is left: readers would wait for its timeout."""
+        """Abort a transaction that is open when the block ends: otherwise readers would wait for its timeout."""
         transactions = self.transactions
         if transactions is None or not transactions.is_open:
             return
-        log.warning("a transaction is aborted: its producer was left", extra={"id": transactions.transactional_id})
+        log.warning("transaction aborted: its producer was closed", extra={"id": transactions.transactional_id})
         transactions.stop()
-        self.withdraw(Closed("the producer was left before the transaction had ended"))
+        self.withdraw(Closed("the producer was closed before the transaction had ended"))
         yield from self.wait(transactions.abort(self._core.now), self._core.now + CLOSE_TIMEOUT)
 
     def _enter(self, record: PendingRecord, *, due: bool | None = None) -> Steps[None]:
@@ -233,7 +233,7 @@ class ProducerCore:
             raise
 
     def _refused(self, record: PendingRecord, error: OttlaError) -> None:
-        """A record was not accepted: interceptors are called; a str given for bytes may want a serializer."""
+        """A record was not accepted: call the interceptors, and note on the error that a str may need a serializer."""
         for what, given in (("key", record.key), ("value", record.value)):
             if isinstance(given, str):
                 error.add_note(f"or give the producer a serializer: client.producer({what}_serializer=str.encode)")
@@ -241,19 +241,19 @@ class ProducerCore:
             self._core.run(lambda: acknowledgement.intercept(error), Place.CALLBACK)
 
     def _hurry(self, error: BaseException) -> Steps[None]:
-        """Give what is on its way a moment, and say what was not delivered: nothing is lost without a word."""
+        """Give unacknowledged records a moment, and report undelivered ones: no record is lost silently."""
         flushed = self.shut(self._core.now)
         late = self._core.later(self._core.now + CLOSE_TIMEOUT, lambda now: flushed.cancel())
         flushed.when_done(late.cancel)
         if not flushed.done:
             yield Shielded(flushed)
         if left := self.pending:
-            log.error("records are given up, because the producer was left", extra={"records": left})
-            error.add_note(f"{left} record(s) of the producer that was left may not have been stored")
-        for _ in range(2):  # records that failed, and what a callback raised
+            log.error("records given up: the producer was closed", extra={"records": left})
+            error.add_note(f"{left} record(s) of the closed producer may not have been stored")
+        for _ in range(2):  # failed records, and an error of a callback
             try:
                 self._deliveries.raise_failures()
-            except Exception as failed:  # whatever it is, it must not hide the error that is under way
+            except Exception as failed:  # of any kind: it must not hide the error that ended the block
                 log.error("records were not delivered", extra={"why": str(failed)})
                 error.add_note(str(failed) if isinstance(failed, DeliveryFailed) else repr(failed))
 
@@ -263,8 +263,8 @@ class ProducerCore:
         """Accept a record.
 
         Raises:
-            BufferFull: no room now, or others wait for it; `offer` waits.
-            RecordTooLarge: it would never fit a request.
+            BufferFull: there is no space now, or other calls wait for it; `offer` waits.
+            RecordTooLarge: the record would never fit a request.
             EncodeError: key, value or a header is not bytes.
         """
         self._check(record, now)
@@ -273,9 +273,9 @@ class ProducerCore:
         self._accept(record, now)
 
     def offer(self, record: PendingRecord, now: float) -> Outcome[None]:
-        """Accept a record as soon as there is room for it and all that were offered before; settled when that is so.
+        """Accept a record as soon as there is space for it and all that were offered before; settled when accepted.
 
-        Fails as `append` does, or with `DeliveryTimeout` where there was no room in time. Cancelled, it is not sent.
+        Fails like `append`, or with `DeliveryTimeout` if there was no space in time. If cancelled, it is not sent.
         """
         accepted: Outcome[None] = Outcome()
         try:
@@ -289,22 +289,22 @@ class ProducerCore:
         return accepted
 
     def keyless_partition(self, topic: Topic) -> int:
-        """The partition to which the next records without a key go."""
+        """The partition for the next records without a key."""
         return self.placing.stick(topic, self._accumulator.buffer(topic), 0)
 
     def _check(self, record: PendingRecord, now: float) -> None:
-        """See whether a record can be sent at all, and how large it is."""
+        """Check whether a record can be sent at all, and compute its size."""
         if self.fatal:
             raise self.fatal
         if self._shut:
-            raise Closed("the producer is being left: it takes no more records")
+            raise Closed("the producer is closing: it accepts no more records")
         if self.transactions is not None:
             self.transactions.check()
         key, value = record.key, record.value
         if not isinstance(record.topic, str) or not record.topic:
-            raise EncodeError(f"a topic's name is a string that is not empty, not {record.topic!r}")
+            raise EncodeError(f"a topic's name must be a non-empty str, not {record.topic!r}")
         if record.partition is not None and type(record.partition) is not int:
-            raise EncodeError(f"a partition is an int, not {record.partition!r}")
+            raise EncodeError(f"a partition must be an int, not {record.partition!r}")
         if record.headers != () or type(value) is not bytes or not (key is None or type(key) is bytes):
             check_bytes(key, value, record.headers)
         size = RECORD_OVERHEAD + (len(key) if key else 0) + (len(value) if value else 0)
@@ -314,7 +314,7 @@ class ProducerCore:
             limit = self._core.options.max_request_size
             raise RecordTooLarge(
                 f"a record of about {size} bytes for {record.topic!r}; max_request_size is {limit}: raise it, and the "
-                "topic's max.message.bytes, or make it smaller"
+                "topic's max.message.bytes, or make the record smaller"
             )
         record.size, record.deadline = size, now + self._delivery_timeout
 
@@ -323,7 +323,7 @@ class ProducerCore:
         partition = record.partition
         if (
             known is None
-            or (partition is not None and partition not in known.partitions)  # the topic may have grown since
+            or (partition is not None and partition not in known.partitions)  # the topic may have grown meanwhile
             or record.topic in self._unplaced.topics
             or self.placing.asks_user(record)
         ):
@@ -332,7 +332,7 @@ class ProducerCore:
             self._accumulator.append(record, known, now)
 
     def _show_topics(self) -> None:
-        """Let the fast path append if all is well."""
+        """Let the fast path append if nothing unusual is going on."""
         waiting = self._turns or self._room.waiters
         closed = self.fatal or self._shut or (self.transactions and self.transactions.state is not State.OPEN)
         ordinary = not (waiting or self._deliveries.to_raise or closed)
@@ -344,24 +344,24 @@ class ProducerCore:
     # -- flushing and closing ----------------------------------------------------------------------------------------
 
     def start_flush(self, now: float) -> Outcome[None]:
-        """Send what lingers; settled when everything accepted so far is."""
+        """Send lingering batches; settled when everything accepted so far is."""
         self._all_due()
         return self._deliveries.flush()
 
     def shut(self, now: float) -> Outcome[None]:
-        """Refuse records from now on, also those that wait for room, and flush the others."""
+        """Refuse new records, also records that wait for space, and flush the others."""
         self._shut = True
-        self._room.turn_away(Closed("the producer is being left"))
+        self._room.turn_away(Closed("the producer is closing"))
         return self.start_flush(now)
 
     def withdraw(self, error: OttlaError) -> Outcome[None]:
-        """Send nothing more of what was accepted, and say that it failed; settled when nothing is under way."""
+        """Send no more of the accepted records, and fail them; settled when no request is in flight."""
         self._unplaced.give_up(error)
         self._room.turn_away(error)
         return self._sender.withdraw(error)
 
     def turn_away(self, error: OttlaError) -> None:
-        """Refuse the records that wait for room."""
+        """Refuse the records that wait for space."""
         self._room.turn_away(error)
 
     def _all_due(self) -> None:
@@ -372,7 +372,7 @@ class ProducerCore:
         self._deliveries.raise_failures()
 
     def close(self, error: OttlaError) -> None:
-        """Fail what is left; the producer is of no more use."""
+        """Fail the remaining records; the producer cannot be used any more."""
         if self._closed:
             return
         self._closed = True
@@ -388,13 +388,13 @@ class ProducerCore:
         self.give_up(error)
 
     def _client_closes(self, error: OttlaError) -> None:
-        """The client closes before the producer: nobody may ever ask what became of the records."""
+        """The client closes before the producer: no later call may report the lost records, so log them."""
         if left := self.pending:
-            log.error("records are given up: the client was left before its producer", extra={"records": left})
+            log.error("records given up: the client was closed before its producer", extra={"records": left})
         self.close(error)
 
     def give_up(self, error: OttlaError) -> None:
-        """The producer can never send again."""
+        """Fail everything: the producer can never send again."""
         self.fatal = self.fatal or error
         self._sender.stopped = True
         self._sender.identity.failed()
@@ -434,7 +434,7 @@ class ProducerCore:
     def explain(self, now: float) -> Iterator[str]:
         if waiters := self._room.waiters:
             since = now - (next(iter(waiters)).record.deadline - self._delivery_timeout)
-            yield f"producer: {len(waiters)} record(s) wait for room in the buffer, the first since {since:.1f} s"
+            yield f"producer: {len(waiters)} record(s) wait for space in the buffer, the first for {since:.1f} s"
         if self.transactions is not None:
             yield from self.transactions.explain(now)
         yield from self._unplaced.explain()
@@ -442,7 +442,7 @@ class ProducerCore:
 
 
 def check_callback(callback: object) -> None:
-    """Raise `ConfigurationError` for what cannot be called back."""
+    """Raise `ConfigurationError` for a callback that is not a plain function."""
     if not callable(callback) or is_async(callback):
-        sort = "written with `async def`" if callable(callback) else "no function"
+        sort = "written with `async def`" if callable(callback) else "not a function"
         raise ConfigurationError(f"on_delivery is called, and not awaited: {callback!r} is {sort}")

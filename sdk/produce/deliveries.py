@@ -1,12 +1,12 @@
-"""What becomes of records: callbacks, failures that nobody has seen, flushes.
+"""Reports the results of records: callbacks, failures that no caller has seen, flushes.
 
 Rules:
-- Callbacks and interceptors' acknowledgements are code of the user's: they are handed out (`ClientCore.run`), one `Run`
-  for a batch. Each is forgotten as it is called, so that a `Run` which Ctrl-C cuts short between two of them goes on.
-- What waits for a batch, such as `flush` and `send`, is settled by a `Run` behind it, so that it ends after them, and
-  never in a thread of the user's, where Ctrl-C could keep others waiting.
-- Failures that no caller or callback was given are counted and raised by the next call; a caller that was cancelled
-  counts as none. A callback that raises does no harm: its error is logged, and the first is raised by the next call.
+- Callbacks and interceptors' acknowledgements are the user's code: they are handed out (`ClientCore.run`), one `Run`
+  per batch. Each is removed before it is called, so that a `Run` interrupted by Ctrl-C can resume with the next one.
+- Waits for a batch, such as `flush` and `send`, are settled by a `Run` behind it, so that they end after the callbacks,
+  and never in a thread of the user's, where Ctrl-C could keep other callers waiting.
+- Failures that neither a caller nor a callback received are counted and raised by the next call; a cancelled caller
+  does not receive them. A callback that raises does no harm: its error is logged, and the next call raises the first.
 """
 
 from collections import OrderedDict, defaultdict
@@ -26,39 +26,39 @@ from ottla.sdk.produce.room import Room
 log = logger("ottla.sdk.producer")
 
 Callbacks = list[DeliveryCallback | None]
-"""Of the records of a batch."""
+"""The callbacks of a batch's records."""
 
 
 class Deliveries:
-    """Keeps account of a producer's batches; ``changed`` is called when there is something to raise, or no more."""
+    """Tracks the unsettled batches of a producer; calls ``changed`` when there is an error to raise, or no more."""
 
     def __init__(self, core: ClientCore, room: Room, changed: Callable[[], None]) -> None:
         self._core, self._room, self._changed = core, room, changed
         self._unsettled: OrderedDict[int, int] = OrderedDict()
-        """Numbers of batches, and of unplaced records, oldest first; and how many parts each has."""
+        """Numbers of batches, and of unplaced records, oldest first; and how many parts each was split into."""
         self._placed: defaultdict[int, list[int]] = defaultdict(list)
-        """By the number of a batch, those of records that a flush has waited for since before they were in it."""
+        """By the number of a batch, the numbers of records that joined it after a flush had begun to wait for them."""
         self._numbers = 0
         self._flushes: list[tuple[int, Outcome[None]]] = []
-        """With the number of the youngest that each waits for."""
+        """Flushes, with the youngest number that each waits for."""
         self._failed: dict[TopicPartition, int] = {}
         self._first_failure: OttlaError | None = None
         self._callback_error: Exception | None = None
         self.doom: Callable[[TopicPartition, int, OttlaError], None] | None = None
-        """Of a transactional producer: called with what fails, in place of raising it later."""
+        """In a transactional producer: called with each failure, instead of raising it later."""
         self.chained = False
         """Set by callbacks that send records themselves."""
 
     # -- numbers and flushes -----------------------------------------------------------------------------------------
 
     def number(self) -> int:
-        """The number of something new that is to be settled."""
+        """The number of a new batch or record, which has to be settled."""
         self._numbers += 1
         self._unsettled[self._numbers] = 1
         return self._numbers
 
     def flush(self) -> Outcome[None]:
-        """Settled once everything that has a number is, and its callbacks were called."""
+        """Settled once everything with a number is, and its callbacks have been called."""
         outcome: Outcome[None] = AfterCallbacks()
         flush = (self._numbers, outcome)
         self._flushes.append(flush)
@@ -67,16 +67,16 @@ class Deliveries:
         return outcome
 
     def placed(self, number: int, batch: Batch) -> bool:
-        """The record with the number is in ``batch`` now, and settled with it; whether a flush waits for that."""
+        """The numbered record is in ``batch`` now, and is settled with it; returns whether a flush waits for that."""
         awaited = bool(self._flushes) and number <= self._flushes[-1][0]
         if awaited:
             self._placed[batch.number].append(number)
         else:
-            self.settled(number)  # a flush that begins later waits for the batch
+            self.settled(number)  # a later flush waits for the batch itself
         return awaited
 
     def split(self, batch: Batch) -> None:
-        """There are two batches of its number now."""
+        """The batch was split: two batches have its number now."""
         self._unsettled[batch.number] += 1
 
     def settled(self, number: int) -> None:
@@ -89,7 +89,7 @@ class Deliveries:
         self._settle_flushes()
 
     def settle_all(self) -> None:
-        """Nothing will ever be settled any more."""
+        """Settle all flushes: no batch will be settled any more."""
         self._unsettled.clear()
         self._placed.clear()
         self._settle_flushes()
@@ -101,7 +101,7 @@ class Deliveries:
         done = [outcome for number, outcome in self._flushes if number < oldest]
         self._flushes = [each for each in self._flushes if each[0] >= oldest]
         for outcome in done:
-            if self._core.closed:  # which calls nobody back any more
+            if self._core.closed:  # a closed core runs no callbacks
                 outcome.succeed(None)
             else:
                 self._core.run(partial(outcome.succeed, None), Place.BEHIND)
@@ -121,7 +121,7 @@ class Deliveries:
         self.settled(batch.number)
 
     def failed(self, batch: Batch, error: OttlaError, guilty: Mapping[int, OttlaError] | None = None) -> None:
-        """A batch fails with ``error``; where some of its records are ``guilty``, these with their own."""
+        """Fail a batch with ``error``; if only some of its records are ``guilty``, these get their own errors."""
         error_of = _each(error, guilty)
         callbacks, place = batch.callbacks, batch.place
         unheard = batch.count - sum(each is not None for each in callbacks)
@@ -143,7 +143,7 @@ class Deliveries:
         self.settled(batch.number)
 
     def refused(self, record: PendingRecord, error: OttlaError) -> None:
-        """A record that was accepted fails before it is in a batch."""
+        """Fail an accepted record before it is in a batch."""
         callback = record.callback
         if self.doom is not None:
             self.doom(record.aim, 1, error)
@@ -155,7 +155,7 @@ class Deliveries:
         self._run(lambda callbacks: self._call_back(callbacks, 0, error, record.aim), [callback])
 
     def _run(self, call: Callable[[Callbacks], object], callbacks: Callbacks) -> None:
-        """Have ``call`` call callbacks; those that only settle an outcome are none of the user's."""
+        """Have ``call`` run callbacks; callbacks that only settle an outcome do not count as the user's code."""
 
         def run(callbacks: Callbacks) -> None:
             used = self._room.used
@@ -174,12 +174,12 @@ class Deliveries:
             self._core.run(partial(call, awaited), Place.BEHIND)
 
     def release(self, batch: Batch) -> None:
-        """The batch needs no memory any more, nor is it waited for."""
+        """Free the memory and the timers of a batch."""
         batch.cancel_timers()
         self._room.give_back(batch.charged)
 
     def count(self, place: TopicPartition, count: int, error: OttlaError) -> None:
-        """Records have failed, and nobody has seen it."""
+        """Count failed records that no caller or callback has seen."""
         if self.doom is not None:
             return
         self._failed[place] = self._failed.get(place, 0) + count
@@ -191,9 +191,9 @@ class Deliveries:
         return self._first_failure is not None or self._callback_error is not None
 
     def raise_failures(self) -> None:
-        """Raise `DeliveryFailed` for records that failed since the last time without anybody seeing it.
+        """Raise `DeliveryFailed` for records that failed since the last call, and that no caller or callback has seen.
 
-        And what a callback raised, as it is; after those.
+        After those, raise the error of a callback, unchanged.
         """
         if self._first_failure is not None:
             failed, cause = self._failed, self._first_failure
@@ -216,21 +216,21 @@ class Deliveries:
             if unseen(callback):
                 self._core.come_back(partial(self.count, place, 1, error))
             refuse_awaitable(callback(error))
-        except BaseException as raised:  # as in `stored`
+        except BaseException as raised:  # of any kind; `_callback_failed` sorts them
             self._callback_failed(raised, error)
 
     def _callback_failed(self, error: BaseException, result: Receipt | OttlaError) -> None:
-        if isinstance(error, (KeyboardInterrupt, SystemExit)):  # once the others are called
+        if isinstance(error, (KeyboardInterrupt, SystemExit)):  # raised once the other callbacks have been called
             self._core.come_back(lambda: self._core.run(partial(_raise, error), Place.CALLBACK))
             return
-        if not isinstance(error, Exception):  # a cancellation of something else, which is not the caller's
+        if not isinstance(error, Exception):  # a cancellation of something else, not of the caller
             error, raised = OttlaError(f"on_delivery raised {error!r}"), error
             error.__cause__ = raised
         log.error("on_delivery raised; the next call to the producer raises it too", exc_info=error)
         self._core.come_back(partial(self._keep, error, result))
 
     def _keep(self, error: Exception, result: Receipt | OttlaError) -> None:
-        """Raise by the next call what a callback raised first."""
+        """Keep the first error of a callback for the next call to raise."""
         if self._callback_error is None:
             error.add_note(f"raised by on_delivery, which was called with: {result}")
             self._callback_error = error
@@ -242,11 +242,11 @@ def _raise(error: BaseException) -> None:
 
 
 def refuse_awaitable(result: object) -> None:
-    """Raise `ConfigurationError` for a callback that returned a coroutine, which nobody would await."""
+    """Raise `ConfigurationError` for a callback that returned a coroutine, which nothing would await."""
     if isinstance(result, Coroutine):
         result.close()
-        what = f"on_delivery returned a coroutine ({getattr(result, '__qualname__', result)}), which nobody awaits"
-        raise ConfigurationError(f"{what}: give it a function, which may start a task of yours")
+        what = f"on_delivery returned a coroutine ({getattr(result, '__qualname__', result)}), which is never awaited"
+        raise ConfigurationError(f"{what}: pass a plain function, which may start a task of yours")
 
 
 def _each(error: OttlaError, guilty: Mapping[int, OttlaError] | None) -> Callable[[int], OttlaError]:
@@ -256,5 +256,7 @@ def _each(error: OttlaError, guilty: Mapping[int, OttlaError] | None) -> Callabl
     """
     if not guilty:
         return lambda index: error
-    innocent = InvalidRecord(f"not this one, but others of its batch, which fails as a whole: {error}; send it again")
+    innocent = InvalidRecord(
+        f"another record of its batch is invalid, so the whole batch failed: {error}; send it again"
+    )
     return lambda index: guilty.get(index, innocent)

@@ -1,19 +1,19 @@
-"""The identity of an idempotent producer: its producer id and epoch, as a table of states.
+"""The identity of an idempotent producer, its producer id and epoch, as a table of states.
 
     NONE ── NEEDED ──► ASKING ── GIVEN ──► READY ── BUMPED ──► READY (the next epoch)
-                        │  ▲                 └── USED_UP ──► NONE (after the last epoch another id is asked for)
+                        │  ▲                 └── USED_UP ──► NONE (after the last epoch it asks for another id)
                  FAILED ▼  │ PAUSE_OVER
                       PAUSED                        ASKING ── UNSUPPORTED ──► WITHOUT   (no idempotence)
                                                     any ── FATAL ──► FAILED             (for good)
 
 Rules:
-- Every state is changed by `_change`, through `TRANSITIONS`; an input that a state has no cell for is a bug.
-- Any broker can give a producer id: if there is no answer within a few seconds another is asked as well, and the first
-  answer counts. An id that nobody uses does no harm.
-- The next epoch needs no request (KIP-360): sequences begin at 0 in it, and it fences what was sent in the one before.
-- A broker before Kafka 0.11 knows no producer ids, so a producer that did not insist on idempotence goes on without.
+- The state changes only in `_change`, by `TRANSITIONS`; an input without an entry for the current state is a bug.
+- Any broker can give a producer id: without a response within a few seconds another broker is asked as well, and the
+  first response counts. An unused id does no harm.
+- The next epoch needs no request (KIP-360): its sequences begin at 0, and it fences requests of the previous one.
+- A broker before Kafka 0.11 has no producer ids, so a producer that does not insist on idempotence goes on without it.
 
-A transactional producer has `ottla.sdk.transaction.transactions.Transactions` in its place.
+A transactional producer uses `ottla.sdk.transaction.transactions.Transactions` instead.
 
 Source: TransactionManager.java (bumpIdempotentProducerEpoch), KIP-98, KIP-360.
 """
@@ -34,34 +34,34 @@ from ottla.sdk.timers import Timer
 log = logger("ottla.sdk.producer")
 
 HEDGE_DELAY = 3.0
-"""Seconds without an answer after which another node is asked as well."""
+"""Seconds without a response after which another node is asked as well."""
 _LAST_EPOCH = 2**15 - 2
 
 
 class Identity(NamedTuple):
-    """A producer id and epoch, as InitProducerId gave them, or of a later epoch."""
+    """A producer id and epoch, from InitProducerId or bumped since."""
 
     producer_id: int
     epoch: int
 
     @property
     def successor(self) -> "Identity | None":
-        """The next epoch, under which sequences begin at 0 and which fences this one; ``None`` after the last."""
+        """The next epoch, whose sequences begin at 0 and which fences this one; ``None`` after the last epoch."""
         return Identity(self.producer_id, self.epoch + 1) if self.epoch < _LAST_EPOCH else None
 
 
 class State(Enum):
     NONE = auto()
-    """There is no producer id, and none was asked for since it was last needed."""
+    """There is no producer id, and none has been requested since it was last needed."""
     ASKING = auto()
-    """InitProducerId is under way."""
+    """InitProducerId is in flight."""
     PAUSED = auto()
-    """It failed, and is asked again in a moment."""
+    """InitProducerId failed, and is retried after a pause."""
     READY = auto()
     WITHOUT = auto()
     """The producer is not idempotent."""
     FAILED = auto()
-    """It can never send again."""
+    """The producer can never send again."""
 
 
 class Input(Enum):
@@ -76,7 +76,7 @@ class Input(Enum):
     FATAL = auto()
 
 
-S, I = State, Input  # noqa: E741 # so that the table fits
+S, I = State, Input  # noqa: E741 # short, so that the table fits
 TRANSITIONS: dict[tuple[State, Input], State] = {
     (S.NONE, I.NEEDED): S.ASKING,
     (S.ASKING, I.NEEDED): S.ASKING,
@@ -95,12 +95,12 @@ TRANSITIONS: dict[tuple[State, Input], State] = {
 
 
 class ProducerIdentity:
-    """Asks for a producer id when it is `needed`.
+    """Requests a producer id when it is `needed`.
 
     Args:
-        required: idempotence was asked for, so there is no going on without.
+        required: the user asked for idempotence, so the producer cannot go on without it.
         changed: called with ``now`` when batches may be sent that could not be before.
-        fail: called with what makes the producer useless.
+        fail: called with a fatal error of the producer.
     """
 
     def __init__(
@@ -115,14 +115,14 @@ class ProducerIdentity:
         self._core, self._required, self._changed, self._fail = core, required, changed, fail
         self.state = State.NONE if idempotent else State.WITHOUT
         self.current: Identity | None = None
-        """What batches are sent under; while `READY`."""
+        """The identity for new batches; set while `READY`."""
         self.trouble = ""
-        """Why the last request failed, or what is waited for, for people."""
+        """Why the last request failed, or why it waits, for people."""
         self._failures = 0
         self._asked: dict[int, Exchange] = {}
         """Nodes that have not answered yet."""
         self._due: Timer | None = None
-        """Asks another node, or ends the pause."""
+        """The timer that asks another node, or ends the pause."""
 
     transactional_id: str | None = None
     versions = PRODUCE_IDEMPOTENT
@@ -133,14 +133,14 @@ class ProducerIdentity:
         return self.state is not State.WITHOUT
 
     def admits(self, queue: object) -> bool:
-        """Whether batches of a partition can be sent now, as far as their producer is concerned."""
+        """Whether the producer allows batches of a partition to be sent now."""
         return True
 
     def answered(self, places: Iterable[TopicPartition], now: float) -> None:
-        """A Produce was."""
+        """A Produce request was answered; only transactions use this."""
 
     def needed(self, now: float) -> bool:
-        """Whether batches can be sent now; asks for a producer id if that is what they lack."""
+        """Whether batches can be sent now; requests a producer id if one is missing."""
         before = self.state
         self._change(Input.NEEDED)
         if before is State.NONE:
@@ -148,14 +148,14 @@ class ProducerIdentity:
         return self.state in (State.READY, State.WITHOUT)
 
     def bump(self, now: float) -> None:
-        """Go on in the next epoch, or under another producer id after the last."""
+        """Continue in the next epoch, or under another producer id after the last."""
         assert self.current is not None
         self.current = self.current.successor
         self._change(Input.USED_UP if self.current is None else Input.BUMPED)
         self.needed(now)
 
     def failed(self) -> None:
-        """The producer is of no more use."""
+        """End for good: the producer has failed."""
         self.current = None
         self._stop()
         self._change(Input.FATAL)
@@ -164,7 +164,7 @@ class ProducerIdentity:
         self.state = TRANSITIONS[self.state, what]
 
     def _stop(self) -> None:
-        """Nothing more is waited for."""
+        """Cancel the timer and all requests."""
         if self._due is not None:
             self._due.cancel()
         asked, self._asked = self._asked, {}
@@ -172,7 +172,7 @@ class ProducerIdentity:
             exchange.cancel()
 
     def _ask(self, now: float) -> None:
-        """Ask a node that is not being asked already, and another if none has answered soon."""
+        """Ask a node that has not been asked yet, and another one later if there is no response."""
         self._due = self._core.later(now + HEDGE_DELAY, self._ask)
         if self._asked:
             self.trouble = f"{len(self._asked)} asked, no answer yet"
@@ -203,19 +203,19 @@ class ProducerIdentity:
         elif isinstance(answer, UnsupportedVersion) and not self._required:
             self._change(Input.UNSUPPORTED)
             log.warning(
-                "no idempotence: %s; a retry after a lost answer may store records twice, and one batch per partition "
-                "is in flight",
+                "no idempotence: %s; a retry after a lost response may store records twice, and only one batch per "
+                "partition is in flight",
                 answer.detail,
             )
             self._changed(now)
         elif isinstance(answer, UnsupportedVersion):
-            advice = "leave out idempotent=True to go on without"
-            self._fail(UnsupportedVersion(f"idempotence was asked for, but {answer.detail}; {advice}"))
+            advice = "leave out idempotent=True to continue without it"
+            self._fail(UnsupportedVersion(f"idempotence was requested, but {answer.detail}; {advice}"))
         else:
             self._fail(answer)
 
     def _try_again(self, error: OttlaError, now: float) -> None:
-        """After a pause, unless others may answer still."""
+        """Retry after a pause, unless other nodes may still answer."""
         self.trouble = str(error)
         if not self._asked:
             self._stop()

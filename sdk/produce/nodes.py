@@ -1,9 +1,9 @@
-"""What the sender keeps per node; what it keeps per partition is a `PartitionQueue`.
+"""The sender's state per node; its state per partition is a `PartitionQueue`.
 
 Rules:
 - Partitions that a node refused with the same error are retried together, after one pause, in one request.
-- A node is asked for by new metadata at most once in each `retry_backoff`, however many batches it refuses.
-- A connection that is muted, because its node throttles (KIP-219), is given nothing: batches fill meanwhile.
+- A node causes a metadata refresh at most once per `retry_backoff`, however many batches it refuses.
+- A connection that is muted, because its node throttles (KIP-219), gets no requests: batches fill up meanwhile.
 
 Source: sink.go of franz-go; Sender.java.
 """
@@ -18,7 +18,7 @@ from ottla.sdk.core import ClientCore
 from ottla.sdk.produce.batches import MAX_IN_FLIGHT, Batch, PartitionQueue
 
 _MARKERS = 0.002
-"""Seconds of the first pause while the transaction before is being ended; each further one is twice as long."""
+"""Seconds of the first pause while the previous transaction is ending; each further pause is twice as long."""
 
 
 @dataclass(slots=True, eq=False)
@@ -30,28 +30,28 @@ class Pause:
 
 
 class NodeQueue:
-    """One node, and what is to be sent there; ``wake`` is called with each partition when its pause is over."""
+    """One node, and the batches for it; calls ``wake`` with each partition when its pause ends."""
 
     def __init__(self, core: ClientCore, node_id: int, channel: str, wake: Callable[[PartitionQueue], None]) -> None:
         self._core, self._id, self._channel, self._wake = core, node_id, channel, wake
         self.ready: OrderedDict[TopicPartition, PartitionQueue] = OrderedDict()
         """Partitions that may have a batch to send, in turn."""
         self.in_flight = 0
-        """Requests."""
+        """Produce requests in flight."""
         self._pauses: dict[type[OttlaError], Pause] = {}
         self._refresh_at = 0.0
-        """When new metadata may be asked for again."""
+        """When metadata may be refreshed again."""
 
     @property
     def muted_until(self) -> float:
-        """Until when the node wants nothing to be sent."""
+        """Until when the node wants no requests."""
         return self._core.muted_until(self._id, self._channel)
 
     def may_send(self, now: float) -> bool:
         return bool(self.ready) and self.in_flight < MAX_IN_FLIGHT and self.muted_until <= now
 
     def pause(self, queue: PartitionQueue, batch: Batch, error: OttlaError, now: float) -> None:
-        """Retry ``batch`` when the pause for this error is over; the first batch of those says how long it is."""
+        """Retry ``batch`` after the pause for this error; the first such batch determines its length."""
         kind = type(error)
         pause = self._pauses.get(kind)
         if pause is None:
@@ -64,7 +64,7 @@ class NodeQueue:
         pause.queues[queue.place] = queue
 
     def refresh(self, now: float) -> None:
-        """Ask for new metadata, unless that was done just now."""
+        """Refresh the metadata, unless that was done just now."""
         self._core.metadata.refresh(now, max(0.0, self._refresh_at - now))
         if now >= self._refresh_at:
             self._refresh_at = now + self._core.options.retry_backoff

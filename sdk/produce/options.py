@@ -17,11 +17,11 @@ class ProducerOptions:
 
     acks: int = -1
     idempotent: bool | None = None
-    """``None``: where the brokers can."""
+    """``None``: if the brokers support it."""
     compression: Compression = Compression.NONE
     compression_level: int | None = None
     topic_compression: dict[str, CompressionLevel] = field(default_factory=dict)
-    """Topics that are not compressed as the rest is."""
+    """Topics with their own compression."""
     delivery_timeout: float | None = None
     """Seconds; ``None``: the client's."""
     transactional_id: str | None = None
@@ -36,7 +36,7 @@ class ProducerOptions:
 def compressors(
     compression: str | Mapping[str, str | tuple[str, int]], level: int | None = None
 ) -> tuple[CompressionLevel, dict[str, CompressionLevel]]:
-    """The compression of all topics but some, and of those; as `ottla.sdk.client.Client.producer` takes them.
+    """Return the default compression, and the compressions of single topics; see `ottla.sdk.client.Client.producer`.
 
     Raises:
         ConfigurationError: there is no such compression, or it has no such level.
@@ -44,11 +44,11 @@ def compressors(
 
     def compressor(given: str | tuple[str, int]) -> CompressionLevel:
         if not isinstance(given, str) and not (isinstance(given, tuple) and len(given) == 2):
-            raise ConfigurationError(f"a compression is a name, or (name, level), not {given!r}")
+            raise ConfigurationError(f"a compression must be a name, or (name, level), not {given!r}")
         name, own_level = (given, level) if isinstance(given, str) else given
         try:
             known = Compression.named(name)
-            # A level that goes with several compressions goes with none where there is nothing to compress.
+            # With several compressions, compression_level does not apply to "none".
             checked = own_level if known or own_level is None else None
             checked_level(known, checked)
         except (ValueError, EncodeError) as error:
@@ -58,9 +58,9 @@ def compressors(
     if isinstance(compression, str):
         default = compressor(compression)
         if level is not None and not default[0]:
-            raise ConfigurationError("a compression_level needs a compression to go with, as in compression='zstd'")
+            raise ConfigurationError("compression_level needs a compression, as in compression='zstd'")
         return default, {}
     if not isinstance(compression, Mapping):
-        raise ConfigurationError(f"compression is a name, or one for each topic, not {compression!r}")
+        raise ConfigurationError(f"compression must be a name, or one for each topic, not {compression!r}")
     by_topic = {topic: compressor(given) for topic, given in compression.items()}
     return by_topic.pop("*", (Compression.NONE, None)), by_topic

@@ -1,4 +1,4 @@
-"""Where records go: every partitioner that a producer knows by name, and what one of your own looks like.
+"""Partitioners: all that a producer knows by name, and the protocol for your own.
 
 | name                     | keys                              | null key | empty key | as                           |
 |--------------------------|-----------------------------------|----------|-----------|------------------------------|
@@ -10,19 +10,20 @@
 | fnv1a_unsigned           | ``fnv1a(k) % n``                  | sticky   | hashed    | franz-go's `SaramaHasher`    |
 | java_string              | ``abs(String.hashCode) % n``      | sticky   | hashed    | Spring Cloud, Kafka 0.8      |
 | java_int                 | ``abs(int32, big-endian) % n``    | sticky   | refused   | the same, with Integer keys  |
-| round_robin, random      | do not look at the key            |          |           | Java, librdkafka             |
-| least_bytes              | do not look at the key            |          |           | kafka-go                     |
+| round_robin, random      | ignore the key                    |          |           | Java, librdkafka             |
+| least_bytes              | ignores the key                   |          |           | kafka-go                     |
 
-*Sticky* is what Java does since 3.3 (KIP-794): keyless records of a topic stay with one partition for about 16 KiB,
-then move on to another by chance, the likelier the fewer batches wait for it; never, if that can be helped, to one
-without a leader or whose node cannot be reached. Other clients choose again for each record or batch; the spread is the
-same.
+*Sticky* is Java's behaviour since 3.3 (KIP-794): keyless records of a topic stay with one partition for about 16 KiB,
+then move to a random one, with a higher probability for partitions with fewer waiting batches. Partitions without a
+leader, or with an unreachable leader, are avoided if possible. Other clients choose again for each record or batch; the
+distribution is the same.
 
-`round_robin` counts on at each record. `least_bytes` takes the partition that was given the fewest bytes so far.
+`round_robin` moves to the next partition with each record. `least_bytes` chooses the partition with the fewest bytes so
+far.
 
 Quirks: sarama and kafka-go take Go's remainder of a *signed* hash and drop its sign afterwards, so a hash of 2**31 or
-more goes elsewhere than in franz-go or the reference. ``abs`` of -2**31 is 0 here, as in Kafka 0.8 and Spring. A key
-for `java_string` is decoded from UTF-8 and hashed by its UTF-16 units, as Java has strings.
+more maps to another partition than in franz-go or the reference. ``abs`` of -2**31 is 0 here, as in Kafka 0.8 and
+Spring. `java_string` decodes a key from UTF-8 and hashes its UTF-16 units, as Java's String does.
 
 Source: BuiltInPartitioner.java, rdkafka_msg.c (rd_kafka_msg_partitioner_*), sarama's partitioner.go, kafka-go's
 balancer.go, franz-go's partitioner.go, kafka 0.8's DefaultPartitioner.scala, Spring's PartitionHandler.java.
@@ -53,13 +54,13 @@ Hash = Callable[[bytes, int], int]
 
 @dataclass(slots=True)
 class Choice:
-    """What a partitioner of your own may look at.
+    """The facts that a custom partitioner may use.
 
     Attributes:
         key, value: as they are sent: serialized.
         partitions: all of the topic, ascending.
-        led: those of them that have a leader; empty if none has.
-        queued: bytes of records that wait or are on their way, for a partition.
+        led: the partitions that have a leader; empty if none has.
+        queued: the bytes of a partition's records that wait or are in flight.
     """
 
     topic: str
@@ -72,10 +73,10 @@ class Choice:
 
 @runtime_checkable
 class Chooser(Protocol):
-    """A partitioner that sees more than the key. It is asked for each record that names no partition."""
+    """A partitioner that sees more than the key. It is called for each record without an explicit partition."""
 
     def choose(self, choice: Choice) -> int:
-        """The partition."""
+        """Return the partition."""
         ...
 
 
@@ -84,8 +85,8 @@ class Keyed:
     """A partitioner that hashes keys.
 
     Attributes:
-        hash_null: a null key is hashed as an empty one; otherwise it is sticky.
-        hash_empty: an empty key is hashed; otherwise it is sticky.
+        hash_null: whether a null key is hashed like an empty one; otherwise it is sticky.
+        hash_empty: whether an empty key is hashed; otherwise it is sticky.
     """
 
     hash: Hash
@@ -102,7 +103,7 @@ def java_string(key: bytes, partitions: int) -> int:
     try:
         units = bytes(key).decode().encode("utf-16-le")
     except UnicodeDecodeError as error:
-        raise EncodeError(f"the key is no UTF-8, so it has no String.hashCode: {error.reason}") from None
+        raise EncodeError(f"the key is not UTF-8, so it has no String.hashCode: {error.reason}") from None
     value = 0
     for (unit,) in struct.iter_unpack("<H", units):
         value = (31 * value + unit) & 0xFFFFFFFF
@@ -110,19 +111,19 @@ def java_string(key: bytes, partitions: int) -> int:
 
 
 def java_int(key: bytes, partitions: int) -> int:
-    """Raises `EncodeError` for a key that has not 4 bytes."""
+    """Raises `EncodeError` for a key whose length is not 4 bytes."""
     if len(key) != 4:
         raise EncodeError(f"the key has {len(key)} bytes, and an int has 4: encode it with number.to_bytes(4, 'big')")
     return _magnitude(int.from_bytes(key, "big")) % partitions
 
 
 def _magnitude(value: int) -> int:
-    """Of 32 bits that are a signed number; 0 for the one that has none."""
+    """The absolute value of a signed 32-bit number; 0 for -2**31, which has none."""
     return value if value < 2**31 else (2**32 - value) % 2**31
 
 
 class RoundRobin:
-    """One partition after the other, per topic; those without a leader are left out while there are others."""
+    """One partition after the other, per topic; skips those without a leader if others have one."""
 
     def __init__(self, rng: "Random") -> None:
         self._rng = rng
@@ -138,7 +139,7 @@ class RoundRobin:
 
 
 class AtRandom:
-    """Any partition that has a leader."""
+    """Any partition with a leader."""
 
     def __init__(self, rng: "Random") -> None:
         self._rng = rng
@@ -148,7 +149,7 @@ class AtRandom:
 
 
 class LeastBytes:
-    """The partition for which the fewest bytes of keys and values were accepted so far, as kafka-go counts."""
+    """The partition with the fewest bytes of keys and values so far, as kafka-go counts."""
 
     def __init__(self, rng: "Random") -> None:
         self._taken: dict[tuple[str, int], int] = {}
@@ -184,10 +185,10 @@ CHOOSERS: dict[str, Callable[["Random"], Chooser]] = {
 
 
 def named(partitioner: "str | Hash | Keyed | Chooser", rng: "Random") -> Keyed | Chooser:
-    """The partitioner that a user means.
+    """Return the partitioner that the option means.
 
     Raises:
-        ConfigurationError: there is none of this name, and it is nothing that could be one.
+        ConfigurationError: there is none of this name, or the object cannot be a partitioner.
     """
     if isinstance(partitioner, str):
         if partitioner in KEYED:
@@ -195,10 +196,10 @@ def named(partitioner: "str | Hash | Keyed | Chooser", rng: "Random") -> Keyed |
         if partitioner in CHOOSERS:
             return CHOOSERS[partitioner](rng)
         names = ", ".join([*KEYED, *CHOOSERS])
-        raise ConfigurationError(f"partitioner {partitioner!r} is not one of {names}, nor a function")
+        raise ConfigurationError(f"partitioner {partitioner!r} is not one of {names}, and not a function")
     if isinstance(partitioner, Keyed | Chooser):
         return partitioner
     if callable(partitioner):
         return Keyed(partitioner)
     what = "a name, a function of a key and the number of partitions, or an object with choose()"
-    raise ConfigurationError(f"a partitioner is {what}, not {partitioner!r}")
+    raise ConfigurationError(f"a partitioner must be {what}, not {partitioner!r}")

@@ -1,10 +1,10 @@
-"""Which partition a record goes to.
+"""Chooses the partition of a record.
 
 Rules:
-- A key's partition is its hash over the partitions known when it is appended; keyless records stay with one partition
-  for about 16 KiB, then move on, away from partitions that are slow (KIP-794).
-- A partitioner that was given by its name is ours, and is asked when the record is appended. A partitioner of the
-  user's own is code that may call anything: `choose` asks it outside of the core's gate, before the record is appended.
+- A key's partition is its hash over the partitions known when the record is appended; keyless records stay with one
+  partition for about 16 KiB, then move on, away from slow partitions (KIP-794).
+- A partitioner given by name is ottla's, and is called when the record is appended. A custom partitioner is the user's
+  code, which may call anything: `choose` calls it outside of the core's gate, before the record is appended.
 
 Source: BuiltInPartitioner.java.
 """
@@ -23,14 +23,14 @@ from ottla.sdk.produce.records import PendingRecord
 from ottla.sdk.produce.sender import Sender
 
 if TYPE_CHECKING:
-    from random import Random  # a machine is given chance, it does not take any
+    from random import Random  # a machine is given its randomness
 
 _STICKY_BYTES = 16 * 2**10
-"""Bytes after which keyless records move on with their next batch. Source: ProducerConfig.java, batch.size."""
+"""Bytes after which keyless records move on with the next batch. Source: ProducerConfig.java, batch.size."""
 
 
 class Placing:
-    """Chooses partitions, by ``partitioner``; ``rng`` chooses those of keyless records."""
+    """Chooses partitions by ``partitioner``; ``rng`` chooses for keyless records."""
 
     def __init__(
         self, core: ClientCore, options: ProducerOptions, partitioner: Keyed | Chooser, rng: "Random", sender: Sender
@@ -41,13 +41,13 @@ class Placing:
         self._users_own = not isinstance(options.partitioner, str)
 
     def asks_user(self, record: PendingRecord) -> bool:
-        """Whether the partition is for the user's own code to choose."""
+        """Whether the user's own code has to choose the partition."""
         if not self._users_own or record.partition is not None or record.refused is not None:
             return False
         return not isinstance(self._partitioner, Keyed) or self._is_hashed(self._partitioner, record.key)
 
     def choose(self, record: PendingRecord) -> None:
-        """Ask the user's partitioner, if the topic is known; outside of the gate. Sets `partition`, or `refused`."""
+        """Call the user's partitioner, if the topic is known; outside of the gate. Sets `partition`, or `refused`."""
         topic = self._core.cluster.topics.get(record.topic) if isinstance(record.topic, str) else None
         if topic is None:
             return
@@ -60,8 +60,8 @@ class Placing:
         """The partition of a record that is being appended.
 
         Raises:
-            UnknownTopicOrPartition: it names one that the topic has not.
-            EncodeError: the partitioner cannot make anything of its key, or is at fault.
+            UnknownTopicOrPartition: the topic does not have the partition that the record names.
+            EncodeError: the partitioner cannot use the key, or failed.
         """
         if record.refused is not None:
             raise record.refused
@@ -86,7 +86,7 @@ class Placing:
             known = partition in topic.partitions
         except (OttlaError, KeyboardInterrupt, SystemExit):
             raise
-        except BaseException as error:  # the user's own code: also the cancellation of something else
+        except BaseException as error:  # from the user's code: also the cancellation of something else
             raise EncodeError(f"the partitioner raised {error!r}") from error
         if not known:
             raise EncodeError(f"the partitioner chose {partition!r}, but {topic.extent}")
@@ -102,7 +102,7 @@ class Placing:
         return Choice(topic.name, record.key, record.value, sorted(topic.partitions), sorted(led), queued)
 
     def stick(self, topic: Topic, buffer: TopicBuffer, size: int) -> int:
-        """The partition of keyless records; after a batch another one, rather one with a short queue."""
+        """The current partition for keyless records; after a batch another one, preferably with a short queue."""
         sticky = cast("PartitionQueue | None", buffer.sticky)
         if sticky and sticky.taken + size <= sticky.sticky_until and sticky.place[1] in topic.partitions:
             return sticky.place[1]

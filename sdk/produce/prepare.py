@@ -1,8 +1,8 @@
-"""What is done with a record before it enters the core, in the caller's own call: all code of the user's is here.
+"""Prepares a record before it enters the core, in the caller's own call; all code of the user's runs here.
 
     serializers ──► interceptors' on_send ──► the user's own partitioner ──► `PendingRecord`
 
-It runs outside of the core's gate, so it may call anything, the producer too.
+It runs outside of the core's gate, so it may call anything, also the producer.
 """
 
 from collections.abc import Callable, Sequence
@@ -26,7 +26,7 @@ log = logger("ottla.sdk.producer")
 
 
 class Preparation:
-    """Makes records of what users give; ``clock`` returns the nanoseconds since 1970."""
+    """Makes records from the arguments of calls; ``clock`` returns the nanoseconds since 1970."""
 
     def __init__(
         self,
@@ -42,7 +42,7 @@ class Preparation:
         self._key_serializer, self._value_serializer = key_serializer, value_serializer
         self._interceptors = tuple(interceptors)
         self.plain = not (key_serializer or value_serializer or interceptors)
-        """Records are sent as they are given."""
+        """Whether records are sent without serializers and interceptors."""
 
     def record(
         self,
@@ -54,12 +54,12 @@ class Preparation:
         timestamp: Timestamp | None,
         callback: DeliveryCallback | None = None,
     ) -> PendingRecord:
-        """What is to be sent.
+        """Prepare a record.
 
         Raises:
-            ConfigurationError: ``callback`` cannot be called back.
-            EncodeError: the timestamp is none; the partitioner has failed.
-            Exception: what a serializer raises.
+            ConfigurationError: ``callback`` is not callable, or is async.
+            EncodeError: the timestamp is invalid, or the partitioner failed.
+            Exception: a serializer's own error.
         """
         if callback is not None:
             self._check_callback(callback)
@@ -84,21 +84,21 @@ class Preparation:
         for each in self._interceptors:
             try:
                 changed = each.on_send(record)
-            except Exception:  # the user's own code, which must not keep the record from being sent
-                log.exception("an interceptor's on_send raised; the record is sent as it was before")
+            except Exception:  # from the user's code; the record has to be sent in any case
+                log.exception("interceptor's on_send raised; the record is sent unchanged")
                 continue
             if isinstance(changed, ProducerRecord):
                 record = changed
             else:
-                what = f"{type(each).__name__}.on_send returned {changed!r}, and not a ProducerRecord"
-                log.error("an interceptor is at fault; the record is sent as it was before", extra={"why": what})
+                what = f"{type(each).__name__}.on_send returned {changed!r}, which is not a ProducerRecord"
+                log.error("interceptor's on_send failed; the record is sent unchanged", extra={"why": what})
         return record
 
     def stamp(self, timestamp: Timestamp | None) -> int:
-        """Milliseconds since 1970; now by default.
+        """The timestamp in milliseconds since 1970; now by default.
 
         Raises:
-            EncodeError: a datetime without a zone could be any of 24 moments; before 1970 Kafka knows no time.
+            EncodeError: a datetime without a zone is ambiguous; Kafka has no times before 1970.
         """
         if timestamp is None:
             return self._clock() // 1_000_000
@@ -109,7 +109,7 @@ class Preparation:
         elif isinstance(timestamp, int) and not isinstance(timestamp, bool):
             stamp = timestamp
         else:
-            raise EncodeError(f"the timestamp is {timestamp!r:.80}, and must be an int of milliseconds, or a datetime")
+            raise EncodeError(f"the timestamp is {timestamp!r:.80}, but must be an int of milliseconds, or a datetime")
         if stamp < 0:
-            raise EncodeError(f"the timestamp {timestamp} is before 1970, where Kafka knows no time")
+            raise EncodeError(f"the timestamp {timestamp} is before 1970, which Kafka does not support")
         return stamp

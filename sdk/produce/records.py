@@ -1,4 +1,4 @@
-"""One record: on its way in, and what became of it."""
+"""One record on its way into the producer, and its result."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -14,15 +14,15 @@ from ottla.sdk.outcome import AfterCallbacks
 log = logger("ottla.sdk.producer")
 
 Timestamp = int | datetime
-"""Milliseconds since 1970, or a time that knows its zone."""
+"""Milliseconds since 1970, or a datetime with a time zone."""
 
 
 class Receipt(NamedTuple):
     """Where a record was stored.
 
     Attributes:
-        offset: -1 where the broker did not say (acks=0, or a repeat of a batch long stored).
-        timestamp: milliseconds since 1970, the broker's own if the topic stamps records itself.
+        offset: -1 if the broker did not say (acks=0, or a duplicate of a batch stored long ago).
+        timestamp: milliseconds since 1970; the broker's time if the topic stamps records itself.
     """
 
     topic: str
@@ -32,12 +32,12 @@ class Receipt(NamedTuple):
 
 
 DeliveryCallback = Callable[[Receipt | OttlaError], object]
-"""Is called once with what became of a record."""
+"""Called once with the result of a record."""
 
 
 @dataclass(frozen=True, slots=True)
 class ProducerRecord:
-    """A record as interceptors see it: after the serializers, before it has a partition (unless that was given)."""
+    """A record as interceptors see it: after the serializers, before a partition is chosen (unless it was given)."""
 
     topic: str
     value: bytes | None
@@ -48,25 +48,25 @@ class ProducerRecord:
 
 
 class ProducerInterceptor:
-    """Sees every record on its way in and what became of it; derive from it and replace what you need."""
+    """Sees every record before it is sent, and its result; derive from it and override what you need."""
 
     def on_send(self, record: ProducerRecord) -> ProducerRecord:
-        """What is to be sent instead of ``record``."""
+        """Return the record to send instead of ``record``."""
         return record
 
     def on_acknowledgement(self, record: ProducerRecord, result: Receipt | OttlaError) -> None:
-        """``record`` was stored, or failed."""
+        """Called when ``record`` was stored, or failed."""
 
 
 class Awaited(AfterCallbacks[Receipt]):
-    """What becomes of a record, for a caller that awaits it."""
+    """The result of a record, for a caller that awaits it."""
 
     __slots__ = ("unseen",)
 
     def __init__(self) -> None:
         super().__init__()
         self.unseen = False
-        """The caller was cancelled, so a failure would be seen by nobody."""
+        """The caller was cancelled, so no caller would see a failure."""
 
     def __call__(self, result: Receipt | OttlaError) -> None:
         self.settle(result)
@@ -87,30 +87,30 @@ class Acknowledgement:
     def __call__(self, result: Receipt | OttlaError) -> object:
         try:
             self.intercept(result)
-        finally:  # Ctrl-C, of which nothing is known here, is no answer
+        finally:  # an interceptor's Ctrl-C must not suppress the user's callback
             returned = None if self.callback is None else self.callback(result)
         return returned
 
     def intercept(self, result: Receipt | OttlaError) -> None:
-        """Call the interceptors alone, where the user gets an exception."""
+        """Call only the interceptors, because the caller gets an exception."""
         for each in self._interceptors:
             try:
                 each.on_acknowledgement(self._record, result)
             except (KeyboardInterrupt, SystemExit):
                 raise
-            except BaseException:  # the user's own code, which must not keep the others from being called
-                log.exception("an interceptor's on_acknowledgement raised")
+            except BaseException:  # from the user's code; the others have to be called in any case
+                log.exception("interceptor's on_acknowledgement raised")
 
 
 @dataclass(slots=True, eq=False)
 class PendingRecord:
-    """A record on its way in.
+    """A record on its way into the producer.
 
     Attributes:
-        callback: is called with what became of it.
-        size: bytes that it takes at the most; the core's to fill in, as are the others.
-        deadline: when delivery is given up.
-        refused: what the user's partitioner is guilty of.
+        callback: called with the result.
+        size: an upper limit of its bytes; the core sets it, and the following fields.
+        deadline: when its delivery times out.
+        refused: the error of the user's partitioner.
     """
 
     topic: str
@@ -126,18 +126,18 @@ class PendingRecord:
 
     @property
     def aim(self) -> TopicPartition:
-        """Where it was to go; partition -1 where none is chosen yet."""
+        """The record's topic and partition; partition -1 if none is chosen yet."""
         return self.topic, -1 if self.partition is None else self.partition
 
     def await_by(self, awaited: Awaited) -> None:
-        """Settle ``awaited`` with what becomes of it."""
+        """Settle ``awaited`` with the result."""
         if isinstance(self.callback, Acknowledgement):
             self.callback.callback = awaited
         else:
             self.callback = awaited
 
     def freeze(self) -> None:
-        """Copy what the caller may change: a record that is not encoded at once is kept as it was when accepted."""
+        """Copy mutable contents, so that a record that is encoded later is sent as it was when accepted."""
         if self.value is not None and type(self.value) is not bytes:
             self.value = memoryview(self.value).tobytes()
         if self.key is not None and type(self.key) is not bytes:
@@ -150,11 +150,11 @@ class PendingRecord:
 
 
 def unseen(callback: DeliveryCallback) -> bool:
-    """Whether the user does not notice what it is called with: of an interceptor's, or once its caller is cancelled."""
+    """Whether the user does not see the result: only an interceptor does, or the caller was cancelled."""
     return bool(getattr(callback, "unseen", False))
 
 
 def awaited_by(callback: DeliveryCallback) -> Awaited | None:
-    """The outcome that it settles, if that is what it is for."""
+    """The outcome that the callback settles, if that is its purpose."""
     inner = callback.callback if isinstance(callback, Acknowledgement) else callback
     return inner if isinstance(inner, Awaited) else None

@@ -24,7 +24,7 @@ class ProduceRequests:
         self._options, self._timeout, self._metrics = options, timeout, metrics
 
     def build(self, batches: Batches, version: int, unsendable: dict[Batch, EncodeError], now: float) -> ProduceRequest:
-        """``unsendable`` gets the batches that cannot be said in this version, and why."""
+        """Build a request; adds batches that this version cannot express to ``unsendable``, with the error."""
         topics: dict[str, list[PartitionProduceData]] = {}
         for batch, queue in batches.items():
             topic, partition = queue.place

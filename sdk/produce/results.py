@@ -1,22 +1,23 @@
-"""What becomes of a batch that was sent: stored, retried, renumbered, split or failed.
+"""Decides what happens to a batch after its response: stored, retried, renumbered, split or failed.
 
 Rules:
-- Retriable errors and lost connections are retried with the same sequence. The delivery deadline ends that, and so does
-  a topic that was recreated without the partition (`ottla.sdk.produce.stalls`). Any other error fails one batch, unless
-  it ends a producer for good (`fatal`).
+- Retriable errors and lost connections are retried with the same sequence, until the delivery timeout, or until the
+  topic turns out to be recreated without the partition (`ottla.sdk.produce.stalls`). Any other error fails one batch,
+  unless it ends a producer for good (`fatal`).
 - OUT_OF_ORDER_SEQUENCE_NUMBER, UNKNOWN_PRODUCER_ID or INVALID_PRODUCER_EPOCH of a batch that is not the oldest only
-  means that the oldest has to go first. Of the oldest it means that the broker misses what came before: it and all
-  behind it are renumbered in the next epoch of the producer id, which needs no request, and sent again (KIP-360). Where
-  the broker has refused what came before, or nobody knows whether it is stored, that was to be expected. Otherwise
-  acknowledged records are missing, which is logged as an error: the loss is the broker's, not of these records.
-- Whatever a leader may say after it has appended leaves open whether the batch is stored: with acks=all it appends,
-  waits for its replicas, and answers NOT_LEADER_OR_FOLLOWER or UNKNOWN_TOPIC_OR_PARTITION if it has to step down
-  meanwhile. An outcome that is unknown stays so, whatever later attempts are answered, until the batch is acknowledged.
+  means that the oldest has to go first. For the oldest it means that the broker lacks the batches before it: it and all
+  later batches are renumbered in the next epoch of the producer id, which needs no request, and sent again (KIP-360).
+  This is expected if the broker refused an earlier batch, or its outcome is unknown. Otherwise acknowledged records are
+  missing, which is logged as an error: the broker lost them; these records are not affected.
+- An error that a leader may return after it has appended leaves the outcome unknown: with acks=all it appends, waits
+  for its replicas, and answers NOT_LEADER_OR_FOLLOWER or UNKNOWN_TOPIC_OR_PARTITION if it has to step down meanwhile.
+  An unknown outcome stays unknown, whatever later attempts are answered, until the batch is acknowledged.
 - MESSAGE_TOO_LARGE splits a batch in halves, down to single records.
-- Records that the broker calls invalid fail with its words; the others of their batch fail too, and say so (KIP-467).
+- Records that the broker calls invalid fail with its message; the other records of their batch fail, too, and their
+  error says so (KIP-467).
 
 Source: Sender.java, TransactionManager.java (canRetry, bumpIdempotentProducerEpoch), DelayedProduce.scala and
-Partition.scala (what is answered after the append).
+Partition.scala (errors after the append).
 """
 
 from collections.abc import Callable, Mapping
@@ -57,24 +58,24 @@ if TYPE_CHECKING:
 log = logger("ottla.sdk.producer")
 
 _NOT_APPENDED = (CorruptMessage, NotEnoughReplicas)
-"""Those retriable errors of which it is certain that nothing was appended."""
+"""Retriable errors after which certainly no record was appended."""
 _OUTCOME_UNKNOWN = (UnknownServerError, UnknownErrorCode)
 _NO_ANSWER = (ConnectionLost, TimeoutExpired, RemoteProtocolError)
 _OUT_OF_SEQUENCE = (OutOfOrderSequenceNumber, UnknownProducerId, InvalidProducerEpoch)
-_TOO_SLOW = "; where brokers take less than is buffered in that time, lower buffer_memory or raise delivery_timeout"
-_UNSURE = "an earlier attempt was never answered: the records may be in the log, or not"
-_OVERTAKEN = "what was sent behind them is stored already: the topic was recreated, or the broker has lost its state"
+_TOO_SLOW = "; if brokers accept less than is buffered in that time, lower buffer_memory or raise delivery_timeout"
+_UNSURE = "an earlier attempt was never answered: the records may or may not be in the log"
+_OVERTAKEN = "later records are stored already: the topic was recreated, or the broker has lost its state"
 _TOO_LARGE = (MessageTooLarge, RecordListTooLarge)
 
 
 class Results:
-    """Decides what becomes of batches.
+    """Decides what happens to batches.
 
     Args:
-        node: what is kept of a node, by its id.
-        wake: called with a partition that may have something to send.
+        node: returns the state of a node, by its id.
+        wake: called with a partition that may have a batch to send.
         watch: called with each half of a batch that was split.
-        give_up: called with what makes the producer useless.
+        give_up: called with a fatal error of the producer.
     """
 
     def __init__(
@@ -113,11 +114,11 @@ class Results:
         sent: bool,
         result: PartitionProduceResponse | None = None,
     ) -> None:
-        """A batch was not acknowledged: retry, renumber or split it, or fail it.
+        """A batch was not acknowledged: retry, renumber, split or fail it.
 
         Args:
-            sent: the broker may have the request.
-            result: its answer, if it gave one.
+            sent: whether the broker may have received the request.
+            result: its response, if there is one.
         """
         batch.outcome_unknown |= sent and _maybe_stored(error)
         batch.trouble = str(error)
@@ -129,7 +130,7 @@ class Results:
         elif isinstance(error, _OUT_OF_SEQUENCE) and self._identity.idempotent:
             self._out_of_sequence(queue, batch, error, result, now)
         elif isinstance(error, _TOO_LARGE) and batch.count > 1:
-            log.info("a batch is too large, and is split", extra={"partition": queue.place, "records": batch.count})
+            log.info("batch too large, splitting", extra={"partition": queue.place, "records": batch.count})
             self._metrics.splits.add(1, now)
             self._split(queue, batch)
         elif isinstance(error, BrokerError) and error.fatal:
@@ -148,31 +149,31 @@ class Results:
         now: float,
     ) -> None:
         if queue.batches[0] is not batch:
-            return  # what is before it has to go first
+            return  # the batches before it have to go first
         if self._identity.transactional_id is not None:
-            self._fail(queue, batch, error, result, now)  # no epoch begins within a transaction
+            self._fail(queue, batch, error, result, now)  # a transaction cannot change its epoch
             return
         if not batch.renumberable:
             self._fail(queue, batch, type(error)(f"{getattr(error, 'detail', error)}; {_why(batch)}"), result, now)
             return
-        explained = queue.gap or queue.renumbering  # something before it was given up, or refused
+        explained = queue.gap or queue.renumbering  # an earlier batch was given up, or refused
         if not explained and isinstance(error, OutOfOrderSequenceNumber) and queue.acknowledged:
             log.error(
-                "the broker misses records that it had acknowledged: was an unclean leader elected?",
+                "broker lost records that it had acknowledged: was an unclean leader elected?",
                 extra={"partition": queue.place, "why": batch.trouble},
             )
         queue.renumber(batch)
         self._node(batch.node).pause(queue, batch, error, now)
 
     def fail_unrenumberable(self, queue: PartitionQueue, now: float) -> bool:
-        """Fail what cannot be renumbered, where that is next; whether there was something.
+        """Fail batches that cannot be renumbered, if that is due; returns whether there were any.
 
-        An earlier attempt may be stored, or be under way still: under another number its records were twice. Or what
-        was sent behind it is stored already.
+        An earlier attempt may be stored, or still be in flight: renumbered, its records would be stored twice. Or a
+        later batch is stored already.
         """
         batches = queue.unrenumberable()
         for batch in batches:
-            why = f"what was sent before them was refused; {_why(batch)}; last trouble: {batch.trouble}"
+            why = f"records before them were refused; {_why(batch)}; last error: {batch.trouble}"
             self._fail(queue, batch, OutOfOrderSequenceNumber(f"{name_of(queue.place)}; {why}"), None, now)
         return bool(batches)
 
@@ -182,7 +183,7 @@ class Results:
             batch.retry_at = now  # there is a new leader
         else:
             self._node(batch.node).pause(queue, batch, error, now)
-        log.debug("a batch is retried", extra={"partition": queue.place, "why": batch.trouble})
+        log.debug("retrying batch", extra={"partition": queue.place, "why": batch.trouble})
 
     def _split(self, queue: PartitionQueue, batch: Batch) -> None:
         batch.cancel_timers()
@@ -198,7 +199,7 @@ class Results:
         result: PartitionProduceResponse | None,
         now: float,
     ) -> None:
-        """The broker did not store the batch, and never will; unless an earlier attempt did."""
+        """Fail a batch that the broker refused for good; it is not stored, unless an earlier attempt stored it."""
         queue.drop(batch, stored=batch.fate)
         self._deliver_failure(batch, error, now, _guilty(result))
         self._deliveries.release(batch)
@@ -210,7 +211,7 @@ class Results:
         self._deliveries.failed(batch, error, guilty)
 
     def withdraw(self, queue: PartitionQueue, batch: Batch, error: OttlaError) -> None:
-        """The batch is not wanted any more: it fails now, and is dropped once it is not under way."""
+        """Fail a batch that is no longer wanted, and drop it once it is not in flight."""
         if batch.abandoned:
             return
         batch.withdraw()
@@ -224,12 +225,12 @@ class Results:
     # -- deadlines ---------------------------------------------------------------------------------------------------
 
     def expire(self, queue: PartitionQueue, batch: Batch, now: float) -> None:
-        """The delivery deadline of a batch has passed."""
+        """Fail a batch whose delivery timeout has passed."""
         if batch not in queue.batches or batch.abandoned:
             return
         progress = self.progress(queue, batch, now)
         batch.withdraw()
-        fate = "may be stored or not" if batch.fate is None else "certainly not stored"
+        fate = "they may or may not be stored" if batch.fate is None else "certainly not stored"
         error = DeliveryTimeout(
             f"{batch.count} record(s) for {name_of(queue.place)} were not acknowledged within "
             f"{self._delivery_timeout:g} s, {fate}: {progress}" + ("" if batch.attempts or batch.trouble else _TOO_SLOW)
@@ -244,7 +245,7 @@ class Results:
         self._wake(queue)
 
     def progress(self, queue: PartitionQueue, batch: Batch, now: float) -> str:
-        """Where a batch is, since when, and what was tried."""
+        """Where a batch is, since when, and which attempts were made."""
         topic, partition = queue.place
         node = self._core.cluster.leader(topic, partition)
         words = [f"{batch.attempts} attempt(s) in {now - batch.opened:.1f} s"]
@@ -254,7 +255,7 @@ class Results:
             words.append(f"leader is node {node.id} at {format_address(node.host, node.port)}")
         if batch.request is not None:
             waits = "not sent yet, the request waits for its connection"
-            words.append("sent, no answer yet" if batch.request.sent else waits)
+            words.append("sent, no response yet" if batch.request.sent else waits)
         elif self._identity.idempotent and self._identity.current is None:
             why = self._identity.trouble and f" ({self._identity.trouble})"
             words.append(f"no broker has given a producer id{why}")
@@ -263,9 +264,9 @@ class Results:
         elif node is not None and self._node(node.id).muted_until > now:
             words.append("the broker throttles")
         elif node is not None and not batch.attempts and self._node(node.id).in_flight:
-            words.append("others are sent before it")
+            words.append("other batches are sent before it")
         trouble = batch.trouble or (self._core.trouble(node) if node else "")
-        return ", ".join(words) + (f"; last trouble: {trouble}" if trouble else "")
+        return ", ".join(words) + (f"; last error: {trouble}" if trouble else "")
 
 
 def name_of(place: TopicPartition) -> str:
@@ -273,7 +274,7 @@ def name_of(place: TopicPartition) -> str:
 
 
 def details(place: TopicPartition, result: PartitionProduceResponse) -> str:
-    """What the broker says of a partition beside the error code."""
+    """The partition's name, and the broker's messages about it."""
     said = [name_of(place), *filter(None, [result.error_message])]
     said += [f"record {each.batch_index}: {each.batch_index_error_message}" for each in result.record_errors[:3]]
     return "; ".join(said)
@@ -285,14 +286,14 @@ def _why(batch: Batch) -> str:
 
 
 def _maybe_stored(error: OttlaError) -> bool:
-    """Whether a leader may have appended a batch whose request ended so."""
+    """Whether a leader may have appended a batch although its request ended with this error."""
     if isinstance(error, _NO_ANSWER + _OUTCOME_UNKNOWN):
         return True
     return isinstance(error, BrokerError) and error.retriable and not isinstance(error, _NOT_APPENDED)
 
 
 def _guilty(result: PartitionProduceResponse | None) -> dict[int, OttlaError]:
-    """The errors of those records that the broker calls invalid, by their index in the batch."""
+    """The errors of the records that the broker calls invalid, by their index in the batch."""
     if result is None:
         return {}
     why = {each.batch_index: each.batch_index_error_message or result.error_message for each in result.record_errors}

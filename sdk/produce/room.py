@@ -1,9 +1,9 @@
-"""The memory of a producer, and the records that wait for some of it.
+"""The memory of a producer, and the records that wait for it.
 
 Rules:
-- Memory is counted by what records take at the most, uncompressed, and by what a batch takes beside its records.
-- Room is given in the order of asking; nobody overtakes, and a caller that gives up lets the next one pass.
-- While a record waits for room no batch lingers: nothing could join it (RecordAccumulator.java, `exhausted`).
+- Memory is counted by the maximum size of records, uncompressed, and the overhead of a batch.
+- Space is given in the order of the calls; no call overtakes another, and a cancelled call lets the next one pass.
+- While a record waits for space, no batch lingers: no record could join it (RecordAccumulator.java, `exhausted`).
 
 Source: BufferPool.java.
 """
@@ -19,26 +19,26 @@ from ottla.sdk.outcome import Outcome
 from ottla.sdk.produce.records import PendingRecord
 
 BATCH_OVERHEAD = 2048
-"""Bytes that a batch takes beside its records; `test_a_batch_takes_about_what_it_is_charged` measures them."""
+"""Bytes of a batch in addition to its records; `test_a_batch_takes_about_what_it_is_charged` measures them."""
 UNPLACED_OVERHEAD = 320
-"""Bytes that a record takes beside its size while its topic is not known."""
+"""Bytes of a record in addition to its size while its topic is unknown."""
 
 
 @dataclass(slots=True, eq=False)
 class Waiter:
-    """A record that waits for room."""
+    """A record that waits for space."""
 
     record: PendingRecord
     accepted: Outcome[None]
 
 
 class Room:
-    """``memory`` bytes, of which ``appends.free`` are left.
+    """``memory`` bytes, of which ``appends.free`` are free.
 
     Args:
-        accept: accepts a record; raises why not.
+        accept: accepts a record; raises if it cannot.
         full: called when the first record begins to wait.
-        changed: called when records begin to wait, or no more do.
+        changed: called when records begin to wait, or no record waits any more.
     """
 
     def __init__(
@@ -61,7 +61,7 @@ class Room:
         return self.memory - self._appends.free
 
     def fits(self, record: PendingRecord) -> bool:
-        """Whether there is room, for a batch of its own too; a record always fits where there is nothing else."""
+        """Whether there is space for the record in a batch of its own; in an empty buffer it always fits."""
         return not self.used or record.size + BATCH_OVERHEAD <= self._appends.free
 
     def take(self, size: int) -> None:
@@ -73,13 +73,13 @@ class Room:
             self._core.soon(self._let_in)
 
     def refuse(self) -> BufferFull:
-        """Why a record cannot be accepted now; what there is is sent at once."""
+        """Send everything that is buffered, and return the error for a record that cannot be accepted now."""
         self._full()
-        others = f", and {len(self.waiters)} record(s) wait for room" if self.waiters else ""
+        others = f", and {len(self.waiters)} record(s) wait for space" if self.waiters else ""
         return BufferFull(f"{self.used} of {self.memory} bytes wait for the brokers{others}")
 
     def wait(self, record: PendingRecord) -> Outcome[None]:
-        """Settled once the record is accepted; cancelled, it never is."""
+        """Settled once the record is accepted; if cancelled, the record is never accepted."""
         record.freeze()
         waiter = Waiter(record, Outcome())
         self.waiters[waiter] = None
@@ -102,7 +102,7 @@ class Room:
         self._changed()
 
     def _let_in(self, now: float) -> None:
-        """Accept records in the order of asking, as long as there is room."""
+        """Accept records in the order of the calls, as long as there is space."""
         while self.waiters and self.fits((waiter := next(iter(self.waiters))).record):
             del self.waiters[waiter]
             try:
@@ -115,6 +115,6 @@ class Room:
 
     def _late(self, waiter: Waiter) -> None:
         why = f"{self.used} of {self.memory} bytes of buffer_memory wait for the brokers"
-        waited = f"there was no room within {self._delivery_timeout:g} s"
+        waited = f"there was no space within {self._delivery_timeout:g} s"
         what = f"a record for {waiter.record.topic!r} was not accepted"
         waiter.accepted.fail(DeliveryTimeout(f"{what}: {waited}, {why}"))

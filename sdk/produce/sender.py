@@ -1,14 +1,15 @@
 """The sending half of a producer: collects due batches per leader and forms requests.
 
 Rules:
-- What is per node is in a `NodeQueue`, what is per partition in a `PartitionQueue`; `Results` decides what becomes of
-  batches.
-- A new leader that comes with an error is used at once (KIP-951).
-- While nobody leads a partition, metadata are asked for again and again, but ever less often, as a batch is retried.
-- The work of one turn is that of the batches it sends, whatever the number of partitions that wait. But now and
-  then all are looked at (`Stalls`).
-- Produce has a connection of its own to each node, as a broker serves the requests of one connection one by one, and
-  acks=all waits for replicas. A producer with acks=0 shares it with nobody: how it is ended says what arrived.
+- State per node is in a `NodeQueue`, state per partition in a `PartitionQueue`; `Results` decides what happens to
+  batches after their responses.
+- A new leader that an error names is used at once (KIP-951).
+- While a partition has no leader, metadata are refreshed again and again, with growing pauses, as for retries.
+- The cost of a turn depends on the batches that it sends, not on the number of waiting partitions. Only `Stalls` looks
+  at all of them now and then.
+- Produce has its own connection to each node, because a broker serves the requests of one connection one by one, and
+  acks=all waits for replicas. A producer with acks=0 shares its connection with no other: how the connection ends shows
+  what arrived.
 
 Source: Sender.java, ProduceRequestData.json.
 """
@@ -45,11 +46,11 @@ from ottla.sdk.transaction.transactions import Transactions
 log = logger("ottla.sdk.producer")
 
 _OVERDUE = 1.0
-"""Seconds that a batch may wait before `explain` speaks of it."""
+"""Seconds that a batch may wait before `explain` mentions it."""
 
 
 class Sender:
-    """Sends what is due in `queues`; ``give_up`` is called with what makes the producer useless."""
+    """Sends the due batches in `queues`; calls ``give_up`` with a fatal error of the producer."""
 
     def __init__(
         self,
@@ -98,15 +99,15 @@ class Sender:
         self._stalls = Stalls(core, self.queues, self.results)
         self._nodes: dict[int, NodeQueue] = {}
         self._turn: dict[int, None] = {}
-        """Nodes that may have another request."""
+        """Nodes that may get another request."""
         self._leaderless: dict[TopicPartition, PartitionQueue] = {}
-        """Partitions without a leader that have something to send."""
+        """Leaderless partitions that have a batch to send."""
         self._leaderless_answers = 0
-        """Metadata in turn that named no leader for some of what is to be sent."""
+        """Consecutive metadata responses that named no leader for a partition that has a batch to send."""
         self._drain_due: Timer | None = None
         self.stopped = False
         self._drained: Outcome[None] | None = None
-        """Settled when nothing is under way any more."""
+        """Settled when no request is in flight any more."""
         core.metadata.observers.append(self._metadata_changed)
 
     def close(self) -> None:
@@ -126,10 +127,10 @@ class Sender:
         return found
 
     def forget(self, topic: str) -> None:
-        """Keep nothing of a topic that nothing is under way to.
+        """Drop all state of a topic that has nothing in flight.
 
-        Not its sequences either: what is sent there later has to be of another epoch, in which they begin at 0. In this
-        one it could pass for a repeat of what was sent before.
+        That includes its sequences, so later batches need another epoch, whose sequences begin at 0. In the current
+        epoch a broker could take them for duplicates of earlier batches.
         """
         self._metrics.forget(topic)
         gone = [self.queues.pop(place) for place in list(self.queues) if place[0] == topic]
@@ -138,12 +139,12 @@ class Sender:
             self.identity.bump(self._core.now)
 
     def add(self, queue: PartitionQueue, batch: Batch) -> None:
-        """A new batch, the last of its partition for now."""
+        """Add a new batch, the last of its partition for now."""
         queue.batches.append(batch)
         self._watch(queue, batch)
 
     def due(self, queue: PartitionQueue, batch: Batch) -> None:
-        """The batch may be sent; until it is, it may still grow."""
+        """Allow the batch to be sent; until then it may still grow."""
         if batch is queue.open:
             queue.cancel_linger()
         if not batch.due:
@@ -153,7 +154,7 @@ class Sender:
             self.wake(queue)
 
     def wake(self, queue: PartitionQueue) -> None:
-        """The partition may have something to send."""
+        """Consider a partition that may have a batch to send."""
         if not queue.batches:
             return
         leader = self._core.cluster.leader(*queue.place)
@@ -165,7 +166,7 @@ class Sender:
         self._drain_soon()
 
     def withdraw(self, error: OttlaError) -> Outcome[None]:
-        """Send nothing more of what there is, and say that it failed; settled when nothing is under way any more."""
+        """Fail everything, and send no more of it; settled when no request is in flight any more."""
         for queue in self.queues.values():
             for batch in list(queue.batches):
                 self.results.withdraw(queue, batch, error)
@@ -177,7 +178,7 @@ class Sender:
         return drained
 
     def _leaves_gaps(self) -> bool:
-        """Of batches in this epoch some are under way, or nobody knows whether they are stored, or one is missing."""
+        """Whether a batch of this epoch is in flight, has an unknown outcome, or is missing at the broker."""
         current = self.identity.current
         return any(
             queue.gap or queue.renumber_from is not None or queue.outcome_unknown
@@ -197,7 +198,7 @@ class Sender:
                 yield f"producer: node {node_id} throttles, for another {left:.1f} s"
 
     def _watch(self, queue: PartitionQueue, batch: Batch) -> None:
-        """See to it that the batch ends by its deadline."""
+        """Fail the batch when its deadline passes."""
         batch.expiry = self._core.later(batch.deadline, lambda now: self.results.expire(queue, batch, now))
 
     def _node(self, node_id: int) -> NodeQueue:
@@ -213,13 +214,13 @@ class Sender:
                 continue
             incarnation = self._core.cluster.incarnation(queue.place[0])
             if incarnation != queue.incarnation and incarnation >= 0:
-                log.info("a topic was recreated: a new producer epoch begins", extra={"partition": queue.place})
+                log.info("topic recreated: new producer epoch", extra={"partition": queue.place})
                 queue.recreate(incarnation)
             first = queue.batches[0] if queue.batches else None
             if first is not None and first.retry_at > now:
                 leader = self._core.cluster.leader(*queue.place)
                 if leader is not None and leader.id != first.node:
-                    first.retry_at = now  # it was refused by one that leads no more
+                    first.retry_at = now  # it was refused by a former leader
             self._stalls.metadata_changed(queue, now)
         self._wake_all()
         if not self._leaderless:
@@ -268,7 +269,7 @@ class Sender:
                 self._send(self._core.cluster.nodes[node_id], node, batches, now)
 
     def _collect(self, node_id: int, node: NodeQueue, now: float) -> Batches:
-        """What the next request to the node holds: at most one batch per partition."""
+        """The batches of the next request to the node: at most one per partition."""
         batches: Batches = {}
         again: list[PartitionQueue] = []
         room = self._core.options.max_request_size
@@ -302,24 +303,24 @@ class Sender:
         return batches
 
     def _adopt(self, queue: PartitionQueue, now: float) -> bool:
-        """See to it that the partition's next batch goes under an epoch that is safe; ``False``: there is none now."""
+        """Make sure that the partition's next batch goes out in a safe epoch; ``False`` if there is none now."""
         current = self.identity.current
         if not self.identity.idempotent:
             return True
         if current is None:
-            return False  # the last epoch was used up for another partition
+            return False  # the last epoch was needed for another partition
         adopted = queue.adopt(current)
         if isinstance(self.identity, Transactions):
             if adopted and queue.identity == current:
                 return True
             if queue.renumbering:
-                why = f"{name_of(queue.place)}: another epoch has to begin there: {queue.batches[0].trouble}"
+                why = f"{name_of(queue.place)}: the partition needs another epoch: {queue.batches[0].trouble}"
                 self.identity.doom(queue.place, 0, OutOfOrderSequenceNumber(why))
-            return False  # else something of the transaction before is under way
+            return False  # otherwise a batch of the previous transaction is still in flight
         if adopted:
             return True
-        # It is renumbered; the other partitions change over when of nothing of theirs the outcome is unknown.
-        log.info("a new producer epoch begins, because a batch was refused or lost", extra={"partition": queue.place})
+        # This partition is renumbered; the others switch once none of their batches has an unknown outcome.
+        log.info("new producer epoch: a batch was refused or lost", extra={"partition": queue.place})
         self.identity.bump(now)
         if self.identity.current is None:
             return False
@@ -375,7 +376,7 @@ class Sender:
         for batch, queue in request.batches.items():
             batch.request = None
             if batch not in queue.batches:
-                continue  # failed meanwhile, with everything else
+                continue  # failed meanwhile, with all other batches
             result = found.get(queue.place)
             if batch in unsendable:
                 self.results.refused(queue, batch, unsendable[batch], now, sent=False)
@@ -384,7 +385,7 @@ class Sender:
             elif isinstance(answer, OttlaError):
                 self.results.refused(queue, batch, answer, now, sent=request.sent)
             elif result is None:
-                left_out = RemoteProtocolError(f"node {node.id} left {name_of(queue.place)} out of its answer")
+                left_out = RemoteProtocolError(f"the response of node {node.id} lacks {name_of(queue.place)}")
                 self.results.refused(queue, batch, left_out, now, sent=True)
             elif result.error_code in (0, DuplicateSequenceNumber.code):
                 self.results.stored(queue, batch, result.base_offset, result.log_append_time_ms, now)
@@ -397,7 +398,7 @@ class Sender:
             self._drained = None
 
     def _learn(self, node: Node, answer: ProduceResponse, now: float) -> None:
-        """What an answer says beside the results: new leaders, and to hold back."""
+        """Use the other contents of a response: new leaders, and the throttle time."""
         nodes = [Node(each.node_id, each.host, each.port, each.rack) for each in answer.node_endpoints]
         for topic in answer.responses:
             for each in topic.partition_responses:

@@ -1,15 +1,15 @@
-"""What the sender counts."""
+"""Metrics of the sender."""
 
 from ottla.sdk.metrics import Meter, Metrics
 
 
 class SenderMetrics:
-    """Source: SenderMetricsRegistry.java; those that Kafka has per topic are only kept so, and add up."""
+    """Source: SenderMetricsRegistry.java; metrics that Kafka has per topic are only kept per topic, and add up."""
 
     def __init__(self, metrics: Metrics) -> None:
         self._metrics = metrics
         self._meters: dict[str, dict[str, Meter]] = {}
-        """Per topic."""
+        """The meters of each topic."""
         self.batch_size = metrics.spread("batch-size")
         self.compression_rate = metrics.spread("compression-rate")
         self.queue_time = metrics.timing("record-queue-time")
@@ -26,10 +26,10 @@ class SenderMetrics:
         meter.add(amount, now)
 
     def forget(self, topic: str) -> None:
-        """Nothing is sent to the topic any more."""
+        """Remove the metrics of a topic that is no longer used."""
         self._metrics.remove(*self._meters.pop(topic, {}).values())
 
     def close(self) -> None:
-        """Nothing is sent any more."""
+        """Remove the metrics of all topics."""
         for topic in list(self._meters):
             self.forget(topic)

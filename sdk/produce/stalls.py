@@ -1,11 +1,11 @@
-"""Partitions that take no records: where a topic was recreated without them, their records are given up; others are
-logged.
+"""Watches partitions that accept no records: fails their records if the topic was recreated without them, and logs
+others.
 
-Records may wait for their delivery deadline, but not silently: where a partition has no leader, or its leader refuses
-them, for `STALL` seconds, that is logged. A broker that cannot be reached is logged by the client.
+Records may wait for their delivery timeout, but not silently: if a partition has no leader, or its leader refuses them,
+for `STALL` seconds, that is logged. A broker that cannot be reached is logged by the client.
 
-A topic never has fewer partitions than before. So where one is missing, a broker does not know yet that there are more,
-and its records wait; or the topic was recreated with fewer, and what waits for the others never has a place again.
+A topic never loses partitions. So if one is missing, a broker does not know yet that the topic has grown, and the
+records wait; or the topic was recreated with fewer, and the records for the missing ones can never be stored.
 """
 
 import math
@@ -23,14 +23,14 @@ log = logger("ottla.sdk.producer")
 
 
 class Stalls:
-    """Of the queues of one producer."""
+    """Watches the queues of one producer."""
 
     def __init__(self, core: ClientCore, queues: Mapping[TopicPartition, PartitionQueue], results: Results) -> None:
         self._core, self._queues, self._results = core, queues, results
         self._look_at = -math.inf
 
     def metadata_changed(self, queue: PartitionQueue, now: float) -> None:
-        """There are new metadata of its topic: give up what waits for a partition that it was recreated without."""
+        """React to new metadata of a topic: fail records for a partition that the recreated topic does not have."""
         name, partition = queue.place
         topic = self._core.cluster.topics.get(name)
         if topic is None:
@@ -49,11 +49,11 @@ class Stalls:
                 self._results.withdraw(queue, batch, error)
 
     def look(self, now: float) -> None:
-        """Log partitions that take nothing; for whenever something was sent, or could not be."""
+        """Log partitions that accept nothing; call it whenever something was sent, or could not be."""
         if now < self._look_at:
             return
         late, self._look_at = now > self._look_at + STALL, now + STALL / 3
-        if late:  # it had nothing to send, or the machine slept: what there is has not been tried for so long
+        if late:  # it had nothing to send, or the machine slept: the batches have not been tried for so long
             return
         stalled = [queue for queue in self._queues.values() if self._is_stalled(queue, now)]
         if stalled:
@@ -63,7 +63,7 @@ class Stalls:
             records = sum(batch.count for each in stalled for batch in each.batches)
             extra = {"topic": topic, "partition": partition, "partitions": len(stalled), "records": records}
             why, seconds = self._results.progress(queue, queue.batches[0], now), round(now - queue.moved_at)
-            log.warning("a partition takes no records", extra=extra | {"seconds": seconds, "why": why})
+            log.warning("partition accepts no records", extra=extra | {"seconds": seconds, "why": why})
 
     def _is_stalled(self, queue: PartitionQueue, now: float) -> bool:
         oldest = queue.batches[0] if queue.batches else None

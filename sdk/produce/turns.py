@@ -1,10 +1,10 @@
-"""Calls that send without waiting for the brokers, and still have to let other tasks run now and then.
+"""Lets calls that send without waiting for the brokers give other tasks a turn now and then.
 
 Rules:
-- A call gives way *before* its record is accepted: cancelled there, nothing was accepted.
-- Calls that come while one gives way queue behind it: those that can wait are accepted in the order in which they were
-  made. `send_nowait` cannot wait, and so overtakes them: the buffer has room, and to refuse it for that would have
-  programs with two tasks see `BufferFull` at random.
+- A call lets other tasks run *before* its record is accepted: if it is cancelled there, the record was not accepted.
+- Calls that come in the meantime queue behind it: calls that can wait are accepted in the order in which they were
+  made. `send_nowait` cannot wait, and so overtakes them: the buffer has space, and refusing it would make programs with
+  two tasks raise `BufferFull` at random.
 """
 
 import math
@@ -16,32 +16,32 @@ from ottla.sdk.outcome import Outcome
 from ottla.sdk.steps import CHECK, TURN, Steps
 
 _INTERVAL = 0.002
-"""Seconds after which a caller that sends without waiting lets others run."""
+"""Seconds after which a caller that sends without waiting lets other tasks run."""
 
 
 class Turns:
-    """Those of one producer.
+    """The turns of one producer.
 
     Args:
-        changed: called when calls begin to queue, or no more do.
+        changed: called when calls begin to queue, or the queue becomes empty.
     """
 
     def __init__(self, core: ClientCore, changed: Callable[[], None]) -> None:
         self._core, self._changed = core, changed
         self._queue: deque[Outcome[None]] = deque()
-        """Of each call that has to wait, in order; settled when it goes on, or is cancelled."""
+        """An outcome for each waiting call, in order; settled when the call continues, or is cancelled."""
         self._last = -math.inf
         """When other tasks last ran."""
 
     def __bool__(self) -> bool:
-        """Whether calls wait."""
+        """Whether calls are waiting."""
         return bool(self._queue)
 
     def take(self, *, due: bool | None = None) -> Steps[None]:
-        """Let other tasks run, if they have not for a while, and wait for the calls that came before.
+        """Let other tasks run, if they have not for a while, and wait for earlier calls.
 
         Args:
-            due: whether it is time; by default the clock decides.
+            due: whether to do so; by default the clock decides.
         """
         if due is None:
             due = not 0 <= self._core.now - self._last < _INTERVAL

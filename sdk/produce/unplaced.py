@@ -1,16 +1,16 @@
-"""Records that have no partition yet: their topic, or the partition that they name, is not known, or the user's
-partitioner has to be asked.
+"""Records without a partition yet: their topic, or the partition that they name, is unknown, or the user's partitioner
+has to be called.
 
     add ──► the topic is looked for ──► found ──► the user's partitioner, outside of the gate ──► appended, in order
                      │                                                    (`Placing.choose`)
                      └── refused, or the record's deadline ──► failed
 
 Rules:
-- A record for a partition that the topic lacks is refused only once brokers were asked again.
-- Each record has a number among the unsettled, and is settled with the batch that it went into: a flush waits for those
-  that were accepted before it, however many come to the same topic, or to others, meanwhile.
+- A record for a partition that the topic lacks is refused only after the brokers were asked again.
+- Each record has its own number among the unsettled ones, and is settled with the batch that it joins: a flush waits
+  for the records accepted before it, but not for the many that may follow, for the same topic or others.
 
-Source: KafkaProducer.java (waitOnMetadata), which lets its caller wait.
+Source: KafkaProducer.java (waitOnMetadata), which makes its caller wait.
 """
 
 from collections import deque
@@ -31,7 +31,7 @@ from ottla.sdk.timers import Timer
 
 @dataclass(slots=True, eq=False)
 class UnplacedTopic:
-    """Its records, each with its number; and what says where it is, once that is ``found``."""
+    """The records of a topic, each with its number; and the look-up of the topic, ``found``."""
 
     records: deque[tuple[int, PendingRecord]]
     expiry: Timer
@@ -74,7 +74,7 @@ class UnplacedRecords:
             self._fail_all(name, error)
 
     def _watch(self, record: PendingRecord) -> Timer:
-        topic = record.topic  # the timer is not to keep the record
+        topic = record.topic  # the timer must not keep the record alive
         return self._core.later(record.deadline, lambda now: self._expire(topic, now))
 
     def _find(self, name: str, records: Iterable[tuple[int, PendingRecord]], now: float) -> Outcome[Topic]:
@@ -84,7 +84,7 @@ class UnplacedRecords:
         return found
 
     def _found(self, name: str, found: Outcome[Topic], now: float) -> None:
-        """Some broker said where the topic is, or that it does not exist; or none could be asked."""
+        """A broker has described the topic, or said that it does not exist; or none could be asked."""
         if (unplaced := self.topics.get(name)) is None or unplaced.found is not found:
             return
         if found.error is None:
@@ -95,7 +95,7 @@ class UnplacedRecords:
             self._fail_all(name, found.error)
 
     def _place(self, name: str, now: float) -> None:
-        """Append the records, as far as the user's partitioner need not be asked."""
+        """Append the records, up to the first that needs the user's partitioner."""
         if (unplaced := self.topics.get(name)) is None:
             return
         topic = self._core.cluster.topics.get(name)
@@ -114,7 +114,7 @@ class UnplacedRecords:
             self._accumulator.all_due()
 
     def _hand_out(self, name: str, records: list[PendingRecord]) -> None:
-        """Ask the user's partitioner, outside of the gate."""
+        """Call the user's partitioner, outside of the gate."""
 
         def choose() -> None:
             try:
@@ -127,7 +127,7 @@ class UnplacedRecords:
         self._core.run(choose)
 
     def _append(self, number: int, record: PendingRecord, topic: Topic, now: float) -> bool:
-        """Whether a flush waits for it."""
+        """Append a record; returns whether a flush waits for it."""
         try:
             batch = self._accumulator.append(record, topic, now)
         except OttlaError as error:
@@ -146,7 +146,7 @@ class UnplacedRecords:
             self._fail(number, record, error)
 
     def _end(self, name: str) -> Iterable[tuple[int, PendingRecord]]:
-        """Nothing waits for the topic any more, and it is asked for no more; what is left of it."""
+        """Stop looking up the topic; returns the remaining records."""
         unplaced = self.topics.pop(name)
         unplaced.expiry.cancel()
         unplaced.found.cancel()
@@ -159,7 +159,7 @@ class UnplacedRecords:
         while records and records[0][1].deadline <= now:
             why = self._core.metadata.why_no_topic(name, self._delivery_timeout)
             within = f"{self._delivery_timeout:g} s"
-            error = DeliveryTimeout(f"a record waited {within} for topic {name!r}, of which nothing is known: {why}")
+            error = DeliveryTimeout(f"a record waited {within} for topic {name!r}, which is unknown: {why}")
             self._fail(*records.popleft(), error)
         if records:
             unplaced.expiry = self._watch(records[0][1])

@@ -1,22 +1,23 @@
-"""The client for code that blocks, as scripts, Django and threads do: `connect`, and everything else as under trio.
+"""The client for blocking code such as scripts, Django and threads: `connect`, and everything else as under trio.
 
     import ottla.sync
 
     with ottla.sync.connect("localhost:9092") as client, client.producer() as producer:
         producer.send("events", b"hello", key=b"k")
 
-Names, errors and promises are those of `ottla.connect`: the machines are the same, and the classes are made of those
-that await (tests/sdk/faces.py). A thread of the client's sends, reads, and sends heartbeats while yours computes.
+Names, errors and promises are those of `ottla.connect`: the machines are the same, and the classes are generated from
+the asynchronous ones (tests/sdk/faces.py). While your thread computes, the client's own thread sends, reads, and sends
+heartbeats.
 
 Rules:
 - Any number of threads may share a client and a producer. One thread at a time reads a consumer.
 - Callbacks (``on_delivery``, interceptors' acknowledgements and commits) are called in the threads that use the client,
-  one at a time: within a call that waits, or else the next call. `flush` and the end of the block return behind those
-  of what they waited for. A listener's methods are called in the thread that asks for a batch.
-- A custom assignor, handlers of the log, and a partitioner that had to wait for its topic are called in the client's
-  own thread: they must not wait.
-- Ctrl-C, and whatever else a handler of signals raises, is raised by the call at once, which is then cancelled.
-- After a fork the client works in the parent only.
+  one at a time: within a call that waits, or within the next call. `flush` and the end of the block return after the
+  callbacks of the records that they waited for. A listener's methods are called in the thread that asks for a batch.
+- A custom assignor, log handlers, and a partitioner that had to wait for its topic are called in the client's own
+  thread: they must not wait.
+- Ctrl-C, or another exception from a signal handler, is raised by the call at once, and cancels the call.
+- After a fork the client works only in the parent process.
 """
 
 from ottla.sdk.drivers.threads import ThreadDriver
@@ -44,11 +45,11 @@ __all__ = [
 
 @declared_by(ClientOptions)
 def connect(options: ClientOptions) -> Client:
-    """A client for code that blocks; use it as ``with ottla.sync.connect("localhost:9092") as client``.
+    """A client for blocking code; use it as ``with ottla.sync.connect("localhost:9092") as client``.
 
     Raises:
-        ConfigurationError: an option or an address makes no sense (at once).
-        BrokerUnreachable: nobody answered within ``connect_timeout``; says which addresses were tried (on entering the
-            block).
+        ConfigurationError: an option or an address is invalid; raised at once.
+        BrokerUnreachable: no broker answered within ``connect_timeout``; names the addresses tried. Raised on entering
+            the block.
     """
     return Client(options, ThreadDriver)

@@ -1,6 +1,6 @@
-"""Consume, transform, produce, for code that blocks.
+"""Consume, transform, produce, for blocking code.
 
-Made of `ottla.sdk.transform` by tests/sdk/faces.py: change it there.
+Generated from `ottla.sdk.transform` by tests/sdk/faces.py (`make faces`): do not edit.
 """
 
 from collections.abc import Iterator, Sequence
@@ -21,11 +21,11 @@ from ottla.sdk.transaction.transform import TransformCore, TransformOptions, Tra
 
 
 class Batches:
-    """What one transaction is about: batches of one partition or several, put together. Iterate over their records.
+    """The batches that one transaction processes, of one partition or several. Iterate over their records.
 
     Attributes:
-        batches: each of one partition, with `Batch.columns` and all that it knows; of one partition there may be
-            several, one behind the other. Their own ``commit`` is not for here: offsets go with the transaction.
+        batches: each of one partition, with `Batch.columns` and its other attributes; a partition may have several, in
+            order. Do not call their ``commit``: the offsets are part of the transaction.
     """
 
     __slots__ = ("_taken", "batches")
@@ -35,10 +35,10 @@ class Batches:
         self.batches = tuple(Batch(fetched, claim, consumer) for fetched, claim in taken)
 
     def __iter__(self) -> Iterator[Record]:
-        """The records, partition by partition as they came; each is made when its turn comes.
+        """The records, partition by partition, as fetched; each is created when the iteration reaches it.
 
         Raises:
-            DecodeError: a batch is damaged; says which.
+            DecodeError: a batch is damaged; names it.
         """
         return chain.from_iterable(self.batches)
 
@@ -50,24 +50,23 @@ class Batches:
 
 
 class TransformTransaction(Transaction[K, V]):
-    """A transaction about what a transform's loop has returned; made by `Transform.transaction`.
+    """A transaction about the batches of a transform's loop; created by `Transform.transaction`.
 
-    The end of the block commits, with the offsets; left by an error or a cancellation, it aborts. An error that may
-    pass (the broker was away, a record was not delivered in time, partitions were lost) ends the block without being
-    raised: the loop returns the same records again, or their next owner reads them. `committed` says which it was.
-    All else is raised, and if you catch it and go on, the records come again, too.
+    The end of the block commits, with the offsets; if it ends by an error or a cancellation, it aborts. A transient
+    error (the broker was away, a record was not delivered in time, partitions were lost) ends the block without being
+    raised: the loop returns the same records again, or their next owner reads them. `committed` tells the two apart.
+    All other errors are raised; if you catch one and continue, the records are read again, too.
 
     Raises:
-        TransactionAborted: an error that does not pass (a record was too large, say), or passed too late:
-            ``attempts`` are used up.
+        TransactionAborted: the error is not transient (a record was too large, say), or ``attempts`` are used up.
         TransactionOutcomeUnknown: the coordinator did not say in time whether it is committed. Ask for the next
-            batches, and the loop goes on from where the group stands as soon as that is known.
-        ProducerFenced: another producer with this transactional id has come: this one has to end.
+            batches, and the loop continues from the group's committed offsets as soon as the outcome is known.
+        ProducerFenced: there is a newer producer with this transactional id: this one has to end.
     """
 
     _core: TransformTransactionCore
 
-    def __exit__(  # type: ignore[override] # of which the base raises all errors
+    def __exit__(  # type: ignore[override] # the base class raises all errors, and returns None
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> bool:
         try:
@@ -79,10 +78,10 @@ class TransformTransaction(Transaction[K, V]):
 
 
 class Transform(Generic[K, V]):
-    """Reads batches as a member of a group, and commits what is made of them together with how far they are read.
+    """Reads batches as a member of a group, and commits the records sent for them together with their offsets.
 
-    Made by `Client.transform`, used as ``with client.transform(...) as transform``. Leaving the block leaves the
-    group, and what was not committed is read by the next owner of its partitions.
+    Created by `Client.transform`, used as ``with client.transform(...) as transform``. Leaving the block leaves
+    the group; batches that were not committed go to the next owner of their partitions.
     """
 
     def __init__(
@@ -101,7 +100,7 @@ class Transform(Generic[K, V]):
 
     def __enter__(self) -> Self:
         if self._opened is not None:
-            raise LocalProtocolError("a transform is opened once: make another one with client.transform(...)")
+            raise LocalProtocolError("a transform can be opened only once: create another with client.transform(...)")
         driver, producer = self._driver, self._producer.__enter__()
         try:
             consumer = self._consumer.__enter__()
@@ -123,17 +122,17 @@ class Transform(Generic[K, V]):
         return self
 
     def __next__(self) -> Batches:
-        """What the next transaction is to be about; waits until there is something, and a transaction can begin.
+        """The batches for the next transaction; waits until there are some, and a transaction can begin.
 
         Raises:
-            LocalProtocolError: what was returned before was not part of a transaction, or that is still open.
-            OttlaError: as `Consumer.__next__`; or the producer can never send again, such as `ProducerFenced`.
+            LocalProtocolError: the previous batches were not part of a transaction, or that is still open.
+            OttlaError: as in `Consumer.__next__`; or the producer can never send again, such as `ProducerFenced`.
         """
         core = self._core
         return self._driver.run(self._made(core.next(self._driver.current_task())), lambda _: core.give_back())
 
     def poll(self, timeout: float) -> Batches | None:
-        """As `__next__`, but ``None`` if there is nothing within ``timeout`` seconds, once a transaction can begin."""
+        """Like `__next__`, but ``None`` if no batch comes within ``timeout`` seconds once a transaction can begin."""
         core, within = self._core, seconds("timeout", timeout)
         steps = self._made(core.next(self._driver.current_task(), within))
         batches = self._driver.run(steps, lambda _: core.give_back())
@@ -144,23 +143,23 @@ class Transform(Generic[K, V]):
         return Batches(taken, self._consumer)
 
     def transaction(self, batches: Batches) -> TransformTransaction[K, V]:
-        """A transaction about ``batches``, which the loop has returned last: ``with transform.transaction(...)``.
+        """A transaction about ``batches``, the last ones from the loop: ``with transform.transaction(...)``.
 
-        An empty block passes over them.
+        An empty block skips them.
 
         Raises:
-            LocalProtocolError: they are not the last, or were part of a transaction already.
+            LocalProtocolError: they are not the last ones, or were part of a transaction already.
         """
         if not isinstance(batches, Batches):
-            raise LocalProtocolError(f"a transaction is about what the loop has returned, not {batches!r:.80}")
+            raise LocalProtocolError(f"a transaction takes the batches from the loop, not {batches!r:.80}")
         core = self._core
         transaction = self._driver.do(lambda: core.transaction(batches._taken))
         return TransformTransaction(self._producer, self._driver, transaction)
 
     @property
     def consumer(self) -> Consumer:
-        """The consumer that reads: its ``assignment``, ``lag``, ``position``.
+        """The transform's consumer: its ``assignment``, ``lag``, ``position``.
 
-        Its batches are the transform's, and commits are the transactions': both are refused here, also of a listener.
+        The transform takes its batches, and transactions commit its offsets: here both are refused, also in a listener.
         """
         return self._consumer

@@ -109,7 +109,7 @@ class TransactionOffsets:
     def explain(self) -> str:
         """A text for people: which offsets the transaction waits for; empty if none."""
         for task, commits in self._tasks.items():
-            trouble = f"; last trouble: {task.trouble}" if task.trouble else ""
+            trouble = f"; last error: {task.trouble}" if task.trouble else ""
             where = self._core.coordinators.where(commits.group)
             return f"waits for the offsets of group {commits.group!r}; {where}{trouble}"
         return ""

@@ -338,7 +338,7 @@ class Transactions:
         trouble = self._task.trouble if self._task is not None and self._task.trouble else self.trouble
         if doing is None:
             doing, trouble = f"waits until {joining} have joined its transaction", self._joining.trouble
-        said = f"; last trouble: {trouble}" if trouble else ""
+        said = f"; last error: {trouble}" if trouble else ""
         yield f"{who} {doing}; {where}{said}"
 
     # -- requests ------------------------------------------------------------------------------------------------

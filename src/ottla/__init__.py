@@ -5,7 +5,7 @@
     async with ottla.connect("localhost:9092") as client, client.producer() as producer:
         receipt = await producer.send("greetings", b"hello", key=b"world")
 
-The names below are loaded when they are first used, so that importing ottla costs nothing. So are the modules
+The names below are loaded when they are first used, so that importing ottla is cheap. The same holds for the modules
 `ottla.aio`, `ottla.sync`, `ottla.errors`, `ottla.codec`, `ottla.spark` and `ottla.testing`.
 """
 
@@ -110,7 +110,7 @@ _HOMES = {
 }
 
 _MODULES = {"aio", "codec", "errors", "spark", "sync", "testing"}
-"""Modules that the docs name, as in ``ottla.aio.connect``: ``import ottla`` is enough to use them."""
+"""Modules in the docs, as in ``ottla.aio.connect``: ``import ottla`` is enough to use them."""
 
 __all__ = [
     "TLS",

@@ -1,4 +1,4 @@
-"""Certificates and keys in PEM, given as the path of a file, or as what such a file holds."""
+"""Certificates and keys in PEM, given as the path of a file, or as the text itself."""
 
 import os
 import tempfile
@@ -23,7 +23,7 @@ def is_text(pem: Pem) -> bool:
 
 
 def named(option: str, pem: Pem) -> str:
-    """What messages call it: a key's text is nobody's to read."""
+    """The name for messages, which must not show the text of a key."""
     return f"the text of {option}" if is_text(pem) else f"{option} {os.fspath(pem)!r}"
 
 
@@ -34,14 +34,14 @@ def text(option: str, pem: Pem) -> str:
         return Path(pem).read_text("ascii")
     except UnicodeDecodeError:
         raise ConfigurationError(
-            f"tls: {named(option, pem)} is not PEM, which is text; JKS and PKCS#12 are converted with openssl"
+            f"tls: {named(option, pem)} is not PEM, which is text; convert JKS and PKCS#12 with openssl"
         ) from None
     except OSError as error:
         raise ConfigurationError(f"tls: {named(option, pem)} cannot be read: {error.strerror}") from None
 
 
 def file(stack: ExitStack, option: str, pem: Pem) -> str:
-    """The path of a file that holds it; of a text one that nobody else can read, and that is gone with the stack."""
+    """The path of a file with the PEM; a text is put into a private file, which is deleted with the stack."""
     if not is_text(pem):
         text(option, pem)  # for the error
         return os.fspath(pem)
@@ -51,8 +51,8 @@ def file(stack: ExitStack, option: str, pem: Pem) -> str:
         with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="ascii") as file:
             file.write(str(pem))
     except OSError as error:
-        what = f"{named(option, pem)} cannot be handed to OpenSSL, which takes files only"
+        what = f"{named(option, pem)} cannot be passed to OpenSSL, which reads files only"
         raise ConfigurationError(f"tls: {what}: {error.strerror}") from None
-    except UnicodeEncodeError:  # which shows the text
-        raise ConfigurationError(f"tls: {named(option, pem)} is no PEM, which is ASCII alone") from None
+    except UnicodeEncodeError:  # whose message shows the text
+        raise ConfigurationError(f"tls: {named(option, pem)} is not PEM, which is ASCII only") from None
     return path

@@ -1,9 +1,9 @@
 """Addresses as people write them: the one parser and the one formatter of all parts.
 
 Rules:
-- ``host:port``. An IPv6 address stands in brackets before a port, ``[::1]:9092``, and may do so without one; a scope
-  belongs to it, ``[fe80::1%eth0]:9092``.
-- Where the port may be left out, an IPv6 address without brackets is a host, unless its end could be a port.
+- ``host:port``. An IPv6 address has brackets if a port follows, ``[::1]:9092``, and may have them without one; a scope
+  belongs to the address, ``[fe80::1%eth0]:9092``.
+- If the port is optional, an IPv6 address without brackets is a host, unless its last part could be a port.
 - Everywhere else a host is a name or an address without brackets, as on the wire.
 
 Source: RFC 3986, section 3.2.2; RFC 5952, section 6; Utils.java, getHost and getPort.
@@ -20,15 +20,15 @@ _LONGEST = 20
 def parse_address(
     text: str, what: str = "address", *, default_port: int | None = None, any_port: bool = False
 ) -> tuple[str, int]:
-    """The host, without brackets, and the port of an address.
+    """Split an address into the host, without brackets, and the port.
 
     Args:
-        what: the address is called so in errors.
-        default_port: the port where there is none; ``None``: there has to be one.
-        any_port: port 0 stands for any free one, as servers understand it.
+        what: the name of the address in errors.
+        default_port: the port if the text has none; ``None``: a port is required.
+        any_port: allow port 0, by which servers mean any free port.
 
     Raises:
-        ConfigurationError: it is no address; the message shows the right form.
+        ConfigurationError: it is not an address; the message shows the right form.
     """
     host, port = _split(text.strip(), what)
     if port is None:
@@ -46,12 +46,12 @@ def parse_address(
 
 
 def format_address(host: str, port: int) -> str:
-    """``host:port``, as `parse_address` and clients of every language read it."""
+    """``host:port``, as `parse_address` and clients of all languages read it."""
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 def _split(text: str, what: str) -> tuple[str, str | None]:
-    """The host and the port; ``None`` where there is none."""
+    """The host and the port; ``None`` if there is no port."""
     port: str | None
     if text.startswith("["):
         host, bracket, rest = text[1:].partition("]")
@@ -65,7 +65,7 @@ def _split(text: str, what: str) -> tuple[str, str | None]:
     if ":" in host:
         if not _is_ipv6(text):
             if _is_ipv6(host):
-                raise ConfigurationError(f"{what} {text!r}: an IPv6 address stands in brackets: write [{host}]:{last}")
+                raise ConfigurationError(f"{what} {text!r}: an IPv6 address needs brackets: write [{host}]:{last}")
             raise _not_one(text, what)
         if _is_ipv6(host) and last.isdigit():
             raise ConfigurationError(f"{what} {text!r} is ambiguous: write [{host}]:{last}, or [{text}]")
@@ -73,8 +73,8 @@ def _split(text: str, what: str) -> tuple[str, str | None]:
     host, port = (host, last) if colon else (text, None)
     if not host or any(each.isspace() or each in "/[],;@" for each in host):
         raise _not_one(text, what)
-    if host.isdigit():  # to resolvers 5 is 0.0.0.5
-        raise ConfigurationError(f"{what} {text!r} is a number, not host:port, as in localhost:9092")
+    if host.isdigit():  # a resolver reads 5 as 0.0.0.5
+        raise ConfigurationError(f"{what} {text!r} is only a number, not host:port, as in localhost:9092")
     return host, port
 
 
@@ -83,7 +83,7 @@ def _not_one(text: str, what: str) -> ConfigurationError:
 
 
 def _is_ipv6(text: str) -> bool:
-    from ipaddress import AddressValueError, IPv6Address  # most addresses need none of it
+    from ipaddress import AddressValueError, IPv6Address  # most addresses do not need it
 
     try:
         IPv6Address(text)

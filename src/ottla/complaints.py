@@ -1,22 +1,22 @@
-"""Complaints that many clients, or one that tries again and again, give cause for: written once a minute, and counted.
+"""Limits log lines caused by many clients, or by a client that keeps retrying: one a minute, and a count of the rest.
 
     complaints = Complaints()
-    if complaints.is_new(now, peer_host, text):     # else it is counted
+    if complaints.is_new(now, peer_host, text):     # otherwise it is counted
         log.warning(text)
     for line in complaints.counted(now):            # from time to time
         log.warning(line)                           # "connection refused: …: 8999 more from 127.0.0.1 in 60 s"
 
 Rules:
-- Complaints are alike if they come from the same host and differ in numbers only.
-- Of those that are alike the first is written, and at most one line in `INTERVAL`, which says how many there were.
-- However many kinds there are, what is kept is bounded: beyond `KINDS` all of them count as one.
+- Complaints are of one kind if they come from the same host and differ only in numbers.
+- The first of a kind is written, and then at most one line per `INTERVAL` with their number.
+- Memory is bounded, however many kinds there are: beyond `KINDS` all others count as one kind.
 """
 
 import re
 from dataclasses import dataclass
 
 INTERVAL = 60.0
-"""Seconds."""
+"""Seconds between two lines about one kind."""
 KINDS = 200
 _NUMBER = re.compile(r"\d+")
 _OTHERS = ("", "")
@@ -30,27 +30,27 @@ class _Counted:
 
 
 class Complaints:
-    """Says which complaints are to be written, and counts the others; ``now`` is in seconds."""
+    """Decides which complaints are written, and counts the others; ``now`` is in seconds."""
 
     def __init__(self) -> None:
         self._kinds: dict[tuple[str, str], _Counted] = {}
 
     def is_new(self, now: float, host: str, text: str) -> bool:
-        """Whether there was none like it for a while; otherwise it was counted."""
+        """Whether there was no complaint of this kind for a while; otherwise counts it."""
         kind = host, _NUMBER.sub("0", text)
         if len(self._kinds) >= KINDS and kind not in self._kinds:
             kind = _OTHERS
         if known := self._kinds.get(kind):
             known.more += 1
             return False
-        self._kinds[kind] = _Counted(now, text if kind is not _OTHERS else "complaints of other kinds, or about others")
+        self._kinds[kind] = _Counted(now, text if kind is not _OTHERS else "other complaints, or from other hosts")
         return True
 
     def counted(self, now: float, after: float = INTERVAL) -> list[str]:
         """A line for each kind that has been counted for ``after`` seconds or longer since its last line."""
         lines = []
         for kind, known in list(self._kinds.items()):
-            if now < known.since + after:  # as `deadline` has it, to the last bit
+            if now < known.since + after:  # the same sum as in `deadline`, so that rounding cannot differ
                 continue
             if not known.more:
                 del self._kinds[kind]
@@ -62,5 +62,5 @@ class Complaints:
 
     @property
     def deadline(self) -> float | None:
-        """When to ask for what was counted, if anything was."""
+        """When to call `counted`, if there are complaints."""
         return min((known.since + INTERVAL for known in self._kinds.values()), default=None)

@@ -1,34 +1,34 @@
 """Every error that ottla raises, one tree.
 
     OttlaError
-    ├── LocalProtocolError       you asked for what the protocol, or this object, forbids now
+    ├── LocalProtocolError       you asked for something that the protocol, or this object, does not allow now
     │   ├── Closed               the client, producer or consumer is closed
     │   └── UnknownVersion       a message has no such version: .version .known
-    ├── ConfigurationError       an option, address or file that cannot be used: what it was, what would do
-    ├── EncodeError              a value does not fit the message: .path, and what would fit
+    ├── ConfigurationError       an option, address or file cannot be used: names it, and the valid ones
+    ├── EncodeError              a value does not fit the message: .path, and the valid values
     ├── RemoteProtocolError      the peer broke the protocol; the connection is closed
     │   └── DecodeError          bytes that do not parse: .path, .offset, .within
-    │       ├── ChecksumMismatch  a CRC that is not that of the bytes: .stored, .computed
+    │       ├── ChecksumMismatch  a CRC that does not match the bytes: .stored, .computed
     │       └── MemoryLimitExceeded  a batch needs more memory than the caller allows
-    ├── ConnectionLost           the connection broke; the outcome of what was under way is unknown
-    │   └── BrokerUnreachable    no connection could be made: which addresses, what each said
+    ├── ConnectionLost           the connection broke; the outcome of requests in flight is unknown
+    │   └── BrokerUnreachable    no connection could be made: which addresses, and the error of each
     ├── AuthenticationFailed     the broker refuses this client, or the client the broker: who, how, and why
     ├── TimeoutExpired           a deadline passed: which call, which node, after how long
     │   ├── DeliveryTimeout      a record was not acknowledged within `delivery_timeout`
-    │   └── TransactionOutcomeUnknown  nobody has said whether a transaction is committed
-    ├── BufferFull               the producer's memory is used up (`send_nowait` only; the others wait)
+    │   └── TransactionOutcomeUnknown  no broker has said whether a transaction is committed
+    ├── BufferFull               the producer's memory is used up (`send_nowait` only; the other calls wait)
     ├── RecordTooLarge           one record is larger than a request may be
     ├── CommitFailed             offsets were not committed: which, and why; their records may be read again
-    ├── DeliveryFailed           records that nobody awaited have failed: how many, which partitions, the first cause
+    ├── DeliveryFailed           records failed that no caller awaited: how many, which partitions, the first cause
     ├── TransactionAborted       records of the transaction have failed: how many, which partitions, the first cause
-    ├── PartialFailure           some of several things could not be had: which, and why; the others are in .found
-    ├── NoCommittedOffset        the group has no offset there, and ``start="error"`` asks where to begin
-    ├── DataLoss                 records that were asked for are not in the log any more
-    │   └── LogTruncated         the log lost records that were read: .offset, and where it parted from what was read
+    ├── PartialFailure           a part of a call failed: which, and why; the other results are in .found
+    ├── NoCommittedOffset        the group has no committed offset there, and ``start="error"``: seek, or choose a start
+    ├── DataLoss                 requested records are no longer in the log
+    │   └── LogTruncated         the log lost records that were read: .offset, and where it diverges from them
     └── BrokerError              the broker answered with an error code: .code .name .retriable .advice
         └── NotLeaderOrFollower, OffsetOutOfRange, …  one class per code, named as Kafka names it
 
-Rule: the lowest module. It imports nothing of ours, everything may import it.
+Rule: this is the lowest module. It imports nothing of ottla, and every module may import it.
 """
 
 import os
@@ -37,18 +37,18 @@ from typing import Any, ClassVar
 
 
 class OttlaError(Exception):
-    """The root: ``except OttlaError`` catches whatever ottla raises on purpose.
+    """The root: ``except OttlaError`` catches every error that ottla raises on purpose.
 
     Attributes:
-        retriable: the same request may succeed later, perhaps over another connection. A class says it of all its
-            errors; one error may know better.
+        retriable: the same request may succeed later, perhaps on another connection. Usually set for a whole class;
+            a single error may override it.
     """
 
     retriable: bool = False
 
 
 class LocalProtocolError(OttlaError):
-    """The caller asked for what the protocol, or the state of this object, forbids."""
+    """The caller asked for something that the protocol, or the state of this object, does not allow."""
 
 
 class Closed(LocalProtocolError):
@@ -56,12 +56,12 @@ class Closed(LocalProtocolError):
 
 
 class UnknownVersion(LocalProtocolError):
-    """A message was asked for in a version that it does not have.
+    """A message does not have the requested version.
 
     Attributes:
         message: the name of its class.
-        version: the one that was asked for.
-        known: those that there are, such as ``0-13``.
+        version: the requested version.
+        known: the existing versions, such as ``0-13``.
     """
 
     def __init__(self, message: str, version: object, known: str) -> None:
@@ -75,14 +75,14 @@ class UnknownVersion(LocalProtocolError):
 
 
 class ConfigurationError(OttlaError):
-    """An option, an address or a file that cannot be used; the message says what would do."""
+    """An option, an address or a file cannot be used; the message names the valid values."""
 
 
 class EncodeError(OttlaError):
     """A value does not fit the message.
 
     Attributes:
-        path: where, such as ``ProduceRequest.topic_data[0].name``.
+        path: of the field, such as ``ProduceRequest.topic_data[0].name``.
     """
 
     def __init__(self, reason: str, path: str = "") -> None:
@@ -95,18 +95,19 @@ class EncodeError(OttlaError):
 
 
 class RemoteProtocolError(OttlaError):
-    """The peer broke the protocol; the connection it came from is closed."""
+    """The peer broke the protocol; its connection is closed."""
 
     retriable = True
 
 
 class DecodeError(RemoteProtocolError):
-    """Bytes that do not parse, which does not change however often they are read.
+    """Bytes that do not parse; reading them again would not help.
 
     Attributes:
-        path: the field, such as ``MetadataResponse.topics[3].partitions[0].leader_epoch``.
-        offset: in bytes from the start of what was parsed, or of what ``within`` says; -1 where it is not known.
-        within: what the bytes belong to, such as ``flights-0, batch at offset 17``; empty where only the caller knows.
+        path: of the field, such as ``MetadataResponse.topics[3].partitions[0].leader_epoch``.
+        offset: in bytes from the start of the parsed bytes, or of the part named by ``within``; -1 if unknown.
+        within: the part to which the bytes belong, such as ``flights-0, batch at offset 17``; empty if only the caller
+            knows.
     """
 
     retriable = False
@@ -124,40 +125,40 @@ class DecodeError(RemoteProtocolError):
 
 
 class ChecksumMismatch(DecodeError):
-    """The bytes are not those that were written: they were changed on a disk, in memory or on the way.
+    """The bytes are not the ones that were written: they changed on a disk, in memory or on the network.
 
     Attributes:
-        stored: the CRC that stands there.
-        computed: that of the bytes it should cover.
+        stored: the CRC stored with the bytes.
+        computed: the CRC of the bytes that it covers.
     """
 
     def __init__(self, stored: int, computed: int, path: str = "", offset: int = -1, within: str = "") -> None:
-        reason = f"the CRC is {stored:#010x}, and that of the bytes behind it {computed:#010x}"
+        reason = f"the stored CRC is {stored:#010x}, but the CRC of the bytes is {computed:#010x}"
         super().__init__(reason, path, offset, within)
-        self.args = (stored, computed, path, offset, within)  # what copies and pickles are made of
+        self.args = (stored, computed, path, offset, within)  # copying and pickling use these
         self.stored = stored
         self.computed = computed
 
 
 class MemoryLimitExceeded(DecodeError):
-    """A batch needs more memory than the caller allows: decompressed, and with the objects made of it.
+    """A batch needs more memory than the caller allows: decompressed, and with its objects.
 
-    The batch may be intact. Few bytes can become many, so readers limit a batch; a higher limit reads this one.
+    The batch may be intact. A few bytes can expand to many, so readers limit a batch; a higher limit can read this one.
     """
 
 
 class ConnectionLost(OttlaError):
-    """The connection broke: what was under way may or may not have happened."""
+    """The connection broke: requests in flight may or may not have been executed."""
 
     retriable = True
 
 
 class BrokerUnreachable(ConnectionLost):
-    """No connection could be made; the message lists each address and what it said."""
+    """No connection could be made; the message lists each address and its error."""
 
 
 class AuthenticationFailed(OttlaError):
-    """The broker refuses this client, or this client the broker, until a password or a certificate is another."""
+    """The broker refuses this client, or this client the broker, until a password or a certificate changes."""
 
 
 class TimeoutExpired(OttlaError):
@@ -171,26 +172,26 @@ class DeliveryTimeout(TimeoutExpired):
 
 
 class TransactionOutcomeUnknown(TimeoutExpired):
-    """Nobody has said in time whether a transaction is committed: it is, or it is aborted, as a whole.
+    """No broker has said in time whether a transaction is committed or aborted; it is one of the two, as a whole.
 
-    The producer goes on asking, and its next transaction begins once that is known.
+    The producer goes on asking, and its next transaction begins once the outcome is known.
     """
 
 
 class BufferFull(OttlaError):
-    """The producer's buffer has no room for the record: await `send_soon`, or flush."""
+    """The producer's buffer has no space for the record: await `send_soon`, or flush."""
 
 
 class RecordTooLarge(OttlaError):
-    """One record alone is larger than a request (`max_request_size`) may be."""
+    """A single record is larger than a request may be (`max_request_size`)."""
 
 
 class DeliveryFailed(OttlaError):
-    """Records that nobody awaited were not delivered.
+    """Records were not delivered, and no caller awaited them.
 
     Attributes:
         count: how many.
-        partitions: ``{(topic, partition): count}``; partition -1 where none had been chosen yet.
+        partitions: ``{(topic, partition): count}``; partition -1 if none had been chosen yet.
         cause: the first error (also ``__cause__``).
     """
 
@@ -210,15 +211,15 @@ class DeliveryFailed(OttlaError):
 
 
 def _named(cause: OttlaError) -> str:
-    """An error with its kind: a broker's begins with Kafka's name for it."""
+    """An error with its kind; the text of a broker's error begins with Kafka's name for it already."""
     return str(cause) if isinstance(cause, BrokerError) else f"{type(cause).__name__}: {cause}"
 
 
 class TransactionAborted(OttlaError):
-    """The transaction could not be committed, because of what failed in it.
+    """The transaction could not be committed, because a part of it failed.
 
     Attributes:
-        partitions: ``{(topic, partition): count}`` of the records that were not delivered; empty if others failed.
+        partitions: ``{(topic, partition): count}`` of the undelivered records; empty if something else failed.
         cause: the first error (also ``__cause__``).
     """
 
@@ -239,7 +240,7 @@ class CommitFailed(OttlaError):
 
     Attributes:
         offsets: ``{(topic, partition): offset}``.
-        cause: why, where the broker said so (also ``__cause__``).
+        cause: why, if the broker said so (also ``__cause__``).
     """
 
     def __init__(self, reason: str, offsets: dict[tuple[str, int], int], cause: "OttlaError | None" = None) -> None:
@@ -256,11 +257,11 @@ class CommitFailed(OttlaError):
 
 
 class PartialFailure(OttlaError):
-    """Some of several things that were asked for could not be had, or done.
+    """A part of a call failed.
 
     Attributes:
-        found: what the others gave, as the call would have returned it.
-        failures: ``{name: error}``: of a broker, a group or a partition.
+        found: the other results, in the form in which the call would have returned them.
+        failures: ``{name: error}``, where the name is a broker's, a group's or a partition's.
     """
 
     def __init__(self, what: str, found: Any, failures: Mapping[str, OttlaError]) -> None:
@@ -276,21 +277,21 @@ class PartialFailure(OttlaError):
 
 
 class DataLoss(OttlaError):
-    """Records that were asked for are not in the log (any more); the message says which, and what there is."""
+    """Requested records are not in the log (any more); the message names them, and the offsets in the log."""
 
 
 class NoCommittedOffset(OttlaError):
-    """The group has no offset for a partition, and ``start="error"`` says that somebody must say where to begin."""
+    """The group has no committed offset for a partition, and with ``start="error"`` the caller has to choose one."""
 
 
 class LogTruncated(DataLoss):
-    """The log does not hold what was read: a replica that had less became the leader (an unclean
-    election), or a broker crashed that had not brought everything to its disk.
+    """The log lost records that were read: a replica without them became the leader (an unclean election), or a broker
+    crashed before it had written everything to its disk.
 
     Attributes:
-        topic, partition: where.
-        offset: of the next record that would have been read.
-        diverging: up to where the log is as it was read; ``None`` where that is not known.
+        topic, partition: of the log.
+        offset: of the next record to read.
+        diverging: up to this offset the log still has the records read; ``None`` if unknown.
     """
 
     def __init__(self, topic: str, partition: int, offset: int, diverging: int | None) -> None:
@@ -301,11 +302,11 @@ class LogTruncated(DataLoss):
         self.diverging = diverging
 
     def __str__(self) -> str:
-        up_to = "an offset that is not known" if self.diverging is None else f"offset {self.diverging}"
+        up_to = "an unknown offset" if self.diverging is None else f"offset {self.diverging}"
         where = f"{self.topic}-{self.partition} was read up to offset {self.offset}"
         why = "the rest was lost in an election or a crash"
-        advice = "seek there to go on with what the log holds now, or choose reset='beginning' or 'end'"
-        return f"{where}, but its leader has that only up to {up_to}, {why}: {advice}"
+        advice = "seek there to continue with the log as it is now, or choose reset='beginning' or 'end'"
+        return f"{where}, but its leader has these records only up to {up_to}, {why}: {advice}"
 
 
 class BrokerError(OttlaError):
@@ -316,11 +317,11 @@ class BrokerError(OttlaError):
         name: Kafka's name.
         advice: what to do about it, for people; part of ``str(error)``.
         retriable: the same request may succeed later, as with every `OttlaError`.
-        stale_metadata: the client that gets it should refresh its metadata first.
-        abortable: the transaction must be aborted, the producer may go on.
+        stale_metadata: the client should refresh its metadata before a retry.
+        abortable: the transaction must be aborted, but the producer may continue.
         fatal: this producer or member can never succeed again.
-        told: what has happened in this very case, and what to do about it, where that was found out: ``str(error)`` has
-            it in place of what the class says of all such errors.
+        told: what happened in this particular case, and what to do about it, if that is known: ``str(error)`` has it
+            instead of the general text of the class.
     """
 
     code: ClassVar[int] = -1
@@ -335,7 +336,7 @@ class BrokerError(OttlaError):
         self.detail, self.told = detail, told
 
     def __str__(self) -> str:
-        # The docstring marks code up as reStructuredText, and `advice` as people read it.
+        # The docstring has reStructuredText markup, which `advice`, a text for people, does not.
         meaning = " ".join((type(self).__doc__ or "").partition("\n\n")[0].split()).replace("``", "`")
         said = self.told or f"{meaning} {self.advice}"
         return f"{self.name} ({self.code}): {said}" + (f" [{self.detail}]" if self.detail else "")
@@ -360,7 +361,7 @@ class UnknownServerError(BrokerError):
 
     code = -1
     name = "UNKNOWN_SERVER_ERROR"
-    advice = "Read the broker's log at this time: the cause stands there."
+    advice = "Read the broker's log at this time: it has the cause."
 
 
 class OffsetOutOfRange(BrokerError):
@@ -523,7 +524,7 @@ class RecordListTooLarge(BrokerError):
 
 
 class NotEnoughReplicas(BrokerError):
-    """Fewer replicas are in sync than `min.insync.replicas` asks for; nothing was written."""
+    """Fewer replicas are in sync than `min.insync.replicas` asks for; no record was written."""
 
     code = 19
     name = "NOT_ENOUGH_REPLICAS"
@@ -557,7 +558,7 @@ class IllegalGeneration(BrokerError):
 
 
 class InconsistentGroupProtocol(BrokerError):
-    """The member's protocols have nothing in common with those of the group."""
+    """The member's protocols have nothing in common with the group's."""
 
     code = 23
     name = "INCONSISTENT_GROUP_PROTOCOL"
@@ -714,7 +715,7 @@ class InvalidRequest(BrokerError):
 
     code = 42
     name = "INVALID_REQUEST"
-    advice = "Read the broker's log: it says what is wrong with the request, and an upgrade of the client may cure it."
+    advice = "Read the broker's log: it says what is wrong with the request; a newer client may help."
 
 
 class UnsupportedForMessageFormat(BrokerError):
@@ -1091,7 +1092,7 @@ class GroupSubscribedToTopic(BrokerError):
 
 
 class InvalidRecord(BrokerError):
-    """A record does not meet what the broker or topic demands."""
+    """A record does not meet the demands of the broker or topic."""
 
     code = 87
     name = "INVALID_RECORD"
@@ -1130,7 +1131,7 @@ class ResourceNotFound(BrokerError):
 
     code = 91
     name = "RESOURCE_NOT_FOUND"
-    advice = "Check the name of what was asked for."
+    advice = "Check the name of the resource."
 
 
 class DuplicateResource(BrokerError):
@@ -1220,15 +1221,15 @@ class BrokerIdNotRegistered(BrokerError):
 
     code = 102
     name = "BROKER_ID_NOT_REGISTERED"
-    advice = "Check the broker's id: none of it is registered."
+    advice = "Check the broker's id: no broker is registered with it."
 
 
 class InconsistentTopicId(BrokerError):
-    """The topic id differs from the broker's: the topic was deleted and made again."""
+    """The topic id differs from the broker's: the topic was deleted and recreated."""
 
     code = 103
     name = "INCONSISTENT_TOPIC_ID"
-    advice = "Refresh the metadata: the topic was deleted and made again."
+    advice = "Refresh the metadata: the topic was deleted and recreated."
     retriable = True
     stale_metadata = True
 
@@ -1271,7 +1272,7 @@ class NewLeaderElected(BrokerError):
 
     code = 108
     name = "NEW_LEADER_ELECTED"
-    advice = "Do nothing: the brokers refresh what they know."
+    advice = "Do nothing: the brokers refresh their state."
 
 
 class OffsetMovedToTieredStorage(BrokerError):
@@ -1279,7 +1280,7 @@ class OffsetMovedToTieredStorage(BrokerError):
 
     code = 109
     name = "OFFSET_MOVED_TO_TIERED_STORAGE"
-    advice = "Fetch the records from remote storage, or start behind them."
+    advice = "Fetch the records from remote storage, or start after them."
 
 
 class FencedMemberEpoch(BrokerError):
@@ -1376,7 +1377,7 @@ class InvalidRecordState(BrokerError):
 
     code = 121
     name = "INVALID_RECORD_STATE"
-    advice = "Do nothing: the lock on the record ran out, and somebody else gets it."
+    advice = "Do nothing: the lock on the record ran out, and another consumer gets it."
 
 
 class ShareSessionNotFound(BrokerError):
@@ -1402,7 +1403,7 @@ class FencedStateEpoch(BrokerError):
 
     code = 124
     name = "FENCED_STATE_EPOCH"
-    advice = "Do nothing: a newer leader of the share partition goes on."
+    advice = "Do nothing: a newer leader of the share partition has taken over."
 
 
 class InvalidVoterKey(BrokerError):
@@ -1499,7 +1500,7 @@ class ControllerIdNotRegistered(BrokerError):
 
     code = 136
     name = "CONTROLLER_ID_NOT_REGISTERED"
-    advice = "Check the controller's id: none of it is registered."
+    advice = "Check the controller's id: no controller is registered with it."
 
 
 BY_CODE: dict[int, type[BrokerError]] = {
@@ -1512,8 +1513,8 @@ def broker_error(code: int, detail: str | None = "", *, repeatable: bool = False
 
     Args:
         detail: the broker's own message, or the subject of the request.
-        repeatable: the request does no harm if it is carried out twice. So an error without a known cause
-            (UNKNOWN_SERVER_ERROR, or a code that this version does not know) is retriable, as in Java's consumer.
+        repeatable: executing the request twice does no harm. So an error without a known cause (UNKNOWN_SERVER_ERROR,
+            or a code that this version does not know) is retriable, as in Java's consumer.
     """
     cls = BY_CODE.get(code)
     error = UnknownErrorCode(code, detail or "") if cls is None else cls(detail or "")
@@ -1523,13 +1524,13 @@ def broker_error(code: int, detail: str | None = "", *, repeatable: bool = False
 
 
 def reason(error: BaseException) -> str:
-    """An operating system's error in a few words; what connects wraps those of each address that was tried."""
+    """An operating system's error in a few words; connecting wraps the error of each address in a group."""
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
     if isinstance(error, OSError) and error.errno is not None and error.errno > 0:
         return os.strerror(error.errno).lower()
     if isinstance(error, OSError) and error.errno is not None and error.strerror:
-        return error.strerror.lower()  # a resolver's, whose numbers are its own
+        return error.strerror.lower()  # from a resolver, which has its own error numbers
     if error.__cause__ is not None:
         return reason(error.__cause__)
     return str(error).lower() or type(error).__name__

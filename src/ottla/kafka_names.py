@@ -1,4 +1,4 @@
-"""Advice for programs, as those read it who give Kafka's names in a file, on a command line, or as options of Spark."""
+"""Rewrites errors for users who give Kafka's names in a file, on a command line, or as options of Spark."""
 
 import re
 
@@ -11,13 +11,13 @@ _IN_KAFKAS_NAMES = {
     r"the key as key=…": "the key as {}ssl.key.location",
     r"give certificate=… as well": "give {}ssl.certificate.location as well",
     r"\bmax_request_size is\b": "{}max.request.size is",
-    r"leave out sasl=": "say {}security.protocol=PLAINTEXT or SSL",
-    r"wants client_id and client_secret": "wants {0}sasl.oauthbearer.client.id and {0}sasl.oauthbearer.client.secret",
+    r"leave out sasl=": "use {}security.protocol=PLAINTEXT or SSL",
+    r"needs client_id and client_secret": "needs {0}sasl.oauthbearer.client.id and {0}sasl.oauthbearer.client.secret",
 }
 
 
 def in_kafkas_names(message: str, prefix: str = "") -> str:
-    """What an error says, where it advises a program what to give as ``tls=`` and ``sasl=``.
+    """Replace the arguments ``tls=`` and ``sasl=`` that a message recommends with Kafka's names.
 
     Args:
         prefix: of the names.

@@ -1,14 +1,14 @@
-"""OpenID Connect's client credentials: a service gets a token by a name and a secret of its own.
+"""OpenID Connect's client credentials: a service gets a token for its own id and secret.
 
     OAuthBearer(ClientCredentials("https://idp.example.com/token", "billing", "secret", scope="kafka"))
 
 Rules:
-- What the endpoint says of the client (a wrong secret, an unknown scope) is `AuthenticationFailed`: another attempt
-  would end alike. That it cannot be reached, or is overloaded, is `ConnectionLost`.
-- A redirect is not followed: it would take the secret to somebody else.
-- Name, secret and token travel in the body and in headers only, and are in no message.
-- One deadline bounds the whole exchange, however slowly its parts come; only the system's look-up of the name has
-  timeouts of its own.
+- An endpoint's refusal of the client (a wrong secret, an unknown scope) is `AuthenticationFailed`: another attempt
+  would end the same way. An endpoint that cannot be reached, or is overloaded, is `ConnectionLost`.
+- Redirects are not followed: they would send the secret to another host.
+- Id, secret and token are sent in the body and in headers only, and no message contains them.
+- One deadline bounds the whole exchange, however slowly its parts arrive; only the system's name look-up has its own
+  timeouts.
 
 Source: RFC 6749, 2.3.1 and 4.4; KIP-768 (OAuthBearerLoginCallbackHandler.java, HttpAccessTokenRetriever.java).
 """
@@ -33,9 +33,9 @@ from ottla.sasl import Token, jwt_expiry
 from ottla.tls import TLS
 
 _MOST = 2**20
-"""Bytes of an answer."""
+"""The most bytes of a response."""
 _REFUSED = (400, 401, 403)
-"""HTTP's statuses for a client that is wrong; 404 and others may be a proxy on its way."""
+"""HTTP statuses for a refused client; 404 and others may come from a proxy on the way."""
 
 
 @dataclass(frozen=True)
@@ -44,17 +44,17 @@ class ClientCredentials:
 
     Attributes:
         endpoint: the URL of the token endpoint.
-        client_id: the name of this service.
+        client_id: the id of this service.
         client_secret: its secret.
-        scope: what the token is to allow, where the endpoint wants to know.
-        parameters: what else is sent, such as ``{"audience": "kafka"}``.
-        tls: with the CA that signed the endpoint's certificate, where it is not one of the system's.
-        timeout: seconds for the whole exchange, from the connection to the last byte of the answer.
-        urlencode_header: the name and the secret are encoded before they go into the header, as RFC 6749 has it; Java's
-            clients send them as they are, unless `sasl.oauthbearer.header.urlencode` is set.
+        scope: the scope of the token, if the endpoint requires one.
+        parameters: further parameters, such as ``{"audience": "kafka"}``.
+        tls: has the CA that signed the endpoint's certificate, if it is not one of the system's.
+        timeout: seconds for the whole exchange, from the connection to the last byte of the response.
+        urlencode_header: URL-encode id and secret before they go into the header, as in RFC 6749; Java's clients do so
+            only if `sasl.oauthbearer.header.urlencode` is set.
 
     Raises:
-        ConfigurationError: one of them makes no sense.
+        ConfigurationError: one of them is invalid.
     """
 
     endpoint: str
@@ -70,27 +70,27 @@ class ClientCredentials:
         try:
             parts = urlsplit(self.endpoint)
             usable = parts.scheme in ("http", "https") and parts.hostname and parts.username is None and parts.port != 0
-        except ValueError:  # an address or a port that is none
+        except ValueError:  # not a valid address or port
             usable = False
         if not usable:
-            raise ConfigurationError("sasl: the token endpoint must be a URL as https://host/path, without a user")
+            raise ConfigurationError("sasl: the token endpoint must be a URL like https://host/path, without a user")
         if not (self.client_id and self.client_secret):
-            raise ConfigurationError("sasl: a token endpoint wants client_id and client_secret")
+            raise ConfigurationError("sasl: a token endpoint needs client_id and client_secret")
         try:
             self._request()
-        except (UnicodeError, TypeError):  # which show a secret
-            raise ConfigurationError("sasl: a token endpoint can be sent only strings that UTF-8 can encode") from None
+        except (UnicodeError, TypeError):  # whose messages show a secret
+            raise ConfigurationError("sasl: a token endpoint accepts only strings that UTF-8 can encode") from None
         if not isinstance(self.urlencode_header, bool):
             raise ConfigurationError(f"sasl: urlencode_header must be True or False, not {self.urlencode_header!r}")
         if not self.timeout > 0:
             raise ConfigurationError(f"sasl: timeout must be more than 0 s, not {self.timeout!r}")
 
     def __call__(self) -> Token:
-        """Another token.
+        """Fetch a token.
 
         Raises:
             AuthenticationFailed: the endpoint refuses this client, or cannot be trusted.
-            ConnectionLost: it cannot be reached, or its answer is none.
+            ConnectionLost: it cannot be reached, or its response has no token.
         """
         until = time.monotonic() + self.timeout
         try:
@@ -104,11 +104,11 @@ class ClientCredentials:
         answered = _parsed(body)
         token, lasts = answered.get("access_token"), answered.get("expires_in")
         if not isinstance(token, str) or not token:
-            raise ConnectionLost(f"{self.endpoint} answers with no token (access_token)")
+            raise ConnectionLost(f"{self.endpoint} answered without a token (access_token)")
         try:
             return Token(token, time.time() + float(lasts) if lasts else jwt_expiry(token))
         except (TypeError, ValueError):
-            raise ConnectionLost(f"{self.endpoint} does not say for how long its token lasts (expires_in)") from None
+            raise ConnectionLost(f"{self.endpoint} does not say how long its token lasts (expires_in)") from None
 
     def _request(self) -> Request:
         form = {"grant_type": "client_credentials", **({"scope": self.scope} if self.scope else {}), **self.parameters}
@@ -133,9 +133,9 @@ class ClientCredentials:
         why = ": ".join(str(said[each])[:200] for each in ("error", "error_description") if said.get(each))
         if error.code in _REFUSED:
             return AuthenticationFailed(
-                f"{self.endpoint} gives client {self.client_id!r} no token: HTTP {error.code} {why or error.reason}"
+                f"{self.endpoint} refuses client {self.client_id!r}: HTTP {error.code} {why or error.reason}"
             )
-        return ConnectionLost(f"{self.endpoint} answers with HTTP {error.code} {why or error.reason}")
+        return ConnectionLost(f"{self.endpoint} answered with HTTP {error.code} {why or error.reason}")
 
     def _unreachable(self, error: OSError | HTTPException) -> Exception:
         cause = error.reason if isinstance(error, URLError) else error
@@ -164,7 +164,7 @@ class _Http(HTTPHandler):
 
 
 class _Https(HTTPSHandler):
-    """As `_Http`, within TLS."""
+    """Like `_Http`, over TLS."""
 
     def __init__(self, until: float, context: ssl.SSLContext) -> None:
         super().__init__()
@@ -175,7 +175,7 @@ class _Https(HTTPSHandler):
 
 
 class _Connection(HTTPConnection):
-    """Bounds the attempts at all addresses of the host together, and every read of an answer, a proxy's included."""
+    """Bounds the attempts at all addresses of the host together, and every read of a response, also from a proxy."""
 
     def __init__(self, until: float, host: str, **options: Any) -> None:
         super().__init__(host, **options)
@@ -188,8 +188,8 @@ class _Connection(HTTPConnection):
         self.sock.settimeout(_left(self._until))
 
     def _connected(self, address: tuple[str, int], *_: object) -> socket.socket:
-        """As `socket.create_connection`, whose timeout is for each of the addresses."""
-        failed = OSError("its name has no address")
+        """Like `socket.create_connection`, whose timeout applies to each address separately."""
+        failed = OSError("the host name has no address")
         for family, kind, protocol, _name, found in socket.getaddrinfo(*address, type=socket.SOCK_STREAM):
             connection: socket.socket | None = None
             try:
@@ -197,7 +197,7 @@ class _Connection(HTTPConnection):
                 connection.settimeout(_left(self._until))
                 connection.connect(found)
                 connection.settimeout(_left(self._until))
-            except OSError as error:  # a machine without IPv6 has no such sockets
+            except OSError as error:  # for example on a machine without IPv6
                 if connection is not None:
                     connection.close()
                 failed = error
@@ -207,11 +207,11 @@ class _Connection(HTTPConnection):
 
 
 class _SecureConnection(_Connection, HTTPSConnection):
-    """`HTTPSConnection` connects by `HTTPConnection`, and shakes hands: one call, which the socket's timeout bounds."""
+    """`HTTPSConnection` connects by `HTTPConnection`; its handshake is one call, within the socket's timeout."""
 
 
 class _Response(HTTPResponse):
-    """Reads no byte after ``until``: the timeout of a socket is for each read, and one may bring a single byte."""
+    """Reads no byte after ``until``: a socket's timeout applies to each read, which may bring a single byte."""
 
     def __init__(self, until: float, connection: socket.socket, *args: Any, **options: Any) -> None:
         super().__init__(connection, *args, **options)
@@ -236,7 +236,7 @@ class _Reads(io.RawIOBase):
 
 
 def _left(until: float) -> float:
-    """Seconds until then; raises `TimeoutError` where there are none."""
+    """Seconds until ``until``; raises `TimeoutError` if there are none left."""
     if (left := until - time.monotonic()) <= 0:
         raise TimeoutError
     return left
@@ -248,7 +248,7 @@ def _read(answer: HTTPResponse | HTTPError) -> bytes:
     while part := answer.read1(2**16):
         body += part
         if len(body) > _MOST:
-            raise OSError(f"the answer has more than {_MOST} bytes")
+            raise OSError(f"the response has more than {_MOST} bytes")
     return body
 
 

@@ -4,8 +4,8 @@
         ottla_broker.create_topic("orders", partitions=3)
         my_service = start(bootstrap=ottla_broker.bootstrap)
 
-Rule: importing this module costs nothing, for every pytest run does so: the broker is imported by the first test that
-uses it.
+Rule: importing this module is cheap, because every pytest run imports it: the first test that uses the broker imports
+the broker.
 """
 
 from collections.abc import Iterator

@@ -1,25 +1,25 @@
-"""What is known of the other side of a connection; every request comes with it."""
+"""Facts about the other side of a connection; every request comes with them."""
 
 from dataclasses import dataclass
 
 from ottla.addresses import format_address
 
 ANONYMOUS = "User:ANONYMOUS"
-"""Kafka's principal of a client that has not said who it is."""
+"""Kafka's principal of a client that has not authenticated."""
 
 
 @dataclass(slots=True, kw_only=True)
 class Session:
-    """One client's connection to a listener. The client id is no part of it: it comes with each request's header.
+    """One client's connection to a listener. It has no client id: each request's header has its own.
 
     Attributes:
-        local_host, local_port: the address of this side that the client came by.
+        local_host, local_port: the local address to which the client connected.
         peer_host, peer_port: the client's address.
         listener: the listener's name, as Kafka calls those without SASL: ``PLAINTEXT`` or ``SSL``.
-        principal: Kafka's ``type:name`` of who the client is.
-        certificate_subject: the distinguished name of the client's certificate (``CN=app,O=ottla``), if it has shown
-            one that is trusted.
-        client_software_name, client_software_version: what it has said in ApiVersions v3+; empty until then.
+        principal: the client's principal, in Kafka's form ``type:name``.
+        certificate_subject: the distinguished name of the client's certificate (``CN=app,O=ottla``), if it has
+            presented a trusted one.
+        client_software_name, client_software_version: from ApiVersions v3+; empty until then.
     """
 
     local_host: str

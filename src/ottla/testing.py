@@ -6,11 +6,11 @@
 
 With pytest, the fixture `ottla_broker` gives each test a fresh one.
 
-Theory of operation: the broker runs in a thread with a trio loop of its own, so the code around it may be plain, trio's
-or asyncio's, and clients of any language can connect. It listens on a free port of the loopback address and keeps its
-topics in a temporary folder. An error in its thread is raised by `stop`, and so fails the test.
+Theory of operation: the broker runs in a thread with its own trio loop, so the code around it may be plain, or use trio
+or asyncio, and clients of any language can connect. It listens on a free port of the loopback address and keeps its
+topics in a temporary folder. `stop` raises errors of its thread, which fails the test.
 
-Rule: importing this module costs nothing, and needs no pytest: trio and the broker are imported when a broker starts.
+Rule: importing this module is cheap, and needs no pytest: trio and the broker are imported when a broker starts.
 """
 
 import atexit
@@ -42,7 +42,7 @@ PATIENCE = 10.0
 
 
 class Broker:
-    """A broker in a thread, which runs from the first line on; use it as ``with Broker() as broker``.
+    """A broker in a thread, which runs as soon as it is created; use it as ``with Broker() as broker``.
 
     Without a ``with`` block, call `stop` at the end. A broker that still runs when the program ends is killed.
 
@@ -50,13 +50,13 @@ class Broker:
         config: the broker's configuration, as in
             ``Broker(BrokerConfig(port=0, data=Path("kafka-data"), auto_create=False))``. By default the broker listens
             on a free port of the loopback address, syncs nothing to the disk, and lets the first member of a group
-            begin without waiting for others. Without ``data`` the topics are in a temporary folder, which outlives
+            begin without waiting for others. Without ``data`` the topics are in a temporary folder, which survives
             `stop`, `kill` and `restart`, and is removed at the end of the block or of the program.
 
     Attributes:
-        config: as given, with the port and the folder that were found.
-        bootstrap: ``host:port``, for clients; stays the same over `restart`.
-        host, port: the same in two.
+        config: as given, with the actual port and folder.
+        bootstrap: ``host:port``, for clients; `restart` does not change it.
+        host, port: the same, separately.
         data: the folder of the topics.
     """
 
@@ -95,26 +95,26 @@ class Broker:
                 self._remove_data()
 
     def _reserve_port(self, host: str) -> int:
-        """A free port, bound until this object is gone: while the broker is down, the system gives it to nobody else.
+        """A free port, bound until this object is freed, so that the system gives it to no other program meanwhile.
 
-        It could be given to any program's outgoing connection, and even to one that a client makes to the broker: that
-        would then be connected to itself, and the broker could not start again.
+        Otherwise any program's outgoing connection could get it while the broker is down, even a client's connection
+        to the broker: that would then be connected to itself, and the broker could not start again.
         """
         reserved = socket.socket()
         weakref.finalize(self, reserved.close)
         reserved.bind((host, 0))
-        reserved.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # or the broker could not listen there
+        reserved.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # otherwise the broker could not listen there
         return int(reserved.getsockname()[1])
 
     def start(self) -> None:
-        """Start, on the port and the folder it had; needed only after `stop` or `kill`."""
+        """Start, on the same port and folder; only needed after `stop` or `kill`."""
         if self._thread is not None:
             raise RuntimeError("the broker runs already")
         ready = threading.Event()
         self._error = None
         self._thread = threading.Thread(target=self._run, args=(ready,), name="ottla_broker", daemon=True)
         self._thread.start()
-        # Else the broker would write into its folder until the interpreter stops the thread in the middle of a line.
+        # Otherwise the broker would write into its folder until the interpreter stops the thread in mid-write.
         atexit.register(self.kill)
         if not ready.wait(PATIENCE):
             raise TimeoutError(f"the broker did not start within {PATIENCE:g} s")
@@ -126,26 +126,26 @@ class Broker:
         self.config = replace(self.config, port=self.port)
 
     def stop(self) -> None:
-        """Shut down in good order, if it runs; raises what went wrong in the broker's thread."""
+        """Shut down cleanly, if it runs; raises errors of the broker's thread."""
         self._end("drain")
 
     def kill(self) -> None:
-        """Stop at once: nothing is answered any more, and the folder is left as kill -9 would leave it."""
+        """Stop at once: no further response is sent, and the folder is left as kill -9 would leave it."""
         self._end("kill")
 
     def restart(self) -> None:
-        """Stop in good order and start again, on the same port and folder."""
+        """Stop cleanly and start again, on the same port and folder."""
         self.stop()
         self.start()
 
     def create_topic(self, name: str, partitions: int = 1, configs: Mapping[str, str] | None = None) -> None:
-        """Make a topic; raises an `ottla.errors.BrokerError` if the broker will not."""
+        """Create a topic; raises an `ottla.errors.BrokerError` if the broker refuses."""
         self._call(lambda running: running.create_topic(name, partitions, configs or {}))
 
     def _call(self, function: "Callable[[Running], T]") -> T:
-        """Call ``function`` within the broker's loop; its result or exception."""
+        """Call ``function`` in the broker's loop; returns its result or raises its error."""
         if self._running is None or self._token is None:
-            raise RuntimeError("the broker does not run")
+            raise RuntimeError("the broker is not running")
         done = threading.Event()
         outcome: list[T] = []
         errors: list[Exception] = []
@@ -154,7 +154,7 @@ class Broker:
         def call() -> None:
             try:
                 outcome.append(function(running))
-            except Exception as error:  # handed to the test, which asked for it
+            except Exception as error:  # raised again in the test
                 errors.append(error)
             done.set()
 
@@ -187,7 +187,7 @@ class Broker:
             import trio
 
             trio.run(self._main, ready)
-        except BaseException as error:  # whatever it is, it belongs to the test
+        except BaseException as error:  # of any kind: raised again in the test
             self._error = _first(error)
         finally:
             ready.set()

@@ -3,19 +3,19 @@
     tls = TLS(ca="/etc/kafka/ca.pem")                  # once
     secure = tls.connection("broker-1.example.com")    # for each connection; a server's: `ServerTLS(…).connection()`
     send(secure.begin())
-    send(secure.feed(received))                        # whenever bytes have arrived; `secure.agreed` in the end
+    send(secure.feed(received))                        # whenever bytes arrive; in the end `secure.agreed`
     send(secure.seal(parts))
     data = secure.read(65536)                          # until it is empty
 
 Rules:
-- A certificate that is not trusted, or not that of the host, ends the connection. The chain is always verified; the
-  name is not where `check_hostname` is false, and nothing else turns that off.
-- TLS 1.2 is the oldest version that is spoken.
-- Files are looked at again with each new connection: certificates can be renewed without a restart. If what they hold
-  by then cannot be used, the last that could is.
-- What the other side, or OpenSSL, says in its own words is told in ours, with what to do (`AuthenticationFailed`).
+- An untrusted certificate, or one for another host, ends the connection. The chain is always verified; only
+  `check_hostname=False` turns off the check of the host name.
+- TLS 1.2 is the oldest supported version.
+- Each new connection checks the files again: certificates can be renewed without a restart. If the new contents cannot
+  be used, the last usable ones are.
+- Alerts of the peer, and OpenSSL's errors, are translated into messages that say what to do (`AuthenticationFailed`).
 
-It is the only module that knows of `ssl`.
+This is the only module that uses `ssl`.
 
 Source: SslTransportLayer.java, DefaultSslEngineFactory.java; RFC 8446, section 6.2 (alerts).
 """
@@ -33,21 +33,21 @@ from ottla.errors import AuthenticationFailed, ConfigurationError, ConnectionLos
 from ottla.unknown_options import naming_options
 
 _PIECE = 64 * 2**10
-"""Bytes that are encrypted at once: what a processor's cache holds twice."""
+"""Bytes that are encrypted at once: they fit into a processor's cache twice."""
 
 Bytes = bytes | bytearray | memoryview
 
 
 class TlsConnection:
-    """One side of one connection; all it does is turn bytes into bytes.
+    """One side of one connection; it only turns bytes into bytes.
 
     Args:
-        server_hostname: (a client's) what the broker's certificate has to name, and is asked for (SNI).
-        server_side: this is the side that listens.
-        shows_certificate: it has one of its own.
+        server_hostname: (client only) the host that the broker's certificate has to name; also sent as SNI.
+        server_side: whether this is the listening side.
+        shows_certificate: whether this side has a certificate.
 
     Attributes:
-        agreed: the handshake is done, and what is sealed and read is the application's.
+        agreed: the handshake is done; sealed and read bytes are the application's.
 
     Raises:
         AuthenticationFailed: no certificate can name ``server_hostname``.
@@ -64,7 +64,7 @@ class TlsConnection:
         self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
         try:
             self._tls = context.wrap_bio(self._incoming, self._outgoing, server_side, server_hostname)
-        except (ValueError, TypeError) as error:  # the latter for a null byte
+        except (ValueError, TypeError) as error:  # TypeError for a null byte
             raise AuthenticationFailed(f"no certificate can name the host {server_hostname!r:.80}: {error}") from None
         self._other = "the client" if server_side else "the broker"
         self._expected = server_hostname or ""
@@ -72,15 +72,15 @@ class TlsConnection:
         self.agreed = False
 
     def begin(self) -> bytes:
-        """What a client sends first."""
+        """Return the client's first bytes."""
         return self.feed(b"")
 
     def feed(self, data: Bytes) -> bytes:
-        """Take what has arrived; what is to be sent because of it, which is nothing for most.
+        """Take incoming bytes; return the bytes to send in response, usually none.
 
         Raises:
             AuthenticationFailed: one side does not trust the other, or they share no version of TLS.
-            ConnectionLost: what arrived was changed on its way, or the other side has ended TLS.
+            ConnectionLost: the bytes were changed on the way, or the other side has ended TLS.
         """
         self._incoming.write(data)
         if not self.agreed:
@@ -94,7 +94,7 @@ class TlsConnection:
         return self._outgoing.read()
 
     def read(self, size: int) -> bytes:
-        """At most so many of the bytes that have arrived; empty: no more for now. Raises as `feed`."""
+        """Return decrypted bytes, at most ``size``; empty if there are none for now. Raises the errors of `feed`."""
         try:
             return self._tls.read(size)
         except (ssl.SSLWantReadError, ssl.SSLZeroReturnError):
@@ -103,7 +103,7 @@ class TlsConnection:
             raise self._failure(error) from None
 
     def read_into(self, room: memoryview) -> int:
-        """As `read`, put into ``room``; how many there were."""
+        """Like `read`, into ``room``; returns the number of bytes."""
         try:
             return int(self._tls.read(len(room), room))
         except (ssl.SSLWantReadError, ssl.SSLZeroReturnError):
@@ -112,7 +112,7 @@ class TlsConnection:
             raise self._failure(error) from None
 
     def seal(self, parts: Sequence[Bytes]) -> tuple[bytes, ...]:
-        """The bytes to send for those of the application."""
+        """Encrypt the application's bytes."""
         sealed = []
         for part in parts:
             view = memoryview(part)
@@ -123,32 +123,32 @@ class TlsConnection:
 
     @property
     def subject(self) -> str | None:
-        """Whom the other side's certificate names, as Kafka writes it (``CN=app,O=ottla``), if it has shown one."""
+        """The subject of the other side's certificate, in Kafka's notation (``CN=app,O=ottla``), if it has one."""
         parts = (self._tls.getpeercert() or {}).get("subject", ())
         names = [_TYPES.get(kind, kind) + "=" + _escaped(value) for rdn in reversed(parts) for kind, value in rdn]
         return ",".join(names) or None
 
     def finish(self) -> bytes:
-        """What says that this side sends no more; or, where something has failed here, the alert that says what."""
-        with contextlib.suppress(ssl.SSLError):  # the other side has not said so, too; or there was no handshake
+        """The last bytes to send: the end of TLS, or after a failure on this side the alert that says why."""
+        with contextlib.suppress(ssl.SSLError):  # the other side has not ended TLS yet, or there was no handshake
             self._tls.unwrap()
         return self._outgoing.read()
 
     def _failure(self, error: ssl.SSLError) -> AuthenticationFailed | ConnectionLost:
         if isinstance(error, ssl.SSLCertVerificationError):
             return AuthenticationFailed(self._not_trusted(error))
-        if isinstance(error, ssl.SSLZeroReturnError | ssl.SSLEOFError):  # such as one that shuts down
+        if isinstance(error, ssl.SSLZeroReturnError | ssl.SSLEOFError):  # for example a peer that shuts down
             return ConnectionLost(f"TLS: {self._other} has ended it")
         reason = error.reason or str(error)
         kind = reason.partition("ALERT_")[2] or reason
-        if kind in _BAD_CERTIFICATE and not self._shows_certificate:  # Java says no better
+        if kind in _BAD_CERTIFICATE and not self._shows_certificate:  # Java's alert for a missing certificate
             kind = "CERTIFICATE_REQUIRED"
         if meaning := _MEANINGS.get(kind):
             return AuthenticationFailed(meaning.format(other=self._other))
         words = reason.lower().replace("_", " ")
         if self.agreed:
             return ConnectionLost(f"TLS: {words}")
-        return AuthenticationFailed(f"{self._other} and this side do not agree on TLS: {words}")
+        return AuthenticationFailed(f"TLS handshake with {self._other} failed: {words}")
 
     def _not_trusted(self, error: ssl.SSLCertVerificationError) -> str:
         said = error.verify_message.rstrip(".")
@@ -176,10 +176,10 @@ _TYPES = {
     "streetAddress": "STREET",
     "userId": "UID",
 }
-"""What RFC 2253 calls the parts of a name."""
+"""RFC 2253's abbreviations for the parts of a name."""
 
 _OF_THE_NAME = (62, 64)
-"""OpenSSL's codes for another host, and another IP address."""
+"""OpenSSL's codes for a certificate of another host, and of another IP address."""
 
 _ADVICE = {
     9: "check the clock of this machine",
@@ -187,30 +187,30 @@ _ADVICE = {
     62: "it has to name what brokers advertise; TLS(check_hostname=False) accepts any name",
     64: "it has to name what brokers advertise; TLS(check_hostname=False) accepts any name",
 }
-"""By OpenSSL's code (``X509_V_ERR_…``): what to do."""
+"""What to do, by OpenSSL's code (``X509_V_ERR_…``)."""
 
 _BAD_CERTIFICATE = ("BAD_CERTIFICATE", "CERTIFICATE_UNKNOWN")
-"""What a peer says of one that it does not like, and Java of one that is missing or has expired."""
+"""Alerts about a certificate that the peer rejects; Java also sends them if it is missing or has expired."""
 _UNTRUSTED = (
-    "{other} does not take the certificate that it was shown: it has expired, or {other}'s truststore does not hold "
-    "the CA that signed it"
+    "{other} does not accept this side's certificate: it has expired, or the CA that signed it is missing in {other}'s "
+    "truststore"
 )
 _MEANINGS = {
-    "CERTIFICATE_REQUIRED": "{other} wants a certificate, and was shown none: give TLS(certificate=…, key=…)",
-    "PEER_DID_NOT_RETURN_A_CERTIFICATE": "{other} has shown no certificate, and one is wanted",
+    "CERTIFICATE_REQUIRED": "{other} requires a certificate, and got none: give TLS(certificate=…, key=…)",
+    "PEER_DID_NOT_RETURN_A_CERTIFICATE": "{other} sent no certificate, and one is required",
     "UNKNOWN_CA": _UNTRUSTED,
     **dict.fromkeys(_BAD_CERTIFICATE, _UNTRUSTED),
-    "CERTIFICATE_EXPIRED": "{other} was shown a certificate that has expired: it has to be renewed",
-    "CERTIFICATE_REVOKED": "{other} was shown a certificate that was revoked: it has to be replaced",
-    "ACCESS_DENIED": "{other} denies access to the certificate that it was shown",
-    "HANDSHAKE_FAILURE": "{other} shares no cipher with this side, or wants a certificate: give TLS(certificate=…)",
-    "PROTOCOL_VERSION": "{other} speaks no version of TLS that this side does: TLS 1.2 is the oldest here",
-    "UNSUPPORTED_PROTOCOL": "{other} speaks no version of TLS that this side does: TLS 1.2 is the oldest here",
-    "WRONG_VERSION_NUMBER": "{other} does not speak TLS: its listener is one for plaintext, or no Kafka at all",
-    "HTTP_REQUEST": "{other} speaks HTTP, and no TLS",
+    "CERTIFICATE_EXPIRED": "{other} does not accept this side's certificate: it has expired and has to be renewed",
+    "CERTIFICATE_REVOKED": "{other} does not accept this side's certificate: it was revoked and has to be replaced",
+    "ACCESS_DENIED": "{other} denies access to this side's certificate",
+    "HANDSHAKE_FAILURE": "{other} shares no cipher with this side, or requires a certificate: give TLS(certificate=…)",
+    "PROTOCOL_VERSION": "{other} shares no version of TLS with this side, which supports TLS 1.2 and newer",
+    "UNSUPPORTED_PROTOCOL": "{other} shares no version of TLS with this side, which supports TLS 1.2 and newer",
+    "WRONG_VERSION_NUMBER": "{other} does not speak TLS: its listener is for plaintext, or is not Kafka",
+    "HTTP_REQUEST": "{other} speaks HTTP, not TLS",
     "NO_SHARED_CIPHER": "{other} shares no cipher with this side",
 }
-"""By what OpenSSL calls an error, or the alert of the other side."""
+"""Messages, by OpenSSL's name of an error, or the alert of the other side."""
 
 
 @naming_options
@@ -219,14 +219,14 @@ class TLS:
     """How a client secures its connections: ``ottla.connect("broker:9093", tls=TLS(ca="ca.pem"))``.
 
     Attributes:
-        ca: the CAs that may have signed the brokers' certificates; by default those of the system.
-        certificate: this client's own, with those between it and its CA, where brokers want one (mTLS).
+        ca: the CAs that may have signed the brokers' certificates; by default the system's CAs.
+        certificate: this client's own, with the intermediate ones up to its CA, if brokers require one (mTLS).
         key: its private key; by default it is in the same file.
-        key_password: that of the key, if it is encrypted.
-        check_hostname: the brokers' certificates have to name the host that was asked for.
+        key_password: the password of the key, if it is encrypted.
+        check_hostname: whether the brokers' certificates have to name the host that the client connects to.
 
     Raises:
-        ConfigurationError: a file cannot be read, or does not hold what it should; says which, and why.
+        ConfigurationError: a file cannot be read, or has the wrong contents; says which, and why.
     """
 
     ca: Pem | None = None
@@ -240,14 +240,14 @@ class TLS:
         if self.key is not None and self.certificate is None:
             raise ConfigurationError("tls: there is a key without a certificate: give certificate=… as well")
         if not isinstance(self.check_hostname, bool):
-            raise ConfigurationError(f"tls: check_hostname is True or False, not {self.check_hostname!r}")
+            raise ConfigurationError(f"tls: check_hostname must be True or False, not {self.check_hostname!r}")
         object.__setattr__(self, "_loaded", _Loaded(self, _client_context))
 
     def __repr__(self) -> str:
         return f"TLS({', '.join([*_given(self), f'check_hostname={self.check_hostname}'])})"
 
     def context(self) -> ssl.SSLContext:
-        """What is loaded of the files as they are now; for HTTP clients, too."""
+        """The loaded files, in their current state; also for HTTP clients."""
         return self._loaded.context()
 
     def connection(self, host: str) -> TlsConnection:
@@ -256,7 +256,7 @@ class TLS:
 
     @property
     def stale(self) -> str:
-        """Why the files as they are now cannot be used, so that older ones are; empty while all is well."""
+        """Why the current files cannot be used, so that older contents are; empty if they can."""
         return self._loaded.stale
 
 
@@ -269,14 +269,14 @@ class ServerTLS:
     """How a listener secures its connections.
 
     Attributes:
-        certificate: the server's own, with those between it and its CA.
+        certificate: the server's own, with the intermediate ones up to its CA.
         key: its private key; by default it is in the same file.
-        key_password: that of the key, if it is encrypted.
+        key_password: the password of the key, if it is encrypted.
         ca: the CAs that may have signed clients' certificates.
-        client_certificates: Kafka's `ssl.client.auth`: whether clients may show one, or have to; they need ``ca``.
+        client_certificates: Kafka's `ssl.client.auth`: whether clients may or must have a certificate; needs ``ca``.
 
     Raises:
-        ConfigurationError: a file cannot be read, or does not hold what it should; says which, and why.
+        ConfigurationError: a file cannot be read, or has the wrong contents; says which, and why.
     """
 
     certificate: Pem
@@ -289,12 +289,12 @@ class ServerTLS:
     def __post_init__(self) -> None:
         if self.client_certificates not in ("none", "requested", "required"):
             raise ConfigurationError(
-                f"tls: client_certificates is none, requested or required, not {self.client_certificates!r}"
+                f"tls: client_certificates must be none, requested or required, not {self.client_certificates!r}"
             )
         if self.client_certificates != "none" and self.ca is None:
             raise ConfigurationError("tls: give the CA that signs the clients' certificates as ca=…")
         if self.client_certificates == "none" and self.ca is not None:
-            raise ConfigurationError("tls: there is a ca, but no client shows a certificate: say client_certificates=…")
+            raise ConfigurationError("tls: there is a ca, but client certificates are off: set client_certificates=…")
         object.__setattr__(self, "_loaded", _Loaded(self, _server_context))
 
     def __repr__(self) -> str:
@@ -306,12 +306,12 @@ class ServerTLS:
 
     @property
     def stale(self) -> str:
-        """As `TLS.stale`."""
+        """Like `TLS.stale`."""
         return self._loaded.stale
 
 
 class _Options(Protocol):
-    """What both sides may have."""
+    """The options of both sides."""
 
     @property
     def ca(self) -> Pem | None: ...
@@ -324,7 +324,7 @@ class _Options(Protocol):
 
 
 def _given(options: _Options) -> list[str]:
-    """What to show of them: no text of a key."""
+    """The options for a repr, without the text of a key."""
     pems = ("ca", options.ca), ("certificate", options.certificate), ("key", options.key)
     return [f"{name}={named(name, pem)}" for name, pem in pems if pem is not None]
 
@@ -333,7 +333,7 @@ Side = TypeVar("Side", bound=_Options)
 
 
 class _Loaded(Generic[Side]):
-    """What ``load`` made last of the files of ``options``."""
+    """Keeps the latest usable result of ``load`` for the files of ``options``."""
 
     def __init__(self, options: Side, load: Callable[[Side], ssl.SSLContext]) -> None:
         self._options, self._load = options, load
@@ -348,7 +348,7 @@ class _Loaded(Generic[Side]):
         if (stamps := self._stamps()) != self._seen:
             try:
                 self._context, self._seen, self.stale = self._load(self._options), stamps, ""
-            except ConfigurationError as error:  # perhaps they are just being written: the next connection looks again
+            except ConfigurationError as error:  # perhaps they are being written: the next connection tries again
                 self.stale = str(error)
         return self._context
 
@@ -386,29 +386,29 @@ def _load_ca(context: ssl.SSLContext, ca: Pem) -> None:
     try:
         context.load_verify_locations(cadata=text("ca", ca))
     except (ssl.SSLError, ValueError):
-        raise ConfigurationError(f"tls: {named('ca', ca)} holds no certificates in PEM") from None
+        raise ConfigurationError(f"tls: {named('ca', ca)} has no certificates in PEM") from None
 
 
 def _load_own(context: ssl.SSLContext, options: _Options, certificate: Pem) -> None:
-    """Load the certificate and its key; OpenSSL takes both from files only."""
+    """Load the certificate and its key; OpenSSL reads both from files only."""
     key_option, key = ("certificate", certificate) if options.key is None else ("key", options.key)
     own, its_key = named("certificate", certificate), named(key_option, key)
     is_encrypted = "ENCRYPTED" in text(key_option, key)
     with ExitStack() as stack:
         chain = file(stack, "certificate", certificate)
         try:
-            # A password that is asked for at the terminal would hang a service.
+            # Without a password function OpenSSL would ask at the terminal, and hang a service.
             context.load_cert_chain(chain, file(stack, "key", key), lambda: options.key_password or "")
         except ssl.SSLError as error:
             if is_encrypted:
                 what = "does not open with this key_password" if options.key_password else "needs a key_password"
                 why = f"{its_key} is encrypted, and {what}"
             elif "KEY_VALUES_MISMATCH" in str(error):
-                why = f"{its_key} is not that of {own}"
+                why = f"{its_key} does not belong to {own}"
             elif options.key is None:
-                why = f"{own} has to hold a certificate and its key, in PEM: give the key as key=… where it is apart"
+                why = f"{own} must have a certificate and its key, in PEM: give the key as key=… if it is separate"
             else:
-                why = f"{own} has to hold a certificate, and {its_key} its key, in PEM"
+                why = f"{own} must have a certificate, and {its_key} its key, in PEM"
             raise ConfigurationError(f"tls: {why}") from None
-        except OSError as error:  # it was there a moment ago
+        except OSError as error:  # it could be read a moment ago
             raise ConfigurationError(f"tls: {own} or {its_key} cannot be read: {error.strerror}") from None

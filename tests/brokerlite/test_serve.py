@@ -429,7 +429,7 @@ def test_the_fixture_raises_what_the_broker_says(ottla_broker: Broker) -> None:
     with pytest.raises(InvalidTopic):
         ottla_broker.create_topic("no/such")
     ottla_broker.stop()
-    with pytest.raises(RuntimeError, match="does not run"):
+    with pytest.raises(RuntimeError, match="is not running"):
         ottla_broker.create_topic("t")
 
 

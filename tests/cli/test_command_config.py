@@ -108,9 +108,9 @@ def test_what_is_not_about_connections_is_left_out_of_a_file_with_a_warning(
 def test_a_name_that_nobody_knows_is_refused_with_the_nearest(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match=r"did you mean 'bootstrap\.servers'"):
         read(config_in(tmp_path, "bootstrap.server=b:1"), [])
-    with pytest.raises(ConfigurationError, match=r"'x' is no name that Kafka's clients know") as caught:
+    with pytest.raises(ConfigurationError, match=r"'x' is not a name that Kafka's clients know") as caught:
         read(config_in(tmp_path, "x=1"), [])
-    assert in_kafkas_terms(str(caught.value)) == "'x' is no name that Kafka's clients know"
+    assert in_kafkas_terms(str(caught.value)) == "'x' is not a name that Kafka's clients know"
 
 
 @pytest.mark.parametrize(
@@ -193,12 +193,12 @@ def test_a_file_may_be_a_pipe() -> None:
     [
         ("give the CA that signed it as tls=TLS(ca=…)", "give the CA that signed it as ssl.ca.location"),
         (
-            "shown none: give TLS(certificate=…, key=…)",
-            "shown none: give ssl.certificate.location and ssl.key.location",
+            "got none: give TLS(certificate=…, key=…)",
+            "got none: give ssl.certificate.location and ssl.key.location",
         ),
         ("a certificate: give TLS(certificate=…)", "a certificate: give ssl.certificate.location and ssl.key.location"),
         ("TLS(check_hostname=False) accepts", "ssl.endpoint.identification.algorithm=none accepts"),
-        ("leave out sasl=, or", "say security.protocol=PLAINTEXT or SSL, or"),
+        ("leave out sasl=, or", "use security.protocol=PLAINTEXT or SSL, or"),
     ],
 )
 def test_advice_is_given_in_kafkas_names(said: str, advice: str) -> None:

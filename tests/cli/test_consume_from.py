@@ -55,9 +55,10 @@ def test_an_offset_of_thousands_of_digits_is_refused_in_plain_words() -> None:
 def test_an_offset_that_a_partition_does_not_have_is_an_error_that_says_what_it_has(cli: Cli) -> None:
     code, out, err = cli("consume", "t", "--from", "20", "--until-end")
     assert (code, out, err.count("\n")) == (1, "", 1)
-    assert "no offset 20, as partition 1 of t has offsets 0 to 2: say which one with --partition" in err
+    assert "no offset 20: partition 1 of t has offsets 0 to 2: choose a partition with --partition" in err
     assert (
-        "no offset 31, as partition 0 of t has offsets 0 to 29\n" in cli("consume", "t", "--from", "31", "-p", "0")[2]
+        "there is no offset 31: partition 0 of t has offsets 0 to 29\n"
+        in cli("consume", "t", "--from", "31", "-p", "0")[2]
     )
 
 

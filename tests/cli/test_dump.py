@@ -153,14 +153,14 @@ def test_a_capture_of_responses_must_be_told_what_it_is(tmp_path: Path, api: str
     [
         (["nosuch.log"], "cannot read nosuch.log: no such file or directory"),
         (["nosuch.txt"], "cannot read nosuch.txt: no such file or directory"),
-        (["/etc/passwd"], "the name of /etc/passwd does not tell what it holds: say --type log, index, "),
-        (["-"], "stdin has no name: say --type log, "),
+        (["/etc/passwd"], "the name of /etc/passwd does not show its type: use --type log, index, "),
+        (["-"], "stdin has no name: use --type log, "),
         (["--request", "--type", "log", "x.log"], "exclude each other"),
-        (["--response", "Fetch", "x"], "Fetch has versions 0-18: say one, as in Fetch:18"),
-        (["--response", "Fetch:99", "x"], "Fetch has versions 0-18: say one, as in Fetch:18"),
+        (["--response", "Fetch", "x"], "Fetch has versions 0-18: use one, as in Fetch:18"),
+        (["--response", "Fetch:99", "x"], "Fetch has versions 0-18: use one, as in Fetch:18"),
         (["--response", "Fetch:\u0664", "x"], "Fetch has versions 0-18"),
         (["--response", f"Fetch:{'4' * 5000}", "x"], "Fetch has versions 0-18"),
-        (["--response", "Fetsch:1", "x"], "'Fetsch' is no API: say one such as Fetch:12 or 1:12"),
+        (["--response", "Fetsch:1", "x"], "'Fetsch' is not an API: use one such as Fetch:12 or 1:12"),
     ],
     ids=" ".join,
 )
@@ -179,7 +179,7 @@ def test_a_folder_without_anything_to_dump_is_said_to_be_one(tmp_path: Path) -> 
     (tmp_path / "letter.txt").write_text("Dear")
     code, out, err = dump(tmp_path)
     assert (code, out) == (exits.WRONG_USE, "")
-    assert err.startswith(f"ottla: {tmp_path} is a folder, and no file in it has a name that tells what it holds: say ")
+    assert err.startswith(f"ottla: {tmp_path} is a folder, and no file in it has a name that shows its type: use ")
 
 
 def test_all_of_a_folder_is_dumped_but_what_has_another_name(tmp_path: Path) -> None:
@@ -189,7 +189,7 @@ def test_all_of_a_folder_is_dumped_but_what_has_another_name(tmp_path: Path) -> 
     assert code == 0
     shown = [line for line in out.splitlines() if line.startswith("== ")]
     assert shown == sorted(f"== {path} ==" for path in (tmp_path / "plain-0").iterdir() if path.suffix != ".txt")
-    assert err == f"ottla: left out, as their names do not tell what they hold: {tmp_path}/plain-0/letter.txt\n"
+    assert err == f"ottla: skipped, as their names do not show their type: {tmp_path}/plain-0/letter.txt\n"
     assert dump("--type", "log", tmp_path)[0] == exits.FAILED, "then it is no longer left out"
 
 
@@ -200,7 +200,7 @@ def test_a_file_that_is_not_there_does_not_keep_the_others_from_being_dumped(tmp
     assert out.startswith(f"== {PLAIN} ==\nbatch at 0")
     first, second = err.splitlines()
     assert first == f"ottla: cannot read {tmp_path}/nosuch.log: no such file or directory"
-    assert second.startswith(f"ottla: the name of {tmp_path}/letter.txt does not tell what it holds")
+    assert second.startswith(f"ottla: the name of {tmp_path}/letter.txt does not show its type")
 
 
 def test_a_broken_batch_is_reported_and_the_next_ones_are_shown(tmp_path: Path) -> None:
@@ -214,7 +214,7 @@ def test_a_broken_batch_is_reported_and_the_next_ones_are_shown(tmp_path: Path) 
     shown = [int(line.split(":")[0].removeprefix("batch at ")) for line in out.splitlines() if line.startswith("batch")]
     assert shown == [starts[0], *starts[2:], 0], "the next batches and the next file are read all the same"
     assert err.splitlines()[:5] == [
-        f"ottla: {tmp_path / 'bad.log'} is broken",
+        f"ottla: {tmp_path / 'bad.log'} is damaged",
         f"  first broken byte: {starts[1] + 16} (0x{starts[1] + 16:x})",
         f"  within: batch at {starts[1]}",
         "  field: magic",

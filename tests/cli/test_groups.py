@@ -46,7 +46,7 @@ async def test_a_member_without_a_partition_says_so_and_ends(ottla_broker: Broke
         code, out, err = await trio.to_thread.run_sync(run)
         nursery.cancel_scope.cancel()
     assert (code, out) == (0, "")
-    assert err == "group g gives no partition to this member: its 2 members share all there are\n"
+    assert err == "group g assigns no partition to this member: its 2 members share all partitions\n"
 
 
 def test_groups_are_listed_and_described_with_their_lag(ottla_broker: Broker) -> None:
@@ -68,7 +68,7 @@ def test_groups_are_listed_and_described_with_their_lag(ottla_broker: Broker) ->
         assert (code, err.count("\n"), member["member_id"] in err) == (1, 1, True), err
     assert ottla(ottla_broker, "groups", "list", "--names", "--type", "share") == (0, "", "")
     refused = ottla(ottla_broker, "groups", "list", "--state", "Emty")
-    assert refused == (2, "", "ottla: 'Emty' is no state of a group: do you mean 'Empty'?\n")
+    assert refused == (2, "", "ottla: 'Emty' is not a known group state: do you mean 'Empty'?\n")
 
 
 def test_describe_looks_again_until_it_is_stopped(ottla_broker: Broker) -> None:
@@ -90,14 +90,14 @@ def test_a_reset_shows_its_plan_and_changes_nothing_until_it_is_told_to(ottla_br
     assert err == "g is a group that does not exist yet; nothing was changed: add --execute to do it\n"
     assert ottla(ottla_broker, "groups", "list", "--names") == (0, "", "")
     code, out, _ = ottla(ottla_broker, *reset, "--to-offset", "99", "--execute", "--json")
-    offset = {"topic": "t", "partition": 0, "old": None, "new": 10, "note": "99 lies behind the end: the end"}
+    offset = {"topic": "t", "partition": 0, "old": None, "new": 10, "note": "99 is after the end: the end"}
     assert (code, json.loads(out)) == (0, {"group": "g", "new_group": True, "executed": True, "offsets": [offset]})
     code, out, err = ottla(ottla_broker, "groups", "reset", "g", "--shift-by", "-4", "--execute")
     assert (code, err) == (0, "1 offset(s) of g are reset\n")
     code, out, err = ottla(ottla_broker, "groups", "reset", "nobody", "--to-latest")
     assert (code, out, err) == (1, "", "there is no group nobody: name topics with --topic\n")
     _, _, err = ottla(ottla_broker, "groups", "reset", "typo", "--topic", "t", "--to-latest", "--execute")
-    assert err == "1 offset(s) of typo are reset, a group that was not there before\n"
+    assert err == "1 offset(s) of typo are reset, a new group\n"
 
 
 def test_a_plan_is_exported_and_read_from_a_file(ottla_broker: Broker, tmp_path: Path) -> None:

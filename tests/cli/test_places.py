@@ -33,7 +33,7 @@ def test_a_time_has_a_zone_and_is_refused_without_with_what_would_do() -> None:
     assert parse_time("2013-07-04T12:00:00Z", "--x") == datetime(2013, 7, 4, 12, tzinfo=UTC)
     assert parse_time("2013-07-04T14:00:00+02:00", "--x") == datetime(2013, 7, 4, 12, tzinfo=UTC)
     for text in ("2013-07-04T00:00:00", "2013-07-04 00:00", "2013-07-04"):
-        with pytest.raises(typer.BadParameter, match=r"has no zone: say 2013-07-04T00:00:00Z, or .*\+02:00"):
+        with pytest.raises(typer.BadParameter, match=r"has no time zone: write 2013-07-04T00:00:00Z, or .*\+02:00"):
             parse_time(text, "--x")
 
 

@@ -91,5 +91,5 @@ def test_lines_that_there_is_no_time_for_are_counted() -> None:
     end = stopped(6, "--receipts", muted=True)
     assert end.code == 143
     assert end.stored == 1
-    assert b"told to stop: %d line(s) that were read may not have been sent\n" % LINES in end.err
+    assert b"stopped by a signal: %d line(s) may have been read but not sent\n" % LINES in end.err
     assert end.seconds < program.PROMPT

@@ -45,7 +45,7 @@ def test_transactions_are_listed_and_described(ottla_broker: Broker) -> None:
             assert described["partitions"] == [{"topic": "t", "partition": 0}, {"topic": "t", "partition": 1}]
             assert (described["state"], described["timeout"], described["coordinator"]["node_id"]) == ("Ongoing", 60, 1)
     code, _, err = run(ottla_broker, "transactions", "list", "--state", "done")
-    assert (code, err.startswith("ottla: 'done' is no state of a transaction")) == (2, True), err
+    assert (code, err.startswith("ottla: 'done' is not a known transaction state")) == (2, True), err
 
 
 def test_what_hangs_is_found_and_aborted_as_it_is_shown(ottla_broker: Broker) -> None:
@@ -64,7 +64,8 @@ def test_what_hangs_is_found_and_aborted_as_it_is_shown(ottla_broker: Broker) ->
         code, out, err = run(ottla_broker, "transactions", "abort", "t:0", "--start-offset", "0")
         assert (code, out, "'t-1', Ongoing" in err, err.count("\n")) == (1, "", True, 1), err
         assert err.endswith(
-            "; wait, or fence its producer (`ottla transactions fence t-1`); `--force` would tear it apart\n"
+            "; wait, or fence its producer (`ottla transactions fence t-1`); `--force` would abort only this part of it"
+            "\n"
         )
         lose(ottla_broker, "t-1")
     assert run(ottla_broker, "transactions", "find-hanging", "--json") == (0, "[]\n", "")
@@ -93,7 +94,7 @@ def test_producers_are_fenced(ottla_broker: Broker) -> None:
             txn.send("t", b"v")
             code, out, err = run(ottla_broker, "transactions", "fence", "t-1", "t-2")
             assert (code, out.startswith("fenced t-1: producer id 0 has epoch ")) == (0, True), out
-            assert err == "t-2 is new, as far as the coordinator knows: is it spelled right?\n"
+            assert err == "t-2 is new to the coordinator: is it spelled correctly?\n"
         described = client.describe_transactions("t-1")["t-1"]
     fenced = json.loads(run(ottla_broker, "transactions", "fence", "t-1", "--json")[1])
     assert fenced == {"t-1": {"producer_id": 0, "producer_epoch": described.producer_epoch + 1}}

@@ -80,7 +80,7 @@ def test_a_file_that_is_something_else_is_refused(tmp_path: Path) -> None:
     path.parent.mkdir(parents=True)
     with zipfile.ZipFile(path, "w") as archive:
         archive.writestr("flights.csv", "year,month\n2013,1\n")
-    with pytest.raises(ConfigurationError, match="is not the flights"):
+    with pytest.raises(ConfigurationError, match="does not have the flights"):
         flights.read(path)
 
 

@@ -97,7 +97,7 @@ def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
         ({"listen": "::1:9092"}, "is ambiguous"),
         ({"listen": "0.0.0.0:9092"}, "advertise"),
         ({"listen": "host:99999"}, "has no such port"),
-        ({"health": "8080"}, "is a number, not host:port"),
+        ({"health": "8080"}, "is only a number, not host:port"),
         ({"connect_timeout": 0}, "connect-timeout is 0"),
         ({"max_buffered": 0}, "max-buffered is 0"),
     ],

@@ -332,9 +332,9 @@ def test_the_journal_can_be_looked_at(path: Path) -> None:
     from ottla.cli.commands import app
 
     shown = CliRunner().invoke(app, ["proxy", "journal", str(path)])
-    assert shown.exit_code == 0 and shown.output.startswith("3 producers, 0 batches on their way")
+    assert shown.exit_code == 0 and shown.output.startswith("3 producers, 0 batches in flight")
     nothing = CliRunner().invoke(app, ["proxy", "journal", str(path / "none")])
-    assert nothing.exit_code == 2 and "no proxy keeps its state in" in nothing.output
+    assert nothing.exit_code == 2 and "has no state of a proxy" in nothing.output
 
 
 def test_the_pin_of_a_topic_that_no_rule_rewrites_is_shown_as_idle(tmp_path: Path) -> None:

@@ -47,7 +47,7 @@ async def client(address: str) -> None:
 
 @pytest.mark.parametrize("who", [proxy, client])
 @pytest.mark.parametrize(
-    ("answer", "said"), [(REFUSES, "it looks like an HTTP server"), (b"", "HTTP servers, and listeners that want TLS")]
+    ("answer", "said"), [(REFUSES, "it looks like an HTTP server"), (b"", "HTTP servers and listeners with TLS")]
 )
 async def test_an_http_server_is_named(who: Callable[[str], Awaitable[None]], answer: bytes, said: str) -> None:
     async with serving(answer) as address:

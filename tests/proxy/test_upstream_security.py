@@ -214,7 +214,7 @@ def test_connections_wait_for_a_token_which_is_fetched_again_until_there_is_one(
 
     world = GuardedWorld(sasl=OAuthBearer(token))
     assert not world.asked and world.fetches == 1
-    assert "no token could be fetched: the endpoint cannot be reached" in str(world.core.unreachable())
+    assert "token refresh failed: the endpoint cannot be reached" in str(world.core.unreachable())
     world.settle(8)
     assert world.fetches == 4
     assert world.produce(1, values(1)).code == 0
@@ -271,4 +271,4 @@ def test_a_listener_that_wants_tls_is_recognised() -> None:
     assert isinstance(wanted, ConnectUpstream)
     core.handle(Connected(wanted.link), 1.0)
     core.handle(Lost(wanted.link, "closed by upstream"), 1.0)
-    assert "listeners that want TLS" in str(core.unreachable())
+    assert "listeners with TLS" in str(core.unreachable())

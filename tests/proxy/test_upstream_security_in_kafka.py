@@ -158,13 +158,13 @@ def test_what_is_refused_is_told_at_once(
         (
             partial(RunningProxy, address, tls=tls, connect_timeout=2.0),
             BrokerUnreachable,
-            "at the first request; so do listeners that want authentication",
+            "at the first request; listeners that require authentication",
         ),
         (partial(RunningProxy, address, connect_timeout=2.0), BrokerUnreachable, "the other side has TLS on"),
         (
             partial(RunningProxy, kafka.bootstrap, tls=tls, connect_timeout=2.0),
             BrokerUnreachable,
-            "so do listeners without TLS",
+            "listeners without TLS do that",
         ),
     ]
     for make, kind, says in cases:

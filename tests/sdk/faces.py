@@ -24,10 +24,10 @@ TAKEN = {
 }
 """Of each module of `sdk`, what is taken; all else it shares."""
 ABOUT = {
-    "client": "What a client does, for code that blocks",
-    "producer": "The face of a producer, for code that blocks",
-    "consumer": "The face of a consumer, for code that blocks",
-    "transform": "Consume, transform, produce, for code that blocks",
+    "client": "The methods of a client, for blocking code",
+    "producer": "The face of a producer, for blocking code",
+    "consumer": "The face of a consumer, for blocking code",
+    "transform": "Consume, transform, produce, for blocking code",
 }
 WITHOUT_ASYNC = [
     (r"\basync (def|with|for)\b", r"\1"),
@@ -49,59 +49,55 @@ WORDS = {
     "client": [],
     "producer": [
         (
-            "A record for which there is room may be accepted by the call already. Await it in any case: nothing is "
-            "sent while your task never waits.",
-            "What it waits for is room alone; batches are sent by the client's own thread, whatever yours does.",
+            "If there is space, the call itself may accept the record, before you await it. Await it in any case: "
+            "no record is sent while your task never waits.",
+            "It waits for space only; the client's own thread sends the batches, whatever yours does.",
         ),
-        ("from whichever tasks.", "from whichever threads."),
+        ("across all tasks.", "across all threads."),
         ("calls of other tasks, because", "calls of other threads, because"),
-        ("or the call is cancelled, stays so.", "or the call is interrupted, stays so."),
+        ("or the call is cancelled, records that", "or the call is interrupted, records that"),
         (
-            "A `send_soon`, `send` or `send_many` that another task called before may be waiting only to let other "
-            "tasks run: this record is accepted before theirs. It never overtakes one that waits for room. If records "
+            "An earlier `send_soon`, `send` or `send_many` of another task may be waiting only to let other tasks run: "
+            "then this record is accepted before theirs. It never overtakes a record that waits for space. If records "
             "of several tasks have to keep their order, send them all by calls that wait.",
-            "It never overtakes a `send_soon`, `send` or `send_many` that waits for room in another thread. If records "
-            "of several threads have to keep their order, send them all by calls that wait.",
+            "It never overtakes a `send_soon`, `send` or `send_many` that waits for space in another thread. If "
+            "records of several threads have to keep their order, send them all by calls that wait.",
         ),
         (
-            "there is no room, or others wait for it; nothing is sent while your task does not await something.",
-            "there is no room, or others wait for it.",
+            "there is no space, or other records wait for it; no record is sent until your task awaits something.",
+            "there is no space, or other records wait for it.",
         ),
         (
-            "Left by an error or a cancellation, the producer",
-            "Left by an error, such as Ctrl-C, the producer",
+            "If the block ends by an error or a cancellation, the producer",
+            "If the block ends by an error, such as Ctrl-C, the producer",
         ),
         (
-            "Cancelled before the record is accepted, it is not sent; after that delivery goes on without you",
-            "Interrupted before the record is accepted, it is not sent; after that delivery goes on without you",
+            "If cancelled before the record is accepted, the record is not sent. If cancelled after that",
+            "If interrupted before the record is accepted, the record is not sent. If interrupted after that",
         ),
         (
-            "is called with the `Receipt` or the error, so nothing is raised later.",
-            "is called with the `Receipt` or the error, so nothing is raised later: in your thread, or another that "
+            "is called with the `Receipt` or the error, so no error is raised later.",
+            "is called with the `Receipt` or the error, so no error is raised later: in your thread, or another that "
             "uses the client, within a call of it.",
         ),
-        ("cannot be called, or would have to be awaited.", "cannot be called, or is ``async``."),
     ],
     "consumer": [
         (
-            "Every method is given the consumer that has the partitions, and may await: a seek",
-            "Every method is given the consumer that has the partitions, in the thread of the loop: a seek",
+            "Every method is passed the consumer, and may await: it may seek",
+            "Every method is passed the consumer, and runs in the thread of the loop: it may seek",
         ),
         (
-            "where yours raises, or is cancelled (by a ``move_on_after`` around the loop, say), what it left",
-            "where yours raises, or is interrupted (by Ctrl-C, say), what it left",
+            "if your method raises, or is cancelled (say by a ``move_on_after`` around the loop), finishing",
+            "if your method raises, or is interrupted (say by Ctrl-C), finishing",
         ),
         (
-            "Left by an error or a cancellation the block does so",
-            "Left by an error, such as Ctrl-C, the block does so",
+            "When the block ends by an error or a cancellation, all this",
+            "When the block ends by an error, such as Ctrl-C, all this",
         ),
-        (
-            "A task that waits for a batch while another one leaves",
-            "A thread that waits for a batch while another one leaves",
-        ),
+        ("If another task waits for a batch when", "If another thread waits for a batch when"),
         ("another task waits for a batch, or a method", "another thread waits for a batch, or a method"),
-        ("while another task has a batch in hand", "while another thread has a batch in hand"),
-        ("a commit that nobody awaited was refused.", "a commit that nobody waited for was refused."),
+        ("while another task has a batch that", "while another thread has a batch that"),
+        ("a commit that was not awaited was refused.", "a commit that no call waited for was refused."),
     ],
     "transform": [],
 }
@@ -125,7 +121,8 @@ def written(name: str) -> str:
         assert count, f"sdk/{name}.py says no more: {old}"
     for pattern, replaced in SYNTAX:
         body = re.sub(pattern, replaced, body)
-    about = f'"""{ABOUT[name]}.\n\nMade of `ottla.sdk.{name}` by tests/sdk/faces.py: change it there.\n"""\n\n'
+    origin = f"Generated from `ottla.sdk.{name}` by tests/sdk/faces.py (`make faces`): do not edit."
+    about = f'"""{ABOUT[name]}.\n\n{origin}\n"""\n\n'
     return about + _imports(name, tree) + "\n\n" + _refilled(body)
 
 

@@ -68,12 +68,12 @@ async def test_offsets_outside_the_log_become_its_nearer_end_and_are_noted(loop:
     async with loop.connect(ottla_broker.bootstrap) as client:
         await fill(client)
         [beyond] = (await client.reset_offsets("g", 99, topics=[T0])).offsets
-        assert (beyond.new, beyond.note) == (10, "99 lies behind the end: the end")
+        assert (beyond.new, beyond.note) == (10, "99 is after the end: the end")
         await client.reset_offsets("g", {T0: 4}, execute=True)
         [before] = (await client.reset_offsets("g", shift_by=-9)).offsets
-        assert (before.new, before.note) == (0, "-5 lies before the beginning: the beginning")
+        assert (before.new, before.note) == (0, "-5 is before the beginning: the beginning")
         [young] = (await client.reset_offsets("g", timedelta(hours=1))).offsets
-        assert (young.new, young.note) == (10, "no record is as young: the end")
+        assert (young.new, young.note) == (10, "no record is that recent: the end")
 
 
 async def test_what_cannot_be_reset_is_said(loop: Loop, ottla_broker: Broker) -> None:
@@ -87,9 +87,9 @@ async def test_what_cannot_be_reset_is_said(loop: Loop, ottla_broker: Broker) ->
             await client.reset_offsets("g", shift_by=-10, topics=[("t", 9)])
         with loop.fail_after(HUNG), pytest.raises(UnknownTopicOrPartition, match="'u'"):
             await client.reset_offsets("g", {("u", 0): 1})
-        with pytest.raises(LocalProtocolError, match="t-0 cannot be shifted: nothing is committed"):
+        with pytest.raises(LocalProtocolError, match="t-0 cannot be shifted: it has no committed offset"):
             await client.reset_offsets("g", shift_by=1, topics=["t"])
-        with pytest.raises(LocalProtocolError, match="one of the two"):
+        with pytest.raises(LocalProtocolError, match="give either the place"):
             await client.reset_offsets("g", "end", shift_by=1)
         with pytest.raises(LocalProtocolError, match="leave out `topics`"):
             await client.reset_offsets("g", {T0: 1}, topics=["t"])
@@ -193,7 +193,7 @@ async def test_the_last_offset_before_a_time_is_found(loop: Loop, ottla_broker: 
             T1: 0,
         }
         for wrong in ("end", 5, None):
-            with pytest.raises(LocalProtocolError, match="is no time"):
+            with pytest.raises(LocalProtocolError, match="is not a time"):
                 await before(wrong)  # type: ignore[arg-type] # on purpose
         with pytest.raises(UnknownTopicOrPartition):
             await client.offsets_before({("t", 7): NOON})

@@ -315,8 +315,8 @@ def test_groups_of_all_brokers_are_listed() -> None:
 @pytest.mark.parametrize(
     ("states", "types", "says"),
     [
-        (["empty", "Emty"], [], "'Emty' is no state of a group: do you mean 'Empty'"),
-        ([], ["classik"], "'classik' is no type of a group: do you mean 'classic'"),
+        (["empty", "Emty"], [], "'Emty' is not a known group state: do you mean 'Empty'"),
+        ([], ["classik"], "'classik' is not a known group type: do you mean 'classic'"),
         ([], ["xyz"], "there are classic, consumer, share, streams"),
     ],
 )
@@ -491,7 +491,7 @@ def test_an_api_that_a_broker_lacks_is_named_with_the_version_that_brought_it(ke
         47: lambda now: calls.delete_offsets(world.core, "a", [("t", 0)], now),
     }
     world.call(world.core.connect)
-    with pytest.raises(UnsupportedVersion, match=rf"does not offer it; it takes Kafka {since} or newer"):
+    with pytest.raises(UnsupportedVersion, match=rf"does not offer it; you need Kafka {since} or newer"):
         world.call(asked[key])
 
 

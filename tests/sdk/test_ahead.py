@@ -164,4 +164,4 @@ def test_a_finalizer_that_comes_in_while_batches_are_offered_is_refused(
         batch = next(consumer)
         assert batch.records[0].offset == taken[batch.partition]
         taken[batch.partition] = batch.next_offset
-    assert refused and all("in the midst of something" in each for each in refused)
+    assert refused and all("the client is busy" in each for each in refused)

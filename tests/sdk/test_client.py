@@ -349,7 +349,7 @@ def test_a_bootstrap_that_is_no_address_is_refused_at_once(bad: Any) -> None:
 
 def test_a_number_is_no_address_not_even_among_others() -> None:
     for bad in ("9092", "a:1, 9092", ["a", "9092"]):
-        with pytest.raises(ConfigurationError, match="bootstrap address '9092' is a number, not host:port"):
+        with pytest.raises(ConfigurationError, match="bootstrap address '9092' is only a number, not host:port"):
             ottla.connect(bad)
 
 
@@ -426,7 +426,7 @@ async def test_options_that_make_no_sense_are_refused_with_what_would(loop: Loop
 async def test_the_callers_mistakes_are_told_at_once(loop: Loop, ottla_broker: Broker) -> None:
     async with loop.connect(ottla_broker.bootstrap) as client:
         async with client.producer(partitioner=lambda key, count: count + 5) as producer:
-            with pytest.raises(EncodeError, match="a topic's name is a string that is not empty, not b't'"):
+            with pytest.raises(EncodeError, match="a topic's name must be a non-empty str, not b't'"):
                 await producer.send(b"t", b"")  # type: ignore[arg-type] # on purpose
             with pytest.raises(EncodeError, match="the partitioner chose 6, but 't' has partitions 0 to 0"):
                 await producer.send("t", b"", key=b"k")

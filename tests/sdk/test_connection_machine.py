@@ -369,7 +369,7 @@ def test_an_answer_that_does_not_parse_ends_its_request_alone_and_is_named() -> 
     bad = frames.framed(first.header.correlation_id.to_bytes(4, "big") + bytes(3) + b"\xff" * 9)
     assert one.received(bad + answer_to(second), 0) == []
     assert isinstance(broken.all[0], RemoteProtocolError)
-    assert "b:9092 (node 1): the answer to Metadata v8 does not parse: MetadataResponse." in str(broken.all[0])
+    assert "b:9092 (node 1): the response to Metadata v8 does not parse: MetadataResponse." in str(broken.all[0])
     assert isinstance(fine.all[0], MetadataResponse)
 
 
@@ -384,7 +384,7 @@ def test_a_client_over_its_quota_waits_as_long_as_the_broker_says_where_the_brok
     one.submit(metadata(Ends()), 1.0)
     if waits:
         assert one.poll(1.0) == [] and one.deadline == 3.0
-        why = "the broker asks this client to wait 1.5 s more, it is over its quota"
+        why = "the client is over its quota, and the broker asks it to pause for 1.5 s"
         assert list(one.explain(1.5)) == [f"b:9092 (node 1), data: 1 request(s) not sent: {why}"]
         sent(one.poll(3.0))
     else:
@@ -456,7 +456,7 @@ def test_a_slow_answer_is_logged_but_not_each_of_many(caplog: pytest.LogCaptureF
         one.submit(metadata(Ends(), now + 30), now)
         first, second = (frames.parse_request(each) for each in cut(one.poll(now)))
         one.received(answer_to(first) + answer_to(second), now + 15.5)
-    slow: list[Any] = [each for each in caplog.records if each.message.startswith("a slow answer")]
+    slow: list[Any] = [each for each in caplog.records if each.message.startswith("slow response")]
     assert [(each.request, each.node, each.seconds) for each in slow] == [("Metadata", 1, 15.5)] * 3
 
 
@@ -608,7 +608,7 @@ def test_within_tls_what_goes_out_is_sealed_and_what_comes_in_is_read_after_both
     one.submit(metadata(ends), 0)
     one.poll(0)
     assert one.connected(0) == [Send(KEY, (b"hello",))]
-    assert next(one.explain(2.0)).endswith("connected, but TLS is not agreed on for 2.0 s")
+    assert next(one.explain(2.0)).endswith("connected, TLS handshake incomplete for 2.0 s")
     (first,) = one.received(b"hello", 0)
     assert isinstance(first, Send)
     (asked,) = first.parts
@@ -656,7 +656,7 @@ def test_tls_that_is_never_agreed_on_is_given_up() -> None:
     one.poll(0)
     one.connected(0)
     assert one.poll(10.0) == [Close(KEY)]
-    assert "TLS was not agreed on within 10 s" in str(ends.all[0])
+    assert "the TLS handshake was not complete within 10 s" in str(ends.all[0])
 
 
 class TwoRounds:
@@ -681,7 +681,7 @@ def test_the_stages_of_the_handshake_follow_one_another_before_the_first_request
     first = sent(one.received(versions(SERVED), 0))
     again = sent(one.received(answer_to(first), 0))
     assert (first.header.api_version, again.header.api_version) == (1, 2)
-    assert "connected, but TwoRounds is not answered for 2.0 s" in next(one.explain(2.0))
+    assert "connected, but TwoRounds has had no answer for 2.0 s" in next(one.explain(2.0))
     request = sent(one.received(answer_to(again), 0))
     assert one.state is State.READY and request.header.api_version == 8, "what waited"
 
@@ -733,7 +733,7 @@ def test_an_api_that_the_broker_lacks_fails_its_request_alone() -> None:
 
 @pytest.mark.parametrize(
     "theirs, says",
-    [((0, 2), "has versions 0 to 2; it takes Kafka 0.11.0 or newer"), ((20, 21), "has versions 20 to 21; use a newer")],
+    [((0, 2), "has versions 0 to 2; you need Kafka 0.11.0 or newer"), ((20, 21), "has versions 20 to 21; use a newer")],
 )
 def test_what_a_broker_cannot_do_is_said_by_name(theirs: tuple[int, int], says: str) -> None:
     one, lacking = ready({0: theirs}), Ends()
@@ -762,7 +762,7 @@ def test_a_request_may_be_made_of_its_version_and_held_to_some() -> None:
     assert isinstance(ends.all[0], MetadataResponse)
     one.submit(Exchange(MetadataRequest, ends, 30, build=build, versions=(13, 13)), 0)
     assert one.poll(0) == []
-    assert "speaks versions 13 to 13, b:9092 (node 1) has versions 0 to 12; it takes Kafka 4.0" in str(ends.all[1])
+    assert "speaks versions 13 to 13, b:9092 (node 1) has versions 0 to 12; you need Kafka 4.0" in str(ends.all[1])
 
 
 def produce(ended: Ends, size: int, *, acks: int = -1, deadline: float = 30.0) -> Exchange:
@@ -793,7 +793,7 @@ def test_nothing_is_sent_before_what_was_sent_last_is_written() -> None:
         one.submit(produce(ends, 40_000), 0)
     assert apis(one.poll(0)) == [0, 0], "64 kB, and what of the last request is more"
     assert one.poll(0) == [] and one.deadline == 30.0
-    assert "the socket does not take the requests before it" in next(iter(one.explain(0)))
+    assert "the socket has not accepted the requests before it" in next(iter(one.explain(0)))
     assert apis(one.written(1)) == [0, 0] and one.poll(1) == []
     assert apis(one.written(2)) == [0] and one.written(3) == []
     assert one.load == 5 and not ends.all
@@ -837,7 +837,7 @@ def test_a_socket_that_takes_nothing_ends_the_connection_at_the_deadline_of_what
     one.poll(0)
     one.submit(metadata(ends, deadline=20.0), 0)
     assert one.poll(20.0) == []
-    assert "Metadata could not be sent" in str(ends.all[0]) and "socket does not take" in str(ends.all[0])
+    assert "Metadata could not be sent" in str(ends.all[0]) and "socket has not accepted" in str(ends.all[0])
     assert one.poll(30.0) == [Close(KEY)]
     assert "b:9092 (node 1) did not take Produce v9 within 30 s" in str(ends.all[1])
 
@@ -921,7 +921,7 @@ def test_where_there_is_no_token_requests_go_on_until_the_session_is_over_and_th
     assert first.header.api_key == 3, "its token lasts no longer; the session does"
     one.submit(metadata(after), 10.0)
     assert one.poll(10.0) == [] and one.deadline == 30.0, "nothing is tried over and over"
-    assert "the session is over, there is no token yet" in list(one.explain(11.0))[-1]
+    assert "the session has ended, there is no token yet" in list(one.explain(11.0))[-1]
     one.peer.credentials.fetched(TokenFetched(Token("second", 0.0), 10.0), 12.0)
     assert sent(one.poll(12.0)).header.api_key == 17, "behind what is under way"
     one.received(answer_to(first), 12.0)

@@ -98,7 +98,7 @@ def test_a_node_that_does_not_answer_is_suspected_and_given_up_once_the_cluster_
     assert pool.run(now) == []
     pool.all.update({2: TWO}, (), now)
     assert keys(pool.run(now), Close) == [(1, DATA)]
-    assert "the cluster has given it up" in str(pool.ends[0])
+    assert "the node does not answer, and has left the cluster" in str(pool.ends[0])
 
 
 def test_a_node_is_in_no_trouble_where_one_connection_ended_and_another_works() -> None:

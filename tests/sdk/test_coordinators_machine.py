@@ -69,7 +69,7 @@ def test_an_error_that_passes_is_repeated_after_a_pause_and_named_at_the_end(err
     client.passes(0.5)
     assert len(client.asked) == 1
     client.passes(client.options.api_timeout)
-    assert isinstance(outcome.error, TimeoutExpired) and "last trouble" in str(outcome.error)
+    assert isinstance(outcome.error, TimeoutExpired) and "last error" in str(outcome.error)
 
 
 def test_where_nobody_answered_that_is_said() -> None:

@@ -96,8 +96,8 @@ def test_what_cannot_be_fetched_is_asked_for_again_after_pauses_and_logged_once(
     assert 12 <= len(asked_at) <= 20 and asked_at[-1] - asked_at[-2] <= 1.2 * LONGEST_PAUSE + 0.1
     assert world.woken >= 2 * len(asked_at), "at the failure and at the next time"
     assert [re.split("[;(]", each.getMessage())[0].strip() for each in caplog.records] == [
-        "no token could be fetched",
-        "a token could be fetched again",
+        "token refresh failed, retrying",
+        "token refresh recovered",
     ]
 
 
@@ -118,7 +118,7 @@ def test_a_token_that_has_expired_when_it_comes_is_not_shown_and_the_clock_is_su
     world.credentials.usable(0.0)
     world.fetched(0.0, -3600.0)
     assert not world.credentials.usable(0.0)
-    assert world.credentials.missing.endswith("has expired 3600 s ago; is this machine's clock right?")
+    assert world.credentials.missing.endswith("expired 3600 s ago; is this machine's clock right?")
 
 
 def test_a_refresh_that_fails_keeps_no_connection_from_the_token_that_still_lasts() -> None:
@@ -135,7 +135,7 @@ def test_an_error_that_shows_a_text_which_may_be_a_secret_is_named_alone(caplog:
     world.credentials.usable(0.0)
     world.fails(1.0, UnicodeEncodeError("utf-8", "hunter2\udce9", 7, 8, "surrogates not allowed"))
     said = world.credentials.missing + "".join(str(each.__dict__) for each in caplog.records)
-    assert "no token could be fetched: UnicodeEncodeError" in said and "hunter2" not in said
+    assert "token refresh failed: UnicodeEncodeError" in said and "hunter2" not in said
 
 
 def test_a_token_that_a_broker_refuses_is_replaced_unless_it_is_new() -> None:
@@ -161,4 +161,4 @@ def test_what_the_users_function_raises_is_told_and_not_what_it_held() -> None:
     event = action.call()
     assert isinstance(event, TokenFetched)
     world.credentials.fetched(event, 0.0)
-    assert world.credentials.missing == "no token could be fetched: no answer within 11 s"
+    assert world.credentials.missing == "token refresh failed: no answer within 11 s"

@@ -163,7 +163,7 @@ def test_what_is_called_from_within_a_step_is_refused_and_the_client_goes_on(loo
 
         assert loop.run(scenario) == ["t"]
     [error] = refused
-    assert "in the midst of something" in str(error)
+    assert "the client is busy" in str(error)
 
 
 def test_code_of_the_user_that_calls_for_ever_starves_nobody(loop: Loop) -> None:
@@ -191,7 +191,7 @@ def test_a_client_is_opened_once_and_refuses_what_comes_after_its_end(loop: Loop
 
         async def scenario() -> Client:
             async with loop.connect(address) as client:
-                with pytest.raises(LocalProtocolError, match="opened once"):
+                with pytest.raises(LocalProtocolError, match="opened only once"):
                     await client.__aenter__()
             with pytest.raises(Closed):
                 await client.list_topics()
@@ -207,7 +207,7 @@ def test_a_producer_and_a_consumer_are_opened_once(loop: Loop) -> None:
             async with loop.connect(address) as client:
                 for each in (client.producer(), client.consumer(assign={("t", 0): 0})):
                     async with each:
-                        with pytest.raises(LocalProtocolError, match="opened once"):
+                        with pytest.raises(LocalProtocolError, match="opened only once"):
                             await each.__aenter__()
 
         loop.run(scenario)
@@ -267,7 +267,7 @@ async def elsewhere(client: Client, producer: Producer[Any, Any], broker: Script
         partial(producer.__aexit__, None, None, None),
         partial(client.__aexit__, None, None, None),
     ):
-        with pytest.raises(LocalProtocolError, match=r"another asyncio loop .* client of its own in"):
+        with pytest.raises(LocalProtocolError, match=r"another asyncio loop .* separate client in"):
             async with asyncio.timeout(5):
                 await call()
     with pytest.raises(LocalProtocolError, match="another asyncio loop"):
@@ -314,7 +314,7 @@ def test_a_client_that_is_never_left_is_heard_of_and_refuses_what_comes_after_it
     with scripted() as (address, _):
         done = subprocess.run([sys.executable, "-c", NEVER_LEFT, address], capture_output=True, text=True, timeout=HUNG)
     assert done.stdout == "refused\nrefused\n" and done.returncode == 0
-    assert "a client was never left, so what its producers had accepted may be lost" in done.stderr
+    assert "a client's block never ended, so records that its producers accepted may be lost" in done.stderr
 
 
 @pytest.mark.parametrize(("unsent", "ended"), [(0, "close"), (1, "abort")])

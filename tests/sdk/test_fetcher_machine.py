@@ -245,7 +245,7 @@ def test_a_partition_that_answers_leave_out_is_asked_for_with_pauses_and_named()
     world.broker._offsets = lambda message: ListOffsetsResponse(topics=())  # type: ignore[method-assign] # a bad broker
     looked_up = offsets(world.core, {("t", 0): LATEST}, world.now)
     world.run(looked_up)
-    assert "t-0 was left out" in str(looked_up.error)
+    assert "the response lacks t-0" in str(looked_up.error)
 
     world.broker._fetch = lambda node, message: FetchResponse(responses=())  # type: ignore[method-assign] # the same
     fetcher = reader(world, {("t", 0): Offset(0)})

@@ -21,7 +21,7 @@ def test_lines_are_held_until_the_step_is_over(caplog: pytest.LogCaptureFixture)
     gate = Gate(later.append)
     with gate:
         log.warning("within")
-        with pytest.raises(LocalProtocolError, match="in the midst of something"):
+        with pytest.raises(LocalProtocolError, match="the client is busy"):
             gate.__enter__()
     assert not caplog.records
     later.pop()()

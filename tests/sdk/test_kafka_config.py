@@ -148,26 +148,26 @@ def test_names_become_arguments_with_our_units(
 @pytest.mark.parametrize(
     "given, says",
     [
-        ({"bootstrap.server": "a"}, "'bootstrap.server' is no name that .* did you mean 'bootstrap.servers'?"),
+        ({"bootstrap.server": "a"}, "'bootstrap.server' is not a name that .* did you mean 'bootstrap.servers'?"),
         ({"bootstrap_servers": "a"}, "did you mean 'bootstrap.servers'?"),
         ({"max.poll.interval": 1}, "did you mean 'max.poll.interval.ms'?"),
-        ({"zzz": 1}, "'zzz' is no name that Kafka's clients know; .*ignore=\\('zzz',\\)"),
+        ({"zzz": 1}, "'zzz' is not a name that Kafka's clients know; .*ignore=\\('zzz',\\)"),
         ({"key.deserializer": "x.StringDeserializer"}, "'key.deserializer' has no meaning here: .*bytes"),
         ({"transaction.two.phase.commit.enable": "true"}, "KIP-939"),
         ({"transactional.id": "t", "acks": "1"}, "transactions need acks='all'"),
-        ({"linger.ms": "5 ms"}, "'linger.ms': '5 ms' is no number of milliseconds"),
+        ({"linger.ms": "5 ms"}, "'linger.ms': '5 ms' is not a number of milliseconds"),
         ({"enable.idempotence": "maybe"}, "'enable.idempotence': 'maybe' is neither true nor false"),
         ({"auto.offset.reset": "nonne"}, "'nonne' is not one of earliest, latest, none, by_duration"),
         ({"auto.offset.reset": "by_duration:soon"}, "has no duration such as"),
         ({"auto.commit.interval.ms": 100}, "without enable.auto.commit=true"),
         ({"isolation.level": "dirty"}, "'isolation.level': 'dirty' is not one of read_uncommitted, read_committed"),
-        ({"linger.ms": "x", "zzz": 1}, "'linger.ms': .*; 'zzz' is no name"),
+        ({"linger.ms": "x", "zzz": 1}, "'linger.ms': .*; 'zzz' is not a name"),
         ({"compression.type": "brotli"}, r"'compression.type' \('brotli'\): .*none, gzip, snappy, lz4, zstd"),
         ({"acks": 7}, r"'acks' \(7\): acks must be 'all', 1 or 0"),
         ({"acks": 1, "enable.idempotence": "true"}, r"'acks' \(1\) and 'enable.idempotence' \('true'\): .*needs acks"),
         ({"linger.ms": -1}, r"'linger.ms' \(-1\): linger must be"),
-        ({"linger.ms": "nan"}, "'linger.ms': 'nan' is no number of milliseconds"),
-        ({"request.timeout.ms": "inf"}, "'request.timeout.ms': 'inf' is no number of milliseconds"),
+        ({"linger.ms": "nan"}, "'linger.ms': 'nan' is not a number of milliseconds"),
+        ({"request.timeout.ms": "inf"}, "'request.timeout.ms': 'inf' is not a number of milliseconds"),
         ({"batch.size": -1}, r"'batch.size' \(-1\): batch.size must be a whole number of bytes"),
         ({"buffer.memory": 0}, r"'buffer.memory' \(0\): buffer.memory must be a whole number of bytes"),
         (
@@ -175,7 +175,7 @@ def test_names_become_arguments_with_our_units(
             r"'delivery.timeout.ms' \(-1\): delivery.timeout.ms must be a number of milliseconds from 1 to 2147483647, "
             "not -1$",
         ),
-        ({"retry.backoff.ms": 0}, "'retry.backoff.ms': 0 would mean .* without a pause: 1 is the least"),
+        ({"retry.backoff.ms": 0}, "'retry.backoff.ms': 0 would mean .* without a pause: the minimum is 1"),
         ({"reconnect.backoff.max.ms": "0"}, "'reconnect.backoff.max.ms': 0 would mean .* without a pause"),
         ({"metadata.max.age.ms": 0}, "'metadata.max.age.ms': 0 would mean .* without a pause"),
         ({"default.api.timeout.ms": 0}, "'default.api.timeout.ms': 0 would leave no time for anything"),
@@ -202,21 +202,24 @@ def test_names_become_arguments_with_our_units(
             {"retry.backoff.max.ms": 10},
             r"retry.backoff.ms must be at most retry.backoff.max.ms, 10 ms, .* \(retry.backoff.ms is 100 by default\)$",
         ),
-        ({"bootstrap.servers": 5}, "'bootstrap.servers': 5 is neither host:port nor a list of such"),
-        ({"bootstrap.servers": "5"}, r"'bootstrap.servers' \('5'\): bootstrap address '5' is a number, not host:port"),
-        ({"bootstrap.servers": ["a", 5]}, "is neither host:port nor a list of such"),
+        ({"bootstrap.servers": 5}, "'bootstrap.servers': 5 is neither host:port nor a list of them"),
+        (
+            {"bootstrap.servers": "5"},
+            r"'bootstrap.servers' \('5'\): bootstrap address '5' is only a number, not host:port",
+        ),
+        ({"bootstrap.servers": ["a", 5]}, "is neither host:port nor a list of them"),
         (
             {"compression.type": "zstd", "compression.zstd.level": 7, "compression.level": 1},
-            "'compression.level' and 'compression.zstd.level' are one thing here, and cannot differ",
+            "'compression.level' and 'compression.zstd.level' have the same meaning here, so they cannot differ",
         ),
         ({"bootstrap.servers": "a:b"}, r"'bootstrap.servers' \('a:b'\): bootstrap address 'a:b'"),
         (
             {"linger.ms": 5, "queue.buffering.max.ms": 7},
-            r"'linger.ms' \(5\) and 'queue.buffering.max.ms' \(7\) are one",
+            r"'linger.ms' \(5\) and 'queue.buffering.max.ms' \(7\) have the same meaning",
         ),
-        ({"auto.offset.reset": "by_duration:P99999999999999D"}, "is no duration that there is"),
+        ({"auto.offset.reset": "by_duration:P99999999999999D"}, "is not a valid duration"),
         ({"error_cb": print}, "'error_cb' has no meaning here: errors are raised"),
-        ({"ssl_ca": b""}, "'ssl_ca' has no meaning here: say tls="),
+        ({"ssl_ca": b""}, "'ssl_ca' has no meaning here: use tls="),
         (
             {
                 "acks": 7,
@@ -317,7 +320,7 @@ def test_what_is_no_configuration_is_refused() -> None:
     with pytest.raises(ConfigurationError, match=r"^config must be a mapping of names to values, not None$"):
         from_kafka_config(config)
     config = "x"
-    with pytest.raises(ConfigurationError, match="name is one of 'client', 'producer', 'consumer', not 'x'"):
+    with pytest.raises(ConfigurationError, match="name must be one of 'client', 'producer', 'consumer', not 'x'"):
         from_kafka_config({}).part(config)
 
 

@@ -145,17 +145,17 @@ def test_what_the_protocol_makes_idle_is_left_out_with_a_warning(caplog: pytest.
         ),
         (
             {"security.protocol": "SASL_SSL"},
-            "'sasl.mechanism' is GSSAPI, as it is by default: here it can be PLAIN, SCRAM",
+            "'sasl.mechanism' is GSSAPI by default: ottla has PLAIN, SCRAM",
         ),
         (
             {"security.protocol": "SASL_SSL", "sasl.mechanism": "OAUTHBEARER", "sasl.oauthbearer.client.id": "a"},
-            "needs 'sasl.oauthbearer.token.endpoint.url', 'sasl.oauthbearer.client.secret': or say sasl=OAuthBearer",
+            "needs 'sasl.oauthbearer.token.endpoint.url', 'sasl.oauthbearer.client.secret': or use sasl=OAuthBearer",
         ),
         (
             OAUTH | {"sasl.login.callback.handler.class": "com.example.Handler"},
-            "can only be oidc and .*OAuthBearerLoginCallbackHandler here: say sasl=OAuthBearer",
+            "can only be oidc and .*OAuthBearerLoginCallbackHandler here: use sasl=OAuthBearer",
         ),
-        (OAUTH | {"sasl.jaas.config": OAUTH_JAAS}, "'sasl.oauthbearer.client.id' and another name for it"),
+        (OAUTH | {"sasl.jaas.config": OAUTH_JAAS}, "'sasl.oauthbearer.client.id' and a synonym"),
         (OAUTH | {"sasl.oauthbearer.token.endpoint.url": "idp"}, "the token endpoint must be a URL"),
         (OAUTH | {"sasl.oauthbearer.sub.claim.name": "x"}, "'sasl.oauthbearer.sub.claim.name' has no meaning here"),
         ({"security.protocol": "SSL", "ssl.truststore.type": "JKS"}, "can only be PEM here, not 'JKS': .*convert it"),
@@ -166,7 +166,7 @@ def test_what_the_protocol_makes_idle_is_left_out_with_a_warning(caplog: pytest.
         ),
         (
             {"security.protocol": "SSL", "ssl.ca.pem": TRUST, "ssl.ca.location": "x"},
-            "'ssl.ca.pem' and 'ssl.ca.location' are one",
+            "'ssl.ca.pem' and 'ssl.ca.location' have the same meaning",
         ),
         ({"security.protocol": "SSL", "enable.ssl.certificate.verification": "false"}, "always verified"),
         (
@@ -183,7 +183,7 @@ def test_what_the_protocol_makes_idle_is_left_out_with_a_warning(caplog: pytest.
         ),
         (
             {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "PLAIN", "sasl.jaas.config": "hush"},
-            "it is not as in",
+            "it must look like",
         ),
         (
             {
@@ -191,7 +191,7 @@ def test_what_the_protocol_makes_idle_is_left_out_with_a_warning(caplog: pytest.
                 "sasl.mechanism": "SCRAM-SHA-512",
                 "sasl.jaas.config": SCRAM.replace(";", ' tokenauth="true";'),
             },
-            "'sasl.jaas.config': tokenauth is for delegation tokens, which are not there yet",
+            "'sasl.jaas.config': tokenauth needs delegation tokens, which ottla does not have yet",
         ),
         (
             {
@@ -201,7 +201,7 @@ def test_what_the_protocol_makes_idle_is_left_out_with_a_warning(caplog: pytest.
             },
             "'serviceName in sasl.jaas.config' has no meaning here",
         ),
-        (OAUTH | {"sasl.oauthbearer.header.urlencode": "maybe"}, "urlencode' is true or false, not 'maybe'"),
+        (OAUTH | {"sasl.oauthbearer.header.urlencode": "maybe"}, "urlencode' must be true or false, not 'maybe'"),
         (OAUTH | {"sasl.oauthbearer.token.endpoint.url": "https://[::1/token"}, "the token endpoint must be a URL"),
     ],
 )

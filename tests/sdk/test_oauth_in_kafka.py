@@ -122,7 +122,7 @@ def test_what_is_refused_is_told_at_once(loop: Loop, kafka: ApacheKafka, provide
     with pytest.raises(AuthenticationFailed) as raised:
         connected(loop, address, **options(provider, ca, "wrong"), connect_timeout=FAR)
     why = "HTTP 401 invalid_client: Unknown client, or a wrong secret"
-    assert str(raised.value) == f"{address}: {provider.endpoint} gives client {CLIENT!r} no token: {why}"
+    assert str(raised.value) == f"{address}: {provider.endpoint} refuses client {CLIENT!r}: {why}"
     foreign = rsa.generate_private_key(65537, 2048)
     for token in (provider.token(key=foreign), provider.token(iss="others")):
         given = options(provider, ca) | {"sasl": OAuthBearer(partial(str, token))}

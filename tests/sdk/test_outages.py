@@ -161,7 +161,7 @@ def test_what_is_not_needed_any_more_is_said(caplog: pytest.LogCaptureFixture) -
     wait(net, 30.0)
     assert texts(caplog) == [
         "a broker is not available",
-        "a broker that was not available is not needed any more",
+        "an unavailable broker is no longer needed",
     ]
 
 

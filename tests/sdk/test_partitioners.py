@@ -76,7 +76,7 @@ def test_an_int_is_its_own_hash(number: int, partitions: int) -> None:
 def test_keys_that_cannot_be_meant_are_refused_with_what_would_do() -> None:
     with pytest.raises(EncodeError, match=r"8 bytes, and an int has 4: .*to_bytes\(4, 'big'\)"):
         java_int(bytes(8), 3)
-    with pytest.raises(EncodeError, match="no UTF-8"):
+    with pytest.raises(EncodeError, match="not UTF-8"):
         java_string(b"\xff", 3)
     with pytest.raises(ConfigurationError, match=r"'md5' is not one of murmur2.*least_bytes"):
         named("md5", random.Random(1))

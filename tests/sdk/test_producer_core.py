@@ -135,7 +135,7 @@ def test_what_is_called_from_within_the_core_is_refused() -> None:
     assert producer.appends.append("t", b"v", b"k", 1000)
     with world.core.gate:
         assert not producer.appends.append("t", b"v", b"k", 1000)
-        with pytest.raises(LocalProtocolError, match="in the midst"):
+        with pytest.raises(LocalProtocolError, match="the client is busy"):
             world.core.resume(producer.send_soon(a_record()), world.now)
 
 
@@ -169,7 +169,7 @@ def test_the_end_of_the_block_waits_for_what_callbacks_send_but_not_for_ever(lin
     if links == 5:
         assert values(world) == [b"first", b"1", b"2", b"3", b"4"] and not refused
     else:
-        assert len(values(world)) == 101 and "it takes no more records" in str(refused[0])
+        assert len(values(world)) == 101 and "it accepts no more records" in str(refused[0])
 
 
 def test_a_coroutine_that_a_callback_returns_is_an_error_that_says_what_to_do() -> None:
@@ -181,7 +181,7 @@ def test_a_coroutine_that_a_callback_returns_is_an_error_that_says_what_to_do() 
 
     for value in (b"yes", b"no"):
         producer.append(a_record(value, callback=lambda result: asynchronous(result)), world.now)
-        with pytest.raises(ConfigurationError, match=r"returned a coroutine .*asynchronous.*nobody awaits"):
+        with pytest.raises(ConfigurationError, match=r"returned a coroutine .*asynchronous.*is never awaited"):
             Call(world, producer.flush()).finish()
 
 
@@ -308,7 +308,7 @@ def test_a_call_that_cannot_wait_overtakes_those_that_let_others_run_and_none_th
     waits = Call(world, producer.send_soon(a_record(bytes(2000))))
     waits.go_on()
     assert not waits.done and producer._room.waiters
-    with world.core.gate, pytest.raises(BufferFull, match=r"and 1 record\(s\) wait for room"):
+    with world.core.gate, pytest.raises(BufferFull, match=r"and 1 record\(s\) wait for space"):
         producer.send_nowait(a_record(b"small"))
     waits.finish()
     Call(world, producer.flush()).finish()
@@ -325,7 +325,7 @@ def test_leaving_by_an_error_is_bounded_by_the_cores_time_and_says_what_was_not_
     assert isinstance(call.waits_for, Shielded)
     call.finish()
     assert world.now - before == pytest.approx(1.5, abs=0.01)
-    assert "1 record(s) of the producer that was left may not have been stored" in error.__notes__
+    assert "1 record(s) of the closed producer may not have been stored" in error.__notes__
 
 
 def pending_records() -> list[PendingRecord]:

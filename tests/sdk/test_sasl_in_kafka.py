@@ -105,12 +105,12 @@ def test_a_wrong_password_is_told_at_once(loop: Loop, kafka: ApacheKafka, kind: 
 def test_what_the_listener_has_not_is_told_at_once(loop: Loop, kafka: ApacheKafka) -> None:
     for address, says in [
         (kafka.listener("FEW"), "the broker does not offer this mechanism; it has SCRAM-SHA-512"),
-        (kafka.bootstrap, "the listener has no SASL; leave out sasl=, or take another port"),
+        (kafka.bootstrap, "the listener has no SASL; leave out sasl=, or use another port"),
     ]:
         with pytest.raises(AuthenticationFailed) as raised:
             connected(loop, address, Plain("alice", SECRET), 30.0)
         assert str(raised.value) == f"{address}: user 'alice' by PLAIN: {says}"
-    with pytest.raises(BrokerUnreachable, match=r"so do listeners that want authentication \(SASL\)"):
+    with pytest.raises(BrokerUnreachable, match=r"listeners that require authentication \(SASL\)"):
         connected(loop, kafka.listener("BARE"), None, 2.0)
 
 

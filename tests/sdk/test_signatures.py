@@ -46,7 +46,7 @@ def test_connect_knows_what_kafkas_names_are_here(connect: Callable[..., Any]) -
         ({"max_poll_records": 5}, "do you mean max_records=5?"),
         ({"grup": "g"}, "do you mean group?"),
         ({"topics": ["t"]}, "client.consumer('orders', 'payments')"),
-        ({"value_deserializer": bytes.decode}, "value_deserializer: keys and values are bytes: decode what you read"),
+        ({"value_deserializer": bytes.decode}, "value_deserializer: keys and values are bytes: decode them yourself"),
         ({"check_crcs": True}, "checksums are always checked"),
         ({"linger_ms": 5}, "do you mean linger=0.005 of producer(), in seconds?"),
         ({"request_timeout_ms": 500}, "do you mean request_timeout=0.5 of connect(), in seconds?"),

@@ -318,11 +318,11 @@ def test_an_error_of_the_io_thread_is_logged_and_raised_in_callers_and_at_the_en
         ottla.sync.connect(address) as client,
     ):
         client._driver.do(lambda: client._driver.core.later(client._driver.now(), broken))
-        with pytest.raises(OttlaError, match="stopped on a bug in ottla") as raised:
+        with pytest.raises(OttlaError, match="stopped because of a bug in ottla") as raised:
             while True:
                 client.list_topics()
         assert isinstance(raised.value.__cause__, ZeroDivisionError)
-    assert "the client has stopped on a bug in ottla" in caplog.text
+    assert "the client has stopped because of a bug in ottla" in caplog.text
 
 
 def test_a_handler_of_the_log_may_send_from_the_clients_own_thread(ottla_broker: Broker) -> None:
@@ -330,7 +330,7 @@ def test_a_handler_of_the_log_may_send_from_the_clients_own_thread(ottla_broker:
         def emit(self, record: logging.LogRecord) -> None:
             names.append(threading.current_thread().name)
             producer.send_nowait("log", record.getMessage().encode())
-            with pytest.raises(LocalProtocolError, match="hand it to a thread of yours"):
+            with pytest.raises(LocalProtocolError, match="move it to a thread of yours"):
                 client.list_topics()
 
     names: list[str] = []
@@ -648,4 +648,4 @@ def test_a_program_that_leaves_no_block_ends_and_says_what_is_lost(ottla_broker:
     """
     done = program(ottla_broker, body)
     assert done.stdout == "end\n" and done.returncode == 0
-    assert "a client was never left, so what its producers had accepted may be lost" in done.stderr
+    assert "a client's block never ended, so records that its producers accepted may be lost" in done.stderr

@@ -95,8 +95,8 @@ def connected(loop: Loop, address: str, seconds: float, **options: Any) -> None:
 
 NAMED = "the broker's certificate is not trusted: it is not for 'localhost'; it has to name what brokers advertise; "
 UNTRUSTED = (
-    "the broker does not take the certificate that it was shown: it has expired, or the broker's truststore does not "
-    "hold the CA that signed it"
+    "the broker does not accept this side's certificate: it has expired, or the CA that signed it "
+    "is missing in the broker's truststore"
 )
 
 
@@ -104,7 +104,7 @@ def test_each_failure_is_told_at_once_and_by_its_name(loop: Loop, secured: Secur
     ca, other = secured.ca, trustme.CA()
     yesterday = datetime.now(UTC) - timedelta(days=1)
     past = {"not_before": yesterday - timedelta(days=1), "not_after": yesterday}
-    missing = "the broker wants a certificate, and was shown none: give TLS(certificate=…, key=…)"
+    missing = "the broker requires a certificate, and got none: give TLS(certificate=…, key=…)"
     signed = (
         "the broker's certificate is not trusted: unable to get local issuer certificate; give the CA that signed it"
     )
@@ -128,7 +128,7 @@ def test_each_failure_is_told_at_once_and_by_its_name(loop: Loop, secured: Secur
 def test_a_listener_of_the_other_kind_is_recognised(loop: Loop, secured: Secured) -> None:
     with pytest.raises(BrokerUnreachable, match="it looks like a TLS alert"):
         connected(loop, secured.tls, 1.0)
-    with pytest.raises(BrokerUnreachable, match="while TLS was agreed on; so do listeners without TLS"):
+    with pytest.raises(BrokerUnreachable, match="during the TLS handshake; listeners without TLS do that"):
         connected(loop, secured.plain, 1.0, tls=secured.trusted())
 
 

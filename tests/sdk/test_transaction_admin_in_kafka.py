@@ -154,7 +154,7 @@ async def test_old_brokers_do_what_they_can_and_say_what_they_lack(old_kafka: Ap
             asks["abort"] = lambda: client.abort_hanging_transaction("t", 0, 0)
         for name, ask in asks.items():
             if name in lacks:
-                with pytest.raises(UnsupportedVersion, match=rf"it takes Kafka {lacks[name]} or newer"):
+                with pytest.raises(UnsupportedVersion, match=rf"you need Kafka {lacks[name]} or newer"):
                     await ask()
             else:
                 await ask()

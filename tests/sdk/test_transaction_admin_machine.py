@@ -268,7 +268,7 @@ def test_an_api_that_brokers_lack_is_named_with_the_version_that_brought_it(
     cluster = Cluster(ids={"a": Id()}, open={T0: Open()}, size=2)
     del cluster.versions[key]
     world = client(cluster)
-    with pytest.raises(UnsupportedVersion, match=rf"does not offer it; it takes Kafka {since} or newer"):
+    with pytest.raises(UnsupportedVersion, match=rf"does not offer it; you need Kafka {since} or newer"):
         world.call(lambda now: start(world.core, now))
 
 
@@ -342,12 +342,12 @@ def test_a_partition_that_has_another_leader_by_now_is_asked_about_there() -> No
         (Id(epoch=1, state="PrepareAbort"), ""),
         (
             Id(state="PrepareCommit", partitions=(T1,)),
-            "transactional id 'a' is PrepareCommit, and this partition is no part of its transaction",
+            "transactional id 'a' is PrepareCommit, and its transaction does not have this partition",
         ),
-        (Id(partitions=(T1,)), "transactional id 'a' is Ongoing, and this partition is no part of its transaction"),
+        (Id(partitions=(T1,)), "transactional id 'a' is Ongoing, and its transaction does not have this partition"),
         (
             Id(state="CompleteAbort", partitions=()),
-            "transactional id 'a' is CompleteAbort, and this partition is no part of its transaction",
+            "transactional id 'a' is CompleteAbort, and its transaction does not have this partition",
         ),
         (Id(8), "no coordinator knows its producer id"),
     ],
@@ -357,14 +357,17 @@ def test_a_transaction_hangs_where_no_coordinator_is_going_to_end_it(known: Id |
     found = find(world)
     assert [each.reason for each in found] == ([reason] if reason else [])
     if not reason:
-        with pytest.raises(LocalProtocolError, match="that of transactional id 'a'"):
+        with pytest.raises(LocalProtocolError, match="belongs to transactional id 'a'"):
             abort(world)
 
 
 def test_a_marker_of_an_older_epoch_than_the_records_would_be_refused() -> None:
     world = client(Cluster(ids={"a": Id(epoch=2)}, open={T0: Open(epoch=3)}))
     [found] = find(world)
-    assert (found.reason, found.transactional_id) == ("transactional id 'a' has epoch 2, whose marker is refused", "a")
+    assert (found.reason, found.transactional_id) == (
+        "transactional id 'a' has epoch 2, whose marker would be refused",
+        "a",
+    )
 
 
 def test_only_what_is_old_enough_is_looked_at() -> None:
@@ -401,7 +404,9 @@ def test_what_a_broker_that_is_gone_may_know_does_not_count_as_hanging() -> None
         find(world)
     assert [(each.partition, each.transactional_id) for each in failed.value.found] == [(0, "a")]
     cluster.open[T0] = Open(8)
-    with pytest.raises(PartialFailure, match=r"is going to end the transaction is not known.*node 3"):
+    with pytest.raises(
+        PartialFailure, match=r"it is unknown whether a coordinator is going to end the transaction.*node 3"
+    ):
         abort(world)
     assert T0 in cluster.open
     abort(world, force=True)
@@ -483,7 +488,7 @@ def test_brokers_that_cannot_be_asked_who_owns_a_transaction_take_a_marker_by_fo
         del cluster.versions[key]
     world = client(cluster)
     writer = Writer(7, 0, -1)
-    with pytest.raises(UnsupportedVersion, match=r"`force` does not ask: ListTransactions.*Kafka 3\.0"):
+    with pytest.raises(UnsupportedVersion, match=r"`force` skips the question: ListTransactions.*Kafka 3\.0"):
         abort(world, writer)
     abort(world, writer, force=True)
     assert cluster.asked(WriteTxnMarkersRequest)[0][1].markers[0].coordinator_epoch == 0 and T0 not in cluster.open
@@ -492,7 +497,7 @@ def test_brokers_that_cannot_be_asked_who_owns_a_transaction_take_a_marker_by_fo
 def test_a_proxy_is_named_where_markers_do_not_pass() -> None:
     cluster = Cluster(open={T0: Open()})
     del cluster.versions[27]
-    with pytest.raises(UnsupportedVersion, match="a proxy does not pass it on: connect to the brokers themselves"):
+    with pytest.raises(UnsupportedVersion, match="a proxy does not forward it: connect to the brokers directly"):
         abort(client(cluster))
 
 

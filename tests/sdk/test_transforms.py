@@ -432,7 +432,7 @@ async def test_what_is_no_batch_is_refused_by_name(ottla_broker: Broker) -> None
         await fill(client, "in", VALUES[:1], partitions=1)
         async with client.transform("in", group="g", transactional_id="t-1") as transform:
             batches = await anext(transform)
-            with pytest.raises(LocalProtocolError, match="what the loop has returned, not <Batch "):
+            with pytest.raises(LocalProtocolError, match="the batches from the loop, not <Batch "):
                 transform.transaction(batches.batches[0])  # type: ignore[arg-type] # which is the point
             async with transform.transaction(batches) as txn:
                 with pytest.raises(LocalProtocolError, match="takes batches of a consumer"):

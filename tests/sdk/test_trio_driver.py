@@ -46,7 +46,7 @@ async def test_after_a_bug_that_a_user_caught_every_call_says_so(ottla_broker: B
             client._driver.core.soon(broken)
             with pytest.raises(ZeroDivisionError):
                 await client.list_topics()
-            with pytest.raises(OttlaError, match="stopped on a bug in ottla") as caught:
+            with pytest.raises(OttlaError, match="stopped because of a bug in ottla") as caught:
                 await client.list_topics()
             assert isinstance(caught.value.__cause__, ZeroDivisionError)
 
@@ -78,7 +78,9 @@ def test_under_asyncio_the_client_says_what_to_do() -> None:
         async with ottla.connect("localhost:1"):
             pass
 
-    with pytest.raises(LocalProtocolError, match=r"ottla\.connect is for trio.*trio\.run\(main\).*ottla\.aio\.connect"):
+    with pytest.raises(
+        LocalProtocolError, match=r"ottla\.connect needs a running trio loop.*trio\.run\(main\).*ottla\.aio\.connect"
+    ):
         asyncio.run(main())
 
 

@@ -11,7 +11,7 @@ from ottla.spark.failures import one_sentence
     [
         ("give the CA that signed it as tls=TLS(ca=…)", "give the CA that signed it as kafka.ssl.ca.location"),
         ("give TLS(certificate=…, key=…)", "give kafka.ssl.certificate.location and kafka.ssl.key.location"),
-        ("leave out sasl=, or take another", "say kafka.security.protocol=PLAINTEXT or SSL, or take another"),
+        ("leave out sasl=, or use another", "use kafka.security.protocol=PLAINTEXT or SSL, or use another"),
     ],
 )
 def test_advice_for_programs_is_given_in_the_names_of_options(said: str, advice: str) -> None:

@@ -270,7 +270,7 @@ def test_no_name_of_kafkas_is_answered_with_advice_for_programs(
         ({"kafka.security.protocl": "SSL"}, "did you mean kafka.security.protocol?"),
         (
             {"kafka.exclude.internal.topics": "false"},
-            "exclude.internal.topics can only be true: a pattern finds no",
+            "exclude.internal.topics can only be true: a pattern matches no",
         ),
         ({"kafka.topic.blacklist": "a"}, "subscribe, subscribePattern or assign"),
         ({"kafka.security.protocol": "SSL", "kafka.ssl.ca.locaton": "x"}, "did you mean 'ssl.ca.location'?"),
@@ -287,7 +287,7 @@ def test_no_name_of_kafkas_is_answered_with_advice_for_programs(
         ({"kafka.security.protocol": "TLS"}, "'security.protocol': 'TLS' is not one of PLAINTEXT, SSL"),
         ({"kafka.security.protocol": "SSL", "kafka.ssl.ca.location": "no.pem"}, "'ssl.ca.location': tls: ca 'no.pem'"),
         ({"kafka.security.protocol": "SASL_SSL", "kafka.sasl.mechanism": "GSSAPI"}, "'sasl.mechanism' is GSSAPI"),
-        ({"kafka.security.protocol": "SSL", "kafka.ssl.truststore.type": "JKS"}, "stores are PEM here"),
+        ({"kafka.security.protocol": "SSL", "kafka.ssl.truststore.type": "JKS"}, "ottla reads stores in PEM only"),
         ({"kafka.isolation.level": "committed"}, "'committed' is not one of read_uncommitted, read_committed"),
         ({"kafka.bootstrap.servers": ""}, "is missing: give host:port"),
         ({"subscribe": " , "}, "names no topic"),

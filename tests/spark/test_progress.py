@@ -104,7 +104,7 @@ def test_metrics_are_served_when_the_port_is_free(caplog: pytest.LogCaptureFixtu
 
 @pytest.mark.parametrize("value", ["9404", "host:", ":9404", "host:0", "host:70000", "host:x"])
 def test_an_address_that_is_none_is_refused(value: str) -> None:
-    with pytest.raises(ConfigurationError, match=r"prometheus '.*' (has no|is not|is a number)"):
+    with pytest.raises(ConfigurationError, match=r"prometheus '.*' (has no|is not|is only a number)"):
         StreamOptions.parse({"kafka.bootstrap.servers": "b:1", "subscribe": "t", "prometheus": value})
 
 

@@ -99,7 +99,7 @@ def test_options_of_the_query_are_none_of_ours() -> None:
         ({"kafka_bootstrap_servers": ""}, r"kafka.bootstrap.servers is missing"),
         ({"kafka_security_protocol": "SASL_SSL"}, r"options kafka\.…: .*sasl.mechanism"),
         ({"kafka_delivery_timeout_ms": "1"}, r"linger"),
-        ({"kafka_retries": "0"}, r"option kafka.retries can only be 2147483647: what may be repeated is, until"),
+        ({"kafka_retries": "0"}, r"option kafka.retries can only be 2147483647: requests are retried until"),
         (
             {"kafka_partitioner_ignore_keys": "true"},
             r"can only be false: keys decide the partition, unless",

@@ -1,9 +1,9 @@
 """The command line: `ottla broker`, `proxy`, `topics`, `produce`, `consume`, `dump`, `demo`.
 
 Rules of this package:
-- Starting up costs nothing: a command imports what it needs when it runs; ``ottla --help`` knows no trio and no Spark.
-  A server imports no other command, and no Typer as long as nothing is wrong (`plain.py`).
-- Results go to stdout, everything said about them to stderr. ``--json`` is for scripts: one JSON value a line.
+- Starting is cheap: a command imports its dependencies when it runs; ``ottla --help`` imports neither trio nor Spark. A
+  server imports no other command, and no Typer unless something is wrong (`plain.py`).
+- Results go to stdout, all messages to stderr. ``--json`` is for scripts: one JSON value per line.
 - An error of `ottla.errors` is one line on stderr and an exit code (`exits.py`), never a traceback.
 """
 
@@ -15,7 +15,7 @@ from collections.abc import Callable
 def main() -> None:
     """The entry point of the program `ottla`."""
     if sys.argv[1:2] in (["broker"], ["proxy"]):
-        gc.disable()  # until all is imported: it would go through the same modules and classes again and again
+        gc.disable()  # until everything is imported: collections would scan the same modules and classes repeatedly
         _serve(*sys.argv[1:])
     from ottla.cli.commands import app
 
@@ -23,7 +23,7 @@ def main() -> None:
 
 
 def _serve(name: str, *words: str) -> None:
-    """Run a server and end the process; return where the command line is Typer's to read, or to refuse."""
+    """Run a server and end the process; return if Typer has to parse the command line, or refuse it."""
     import typer
 
     from ottla.cli import plain, servers

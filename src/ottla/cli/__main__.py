@@ -1,4 +1,4 @@
-"""``python -m ottla.cli`` is `ottla`, for where the program is not on the PATH."""
+"""``python -m ottla.cli`` is `ottla`, for systems where the program is not on the PATH."""
 
 from ottla.cli import main
 

@@ -1,11 +1,11 @@
-"""``--command-config FILE`` and ``-X NAME=VALUE``: how to connect, in Kafka's own names, of Java or of librdkafka.
+"""``--command-config FILE`` and ``-X NAME=VALUE``: how to connect, with Kafka's own names, Java's or librdkafka's.
 
 Rules:
-- A file is one of Java's properties. It is read in a thread: it may be a pipe, as in ``<(pass show kafka)``.
-- What is about connections is taken, by `ottla.from_kafka_config`. What Kafka's clients know besides (producers',
-  consumers') is left out with a warning, since a file may be shared; from ``-X`` it is refused. What nobody knows is
-  refused.
-- No message shows a value, nor a line of the file. What may be a secret is not taken from ``-X``: everybody on the
+- A file is a Java properties file. It is read in a thread, because it may be a pipe, as in ``<(pass show kafka)``.
+- Names about connections are used, by `ottla.from_kafka_config`. Other names that Kafka's clients know (for producers
+  and consumers) are left out of a file with a warning, since it may be shared; from ``-X`` they are refused. Unknown
+  names are refused.
+- No message shows a value, or a line of the file. Possible secrets are refused in ``-X``, because every user of the
   machine can see the arguments of a command.
 
 Source: Properties.java (load), CommandLineUtils.java.
@@ -31,18 +31,18 @@ _IN_KAFKAS_TERMS = {
     r"; if it is another program's, ignore=\('[^']*',\)": "",
     r"`force`": "`--force`",
 }
-"""What errors advise a program to write, and what it is in a file for ``--command-config``, or as an option."""
+"""Advice in errors for programs, and its counterpart for ``--command-config`` and options."""
 
 
 def read(file: Path | None, settings: Iterable[str] = (), *, option: str = "--command-config") -> dict[str, Any]:
-    """The arguments of `ottla.connect` that a file and settings, which go before it, stand for.
+    """Turn a file, and settings that take precedence over it, into arguments of `ottla.connect`.
 
     Args:
-        option: by which the file is given.
+        option: the option that names the file.
 
     Raises:
-        BadParameter: the file cannot be read, or a setting cannot be given so.
-        ConfigurationError: what a name or a value does not mean.
+        BadParameter: the file cannot be read, or a setting cannot be given this way.
+        ConfigurationError: a name or a value is invalid.
     """
     from ottla.sdk.kafka_config import from_kafka_config
 
@@ -52,7 +52,7 @@ def read(file: Path | None, settings: Iterable[str] = (), *, option: str = "--co
 
 
 def in_kafkas_terms(message: str) -> str:
-    """What an error says, with its advice for the command line."""
+    """Adapt the advice in an error to the command line."""
     message = in_kafkas_names(message)
     for python, name in _IN_KAFKAS_TERMS.items():
         message = re.sub(python, name, message)
@@ -69,13 +69,13 @@ def _from_file(file: Path, option: str) -> dict[str, str]:
     try:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError:
-        text = data.decode("latin-1")  # as Java has it
+        text = data.decode("latin-1")  # Java's encoding of properties
     try:
         names = parse_properties(text)
     except ValueError as error:
         raise typer.BadParameter(f"{file}, {error}", param_hint=option) from None
     if others := [name for name in names if is_about_connections(name) is False]:
-        log.warning("names that are not about connections are left out", extra={"file": str(file), "names": others})
+        log.warning("names ignored that are not about connections", extra={"file": str(file), "names": others})
     return {name: value for name, value in names.items() if name not in others}
 
 
@@ -89,19 +89,19 @@ def _from_settings(settings: Iterable[str]) -> dict[str, str]:
         if not equals or not name:
             raise typer.BadParameter(f"number {number} is not NAME=VALUE", param_hint="-X")
         if _SECRET.search(name):
-            where = "everybody on this machine can see it there: put it in a file for --command-config"
-            raise typer.BadParameter(f"{name} is not taken from the command line, {where}", param_hint="-X")
+            where = "where every user of this machine can see it: put it in a file for --command-config"
+            raise typer.BadParameter(f"{name} is not accepted on the command line, {where}", param_hint="-X")
         if is_about_connections(name) is False:
-            raise typer.BadParameter(f"{name} is not about connections: this command has options", param_hint="-X")
+            raise typer.BadParameter(f"{name} is not about connections: use this command's options", param_hint="-X")
         names[name] = value
     return names
 
 
 def parse_properties(text: str) -> dict[str, str]:
-    """The names and values of a properties file; of several of a name the last counts.
+    """The names and values of a properties file; if a name is repeated, the last value counts.
 
     Raises:
-        ValueError: an escape is none; says in which line.
+        ValueError: an escape is invalid; names the line.
     """
     names: dict[str, str] = {}
     natural = iter(enumerate(re.split(r"\r\n|[\r\n]", text), 1))
@@ -109,7 +109,7 @@ def parse_properties(text: str) -> dict[str, str]:
         line = line.lstrip(" \t\f")
         if not line or line[0] in "#!":
             continue
-        while (len(line) - len(line.rstrip("\\"))) % 2:  # goes on in the next line
+        while (len(line) - len(line.rstrip("\\"))) % 2:  # continued in the next line
             _, following = next(natural, (0, ""))
             line = line[:-1] + following.lstrip(" \t\f")
         entry = _ENTRY.fullmatch(line)
@@ -118,7 +118,7 @@ def parse_properties(text: str) -> dict[str, str]:
             name, value = (_ESCAPE.sub(_unescaped, part) for part in entry.groups())
         except ValueError as error:
             raise ValueError(f"line {number}: {error}") from None
-        try:  # Java writes what is beyond 16 bits as two escapes
+        try:  # Java writes a character beyond 16 bits as two escapes
             names[name] = value.encode("utf-16", "surrogatepass").decode("utf-16")
         except UnicodeDecodeError:
             raise ValueError(f"line {number}: half of a pair of escapes") from None

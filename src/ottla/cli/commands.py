@@ -13,29 +13,29 @@ from ottla.cli import consume, demo, dump, exits, groups, journal, offsets, perf
 
 _OF_KAFKAS_TOOLS = {
     "--from-beginning": "consume begins there, unless --from says otherwise",
-    "--max-messages": "say --count",
-    "--offset": "say --from",
-    "--timeout-ms": "say --until-end, to end where the topic ends now",
+    "--max-messages": "use --count",
+    "--offset": "use --from",
+    "--timeout-ms": "use --until-end, to stop at the current end of the topic",
     "--topic": "name the topic without an option, as in ottla consume orders",
-    "--create": "say ottla topics create",
-    "--list": "say ottla topics list, or ottla groups list",
-    "--describe": "say ottla topics describe, or ottla groups describe",
-    "--alter": "say ottla topics grow orders 12",
-    "--partitions": "say ottla topics grow orders 12, or ottla topics create orders --partitions 12",
+    "--create": "use ottla topics create",
+    "--list": "use ottla topics list, or ottla groups list",
+    "--describe": "use ottla topics describe, or ottla groups describe",
+    "--alter": "use ottla topics grow orders 12",
+    "--partitions": "use ottla topics grow orders 12, or ottla topics create orders --partitions 12",
     "--acks": "records are stored with acks=all",
-    "--broker-list": "say --bootstrap",
-    "--delete": "say ottla topics delete, or ottla groups delete",
-    "--reset-offsets": "say ottla groups reset",
-    "--property": "say --key-separator, or --json",
-    "--producer.config": "say --command-config",
-    "--consumer.config": "say --command-config",
-    "--port": "say --listen HOST:PORT",
+    "--broker-list": "use --bootstrap",
+    "--delete": "use ottla topics delete, or ottla groups delete",
+    "--reset-offsets": "use ottla groups reset",
+    "--property": "use --key-separator, or --json",
+    "--producer.config": "use --command-config",
+    "--consumer.config": "use --command-config",
+    "--port": "use --listen HOST:PORT",
 }
 """Options of Kafka's own tools that have another name here."""
 
 
 class _Commands(TyperGroup):
-    """Refuses in words for people: pydantic, which checks values for Typer, has its own."""
+    """Translates errors for people: Typer's come from pydantic, in pydantic's words."""
 
     def invoke(self, ctx: Any) -> Any:
         try:
@@ -44,18 +44,18 @@ class _Commands(TyperGroup):
             error.message = _plainly(error)
             raise
         except Exception as error:
-            # Typer does not export the error for an unknown option, which alone has this attribute.
+            # Typer does not export the error for an unknown option; only that one has this attribute.
             if advice := _OF_KAFKAS_TOOLS.get(getattr(error, "option_name", "")):
                 error.message, error.possibilities = f"{error.message}: {advice}", None  # type: ignore[attr-defined]
             raise
 
 
 def _plainly(error: typer.BadParameter) -> str:
-    """What pydantic says of a value, with the value and without its types."""
+    """Pydantic's error about a value, with the value and without Python's types."""
     found: list[Any] = getattr(error.__cause__, "errors", list)()
     match found[0] if found else {}:
         case {"type": "int_parsing", "input": given}:
-            return f"{given!r} is not a whole number"
+            return f"{given!r} is not an integer"
         case {"type": "float_parsing", "input": given}:
             return f"{given!r} is not a number"
         case {"type": "greater_than_equal", "input": given, "ctx": {"ge": least}}:
@@ -64,13 +64,13 @@ def _plainly(error: typer.BadParameter) -> str:
 
 
 def _with_commands(server: Callable[..., None]) -> typer.Typer:
-    """`ottla proxy`, which runs the proxy if no command of its own follows."""
+    """`ottla proxy`, which runs the proxy unless a subcommand follows."""
 
     def run(ctx: typer.Context, **options: Any) -> None:
         if ctx.invoked_subcommand is None:
             server(**options)
 
-    # Typer reads the options from the signature, which mypy does not know that a function may be given.
+    # Typer reads the options from the signature; mypy does not know that a function may be given one.
     context = inspect.Parameter("ctx", inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=typer.Context)
     run.__signature__ = inspect.Signature([context, *inspect.signature(server).parameters.values()])  # type: ignore[attr-defined]
     run.__annotations__ = {"ctx": typer.Context, **server.__annotations__}
@@ -82,17 +82,17 @@ def _with_commands(server: Callable[..., None]) -> typer.Typer:
 
 
 _SHOWN = {bool: "", int: "N", str: "TEXT", Path: "FILE"}
-"""What help shows of an option's value. A flag has none, and its type would read as if it had one."""
+"""What help shows for an option's value. A flag has no value, but help would show its type like one."""
 
 
 def _show_values(commands: typer.Typer) -> None:
-    """Have help show values as people write them, and not the types of Python, where an option does not say it."""
+    """Let help show values in plain words instead of Python's types, unless an option has its own."""
     for known in (*commands.registered_commands, commands.registered_callback):
         callback = known.callback if known is not None else None
         for parameter in inspect.signature(callback).parameters.values() if callback is not None else ():
             kind, *declared = get_args(parameter.annotation) or (None,)
             while get_args(kind):
-                kind = get_args(kind)[0]  # of `int | None`, and of list[int]
+                kind = get_args(kind)[0]  # for `int | None` and list[int]
             for option in declared:
                 if isinstance(option, OptionInfo) and option.metavar is None:
                     option.metavar = _SHOWN.get(kind)
@@ -108,8 +108,8 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode="rich",
     context_settings={"help_option_names": ["-h", "--help"]},
-    epilog="Exit codes: 0 done, 1 refused or failed, 2 an option, address or file cannot be used, 3 nobody there or "
-    "too slow, 130 Ctrl-C, 143 SIGTERM and 129 SIGHUP (servers: 0).",
+    epilog="Exit codes: 0 done, 1 refused or failed, 2 an option, address or file cannot be used, 3 unreachable or "
+    "timed out, 130 Ctrl-C, 143 SIGTERM and 129 SIGHUP (servers: 0).",
 )
 app.command("broker", epilog=servers.BROKER_EXAMPLE)(servers.broker)
 app.add_typer(_with_commands(servers.proxy), name="proxy", epilog=servers.PROXY_EXAMPLE)
@@ -140,11 +140,11 @@ def ottla(
     version: Annotated[
         bool,
         typer.Option(
-            "--version", callback=_print_version, is_eager=True, help="Print the version, and the engine that runs."
+            "--version", callback=_print_version, is_eager=True, help="Print the version and the codec's engine."
         ),
     ] = False,
 ) -> None:
-    """Kafka's little sister: a broker, a proxy that puts equal keys together, and the tools to talk to any Kafka."""
+    """Kafka's little sister: a broker, a proxy that puts equal keys together, and tools for any Kafka."""
 
 
 _show_values(app)

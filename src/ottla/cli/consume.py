@@ -1,4 +1,4 @@
-"""`ottla consume`: records out, as lines."""
+"""`ottla consume`: prints records as lines."""
 
 import math
 import re
@@ -26,19 +26,19 @@ Start = Literal["beginning", "end"] | datetime | int
 Level = Literal["read_uncommitted", "read_committed"]
 
 IDLE = 0.2
-"""Seconds between two looks whether the end has come without another record (after a transaction's last marker)."""
+"""Seconds between two checks whether the end is reached without another record (after a transaction's last marker)."""
 SETTLED = 4.0
-"""Seconds without a partition after which a member asks whether its group means to give it any."""
+"""Seconds without a partition after which a member checks whether its group will assign any to it."""
 UNSETTLED = 60.0
-"""Seconds without a partition after which it gives up on a group that does not settle."""
+"""Seconds without a partition after which it gives up on a group that does not become stable."""
 _WRITTEN = 1000
-"""Records of which lines are made before they are written: a batch may have a million."""
+"""Records that are formatted before they are written: a batch may have a million."""
 
 
 @at_cluster
 async def consume(
     connect: Connect,
-    topic: Annotated[str, typer.Argument(metavar="TOPIC", help="What to read.")],
+    topic: Annotated[str, typer.Argument(metavar="TOPIC", help="The topic to read.")],
     start: Annotated[
         str,
         typer.Option(
@@ -48,19 +48,19 @@ async def consume(
             "offsets of each partition.",
         ),
     ] = "beginning",
-    count: Annotated[int | None, typer.Option(min=1, help="End after so many records.")] = None,
+    count: Annotated[int | None, typer.Option(min=1, help="Stop after so many records.")] = None,
     until_end: Annotated[
-        bool, typer.Option("--until-end", help="End where the topic ends now, and do not wait for more.")
+        bool, typer.Option("--until-end", help="Stop at the current end of the topic, and do not wait for more.")
     ] = False,
     partitions: Annotated[
-        list[int] | None, typer.Option("--partition", "-p", min=0, help="Only this one; may be repeated.")
+        list[int] | None, typer.Option("--partition", "-p", min=0, help="Only this partition; may be repeated.")
     ] = None,
     group: Annotated[
         str | None,
         typer.Option(
             metavar="GROUP",
-            help="Share the topic with all members of a group, go on where it has read to, and commit what is printed. "
-            "--from counts where nothing is committed.",
+            help="Share the topic with all members of a group, continue at its committed offsets, and commit "
+            "printed records. --from counts if no offset is committed.",
         ),
     ] = None,
     key_separator: Annotated[
@@ -74,16 +74,18 @@ async def consume(
     ] = False,
     isolation: Annotated[
         IsolationLevel,
-        typer.Option(help="With read_committed, wait for open transactions, and leave out those that were aborted."),
+        typer.Option(help="With read_committed, wait for open transactions, and leave out aborted ones."),
     ] = IsolationLevel.READ_UNCOMMITTED,
 ) -> None:
     """Print the records of a topic, and wait for more until Ctrl-C, --count or --until-end."""
     where = _start(start)
     if group is not None and isinstance(where, int):
         instead = f"ottla groups reset {group} --topic {topic} --to-offset OFFSET --execute"
-        raise typer.BadParameter(f"a group goes on where it has read to; to move it: {instead}", param_hint="--from")
+        raise typer.BadParameter(
+            f"a group continues at its committed offsets; to move it: {instead}", param_hint="--from"
+        )
     if group is not None and partitions:
-        raise typer.BadParameter("are given out by the group: leave out --group", param_hint="--partition")
+        raise typer.BadParameter("are assigned by the group: leave out --group", param_hint="--partition")
     separator = parse_separator(key_separator)
     form = _json_line if json else lambda batch, record: _text_line(record, separator)
     level = isolation.literal
@@ -97,7 +99,7 @@ async def consume(
         if group is not None:
             async with client.consumer(topic, group=group, start=where, isolation=level) as consumer:
                 await _print(consumer, form, count, end, _Share(client, consumer, group))
-        elif not first:  # the consumer itself waits for a topic that is just being made, and for new partitions
+        elif not first:  # the consumer itself waits for a topic that is just being created, and for new partitions
             async with client.consumer(topic, start=where, isolation=level) as consumer:
                 await _print(consumer, form, count, end)
         elif end is None or any(first[place] < end[place] for place in end):
@@ -120,11 +122,11 @@ def _start(text: str) -> Start:
 async def _bounds(
     client: "Client", topic: str, start: Start, partitions: list[int] | None, isolation: Level
 ) -> tuple[dict[Place, int], dict[Place, int], int]:
-    """The first offset to read of each partition, where each ends now, and how many records an open transaction holds
-    back behind that, as offsets count them.
+    """The first offset to read of each partition, where each ends now, and the number of offsets after that which an
+    open transaction holds back.
 
     Raises:
-        BadInput: an offset is asked for that is not in the log of a partition.
+        BadInput: the requested offset is not in the log of a partition.
     """
     if partitions is None:
         partitions = [each.partition for each in (await client.describe_topic(topic)).partitions]
@@ -140,8 +142,8 @@ async def _bounds(
             _check_offset(start, place, begin[place], whole.get(place, end[place]), alone=len(places) == 1)
         return dict.fromkeys(places, start), end, held_back
     first = await client.offsets(dict.fromkeys(places, start), isolation=isolation) if start != "end" else end
-    # -1: no record is as young as the time asked for, so the next one is the first. The end was asked for before the
-    # time was: a record that arrives in between lies behind that end, and is read.
+    # -1: no record is that recent, so the next one is the first. The end was looked up before the time: a record that
+    # arrives in between is after that end, and is read.
     return {place: offset if offset >= 0 else end[place] for place, offset in first.items()}, end, held_back
 
 
@@ -149,8 +151,8 @@ def _check_offset(offset: int, place: Place, begin: int, end: int, *, alone: boo
     if begin <= offset <= end:
         return
     held = f"has offsets {begin} to {end - 1}" if begin < end else f"is empty, and its next offset is {end}"
-    advice = "" if alone else ": say which one with --partition"
-    raise exits.BadInput(f"there is no offset {offset}, as partition {place[1]} of {place[0]} {held}{advice}")
+    advice = "" if alone else ": choose a partition with --partition"
+    raise exits.BadInput(f"there is no offset {offset}: partition {place[1]} of {place[0]} {held}{advice}")
 
 
 async def _print(
@@ -163,7 +165,7 @@ async def _print(
     """Print records until ``count`` of them, or until ``end`` is reached in every partition that is read.
 
     Args:
-        share: of a group, which is told what is printed.
+        share: the member's share of its group, if there is one; printed records are then committed.
     """
     printed = 0
     while printed != count and not _at_end(consumer, end):
@@ -189,17 +191,17 @@ async def _print(
 
 
 class _Share:
-    """What a group gives this member, who wants no more than to reach the end."""
+    """The partitions that a group assigns to this member, which only wants to reach the end."""
 
     def __init__(self, client: "Client", consumer: "Consumer", group: str) -> None:
         self._client, self._consumer, self._group = client, consumer, group
         self._since = time.monotonic()
 
     async def is_nothing(self) -> bool:
-        """Whether the group has settled and gives this member no partition; then that is said.
+        """Whether the group is stable and assigns no partition to this member; then prints that.
 
         Raises:
-            TimeoutExpired: it does not settle.
+            TimeoutExpired: the group does not become stable.
         """
         from ottla.errors import TimeoutExpired
 
@@ -210,30 +212,30 @@ class _Share:
             return False
         group = await self._client.describe_group(self._group)
         if group.state == "Stable":
-            others = f"its {len(group.members)} members share all there are"
-            typer.echo(f"group {self._group} gives no partition to this member: {others}", err=True)
+            others = f"its {len(group.members)} members share all partitions"
+            typer.echo(f"group {self._group} assigns no partition to this member: {others}", err=True)
             return True
         if waited > UNSETTLED:
-            raise TimeoutExpired(f"group {self._group} gave no partition in {waited:.0f} s: it is {group.state}")
+            raise TimeoutExpired(f"group {self._group} assigned no partition in {waited:.0f} s: it is {group.state}")
         return False
 
 
 def _at_end(consumer: "Consumer", end: Mapping[Place, int] | None) -> bool:
-    """Whether all that is read is read to its end; of a group, what this member has been given."""
+    """Whether all assigned partitions are read to their ends."""
     from ottla.errors import LocalProtocolError
 
     places = consumer.assignment
     try:
         return end is not None and bool(places) and all(consumer.position(*each) >= end.get(each, 0) for each in places)
-    except LocalProtocolError:  # where the group has read to is being looked up
+    except LocalProtocolError:  # a position is still being looked up
         return False
 
 
 async def next_batch(consumer: "Consumer", within: float) -> "Batch | None":
-    """The next batch; ``None`` if none came ``within`` so many seconds: the last offsets may belong to no record."""
+    """The next batch; ``None`` if none came ``within`` so many seconds: the last offsets may have no record."""
     import trio
 
-    with trio.move_on_after(within):  # a batch that is taken is never lost to it
+    with trio.move_on_after(within):  # cancelling it never loses a batch
         return await anext(consumer)
     return None
 

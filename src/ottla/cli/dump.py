@@ -1,10 +1,10 @@
-"""`ottla dump`: the bytes of Kafka's files and connections, readable.
+"""`ottla dump`: shows the bytes of Kafka's files and connections in readable form.
 
 Rules:
-- A file is read in pieces, and what is held of it does not grow with it.
-- What can be read is on stdout before it is said, on stderr, what cannot. With ``--json`` that is on stdout too.
-- The next batch, frame or file is read also if one was broken or is not there; the exit code tells that one was. Only
-  where nothing tells where the next one begins, a file is given up.
+- A file is read in pieces, so memory does not grow with its size.
+- Output on stdout comes before the error on stderr that follows it. With ``--json`` errors are on stdout, too.
+- After a damaged batch or frame, or a missing file, the next one is read; the exit code shows the error. A file is
+  given up only if the start of the next batch cannot be found.
 """
 
 import errno
@@ -33,7 +33,7 @@ EXAMPLE = "Example: ottla dump flights-0/00000000000000000000.log --offset 4711 
 
 
 class FileType(StrEnum):
-    """What a file holds, by its usual name."""
+    """The contents of a file, under its usual name."""
 
     LOG = "log"
     INDEX = "index"
@@ -49,7 +49,7 @@ class FileType(StrEnum):
 
 _ENDINGS = {
     ".log": FileType.LOG,
-    ".checkpoint": FileType.LOG,  # a snapshot of KRaft
+    ".checkpoint": FileType.LOG,  # KRaft's snapshots
     ".index": FileType.INDEX,
     ".timeindex": FileType.TIMEINDEX,
     ".txnindex": FileType.TXNINDEX,
@@ -61,54 +61,54 @@ _ENDINGS = {
     ".kafka": FileType.LOG_07,
     ".jafka": FileType.LOG_07,
 }
-_SAY = f"say --type {', '.join(FileType)}, or --request, or --response API:VERSION"
+_SAY = f"use --type {', '.join(FileType)}, or --request, or --response API:VERSION"
 _SET_ASIDE = (".deleted", ".cleaned", ".swap")
-"""What a broker adds to the names of files that it is about to remove or put in place."""
+"""Suffixes that a broker adds to files that it is about to remove or put in place."""
 _FOLDER = re.compile(r"(?P<topic>.+)-\d+(\.[0-9a-f]+-(delete|stray|future))?")
-"""Of a partition."""
+"""The folder of a partition."""
 _BASE_OFFSET = re.compile("[0-9]{20}")
 _COUNTED = {"record", "entry", "producer", "leader_epoch", "offset", "request", "response"}
-"""Kinds of items that ``--count`` counts; batches too, where their records are not shown."""
+"""Kinds of items that ``--count`` counts; batches too, if their records are not shown."""
 _PIECE = 2**20
 _LARGE = 16 * 2**20
-"""Bytes of a file for which progress is shown."""
+"""Bytes from which a file gets a progress bar."""
 
 Reader = Callable[[Iterable[bytes], "Options"], Iterator["Item"]]
 
 
 def dump(
     files: Annotated[
-        list[str], typer.Argument(metavar="FILE", help="What to read: a file, all of a folder, or - for stdin.")
+        list[str], typer.Argument(metavar="FILE", help="The files to read: a file, a whole folder, or - for stdin.")
     ],
     file_type: Annotated[
-        FileType | None, typer.Option("--type", help="What the files hold; by default their names tell.")
+        FileType | None, typer.Option("--type", help="Type of the files; by default taken from their names.")
     ] = None,
-    request: Annotated[bool, typer.Option("--request", help="They hold what a client has sent: frames.")] = False,
+    request: Annotated[bool, typer.Option("--request", help="The files contain frames from a client.")] = False,
     response: Annotated[
         str | None,
-        typer.Option(metavar="API:VERSION", help="They hold what a broker has sent in answer to, say, Fetch:12."),
+        typer.Option(metavar="API:VERSION", help="The files contain frames from a broker: responses to Fetch:12, say."),
     ] = None,
     topic: Annotated[
-        str | None, typer.Option(metavar="TOPIC", help="Whose log it is; by default the folder's name tells.")
+        str | None, typer.Option(metavar="TOPIC", help="The log's topic; by default taken from the folder's name.")
     ] = None,
-    offset: Annotated[int, typer.Option(min=0, help="Begin with this offset (logs and indexes).")] = 0,
-    count: Annotated[int | None, typer.Option(min=1, help="End after so many records, entries or frames.")] = None,
+    offset: Annotated[int, typer.Option(min=0, help="Begin at this offset (logs and indexes).")] = 0,
+    count: Annotated[int | None, typer.Option(min=1, help="Stop after so many records, entries or frames.")] = None,
     no_records: Annotated[bool, typer.Option("--no-records", help="Show batches without their records.")] = False,
     deep: Annotated[
-        bool, typer.Option("--deep", help="Take apart what members of a group tell each other, too.")
+        bool, typer.Option("--deep", help="Decode the subscriptions and assignments of group members, too.")
     ] = False,
     raw: Annotated[
-        bool, typer.Option("--raw", help="Do not take apart the records of internal topics and control records.")
+        bool, typer.Option("--raw", help="Do not decode the records of internal topics and control records.")
     ] = False,
-    full: Annotated[bool, typer.Option("--full", help="Do not cut long keys and values.")] = False,
+    full: Annotated[bool, typer.Option("--full", help="Do not shorten long keys and values.")] = False,
     json: Annotated[
         bool, typer.Option("--json", help="Print each item as a line of JSON; bytes that are not UTF-8 as …_base64.")
     ] = False,
 ) -> None:
-    """Show what is in Kafka's files (logs, indexes, snapshots, checkpoints) and in captured frames.
+    """Show the contents of Kafka's files (logs, indexes, snapshots, checkpoints) and of captured frames.
 
-    Records of internal topics, such as __consumer_offsets, are shown as what they mean. Where a batch or a frame is
-    broken, what stands before is shown, then which byte is the first broken one, and why; then the next one.
+    Records of internal topics, such as __consumer_offsets, are decoded. If a batch or a frame is damaged, the intact
+    part is shown, then the position of the first damaged byte and the reason; then the next batch or frame.
     """
     from ottla.codec.dump import Options
 
@@ -142,26 +142,26 @@ def dump(
 
 @dataclass(frozen=True, slots=True)
 class _Source:
-    """A file, or stdin, and what reads it."""
+    """A file, or stdin, and its reader."""
 
     name: str
     reader: Reader
 
     @property
     def base_offset(self) -> int | None:
-        """The offset in the name of a segment and of what lies beside it."""
+        """The offset in the name of a segment's files."""
         number = Path(self.name).name.partition(".")[0]
         return int(number) if _BASE_OFFSET.fullmatch(number) else None
 
     @property
     def topic(self) -> str:
-        """As the folder tells."""
+        """The topic in the folder's name."""
         folder = _FOLDER.fullmatch(Path(self.name).absolute().parent.name) if self.name != "-" else None
         return folder["topic"] if folder else ""
 
     @contextmanager
     def opened(self) -> Iterator[BinaryIO]:
-        """Its bytes.
+        """Open the file.
 
         Raises:
             ConfigurationError: it cannot be read.
@@ -172,7 +172,7 @@ class _Source:
             yield sys.stdin.buffer
             return
         try:
-            file = open(self.name, "rb")  # noqa: SIM115 # so that only its opening is guarded
+            file = open(self.name, "rb")  # noqa: SIM115 # so that only errors of opening are caught
         except OSError as error:
             raise ConfigurationError(f"cannot read {self.name}: {(error.strerror or str(error)).lower()}") from None
         with file:
@@ -180,13 +180,13 @@ class _Source:
 
 
 def _named(name: str, *, anything: bool) -> list[str]:
-    """The files that an argument names: itself, or those in it and below if it is a folder.
+    """The files that an argument means: itself, or all files below it if it is a folder.
 
     Args:
-        anything: also those whose names do not tell what they hold.
+        anything: include files whose names do not show their type.
 
     Raises:
-        ConfigurationError: there is none in the folder.
+        ConfigurationError: the folder has no such file.
     """
     if name == "-" or not os.path.isdir(name):
         return [name]
@@ -197,17 +197,17 @@ def _named(name: str, *, anything: bool) -> list[str]:
             if os.path.isfile(path):
                 (found if anything or _type_of(path) else left_out).append(path)
     if not found:
-        raise ConfigurationError(f"{name} is a folder, and no file in it has a name that tells what it holds: {_SAY}")
+        raise ConfigurationError(f"{name} is a folder, and no file in it has a name that shows its type: {_SAY}")
     if left_out:
-        typer.echo(f"ottla: left out, as their names do not tell what they hold: {', '.join(left_out)}", err=True)
+        typer.echo(f"ottla: skipped, as their names do not show their type: {', '.join(left_out)}", err=True)
     return found
 
 
 def _reader(file_type: FileType | None, request: bool, response: str | None) -> Reader | None:
-    """What reads the files, if an option says it.
+    """The reader of the files, if an option chooses it.
 
     Raises:
-        ConfigurationError: two options say different things, or one what there is not.
+        ConfigurationError: options contradict each other, or one is invalid.
     """
     from ottla.codec import dump as dumps
 
@@ -239,7 +239,7 @@ def _readers() -> dict[FileType, Reader]:
 
 
 def _type_of(name: str) -> FileType | None:
-    """What the name of a file tells that it holds."""
+    """The type that a file's name shows."""
     base = Path(name).name
     for suffix in _SET_ASIDE:
         base = base.removesuffix(suffix)
@@ -247,33 +247,33 @@ def _type_of(name: str) -> FileType | None:
 
 
 def _told_by(name: str) -> FileType:
-    """The same.
+    """The type that a file's name shows.
 
     Raises:
-        ConfigurationError: there is no such file, or its name tells nothing.
+        ConfigurationError: there is no such file, or its name does not show its type.
     """
     if (file_type := _type_of(name)) is None:
         if name != "-" and not os.path.exists(name):
             raise ConfigurationError(f"cannot read {name}: {os.strerror(errno.ENOENT).lower()}")
-        what = "stdin has no name" if name == "-" else f"the name of {name} does not tell what it holds"
+        what = "stdin has no name" if name == "-" else f"the name of {name} does not show its type"
         raise ConfigurationError(f"{what}: {_SAY}")
     return file_type
 
 
 def _api(text: str) -> tuple[int, int]:
-    """The key and the version in ``Fetch:12`` or ``1:12``."""
+    """Parse an API's key and version, as in ``Fetch:12`` or ``1:12``."""
     from ottla.codec.apis import APIS, NAMES
     from ottla.codec.wire import api
 
     name, _, number = text.partition(":")
     keys = [key for key, known in NAMES.items() if name.lower() in (known.lower(), str(key))]
     if not keys:
-        raise ConfigurationError(f"--response {text}: {name!r} is no API: say one such as Fetch:12 or 1:12")
+        raise ConfigurationError(f"--response {text}: {name!r} is not an API: use one such as Fetch:12 or 1:12")
     versions = api(APIS[keys[0]].response).versions
     if not re.fullmatch("[0-9]{1,5}", number) or int(number) not in versions:
         known = NAMES[keys[0]]
         raise ConfigurationError(
-            f"--response {text}: {known} has versions {versions.text}: say one, as in {known}:{versions.high}"
+            f"--response {text}: {known} has versions {versions.text}: use one, as in {known}:{versions.high}"
         )
     return keys[0], int(number)
 
@@ -287,7 +287,7 @@ class _Form:
     """How items are written.
 
     Attributes:
-        files: how many there are; of several, each item tells its own.
+        files: the number of files; if there are several, each item names its file.
     """
 
     json: bool
@@ -298,7 +298,7 @@ class _Form:
         return b"" if self.json or self.files == 1 else b"== %s ==\n" % os.fsencode(name)
 
     def lines(self, name: str) -> "Callable[[Item], bytes]":
-        """What makes of an item of a file its line, or lines."""
+        """A function that turns an item of a file into its line or lines."""
         from ottla.codec.dump import text
 
         if not self.json:
@@ -308,7 +308,7 @@ class _Form:
 
 
 class _Output:
-    """stdout, written to in large steps."""
+    """stdout, written in large blocks."""
 
     def __init__(self) -> None:
         if sys.stdout is None:
@@ -324,14 +324,14 @@ class _Output:
             self.flush()
 
     def flush(self) -> None:
-        """Nothing is held back while input is waited for."""
+        """Write everything, so that no line is held back while the command waits for input."""
         lines, self._lines, self._size = self._lines, [], 0
         self._stdout.write(b"".join(lines))
         self._stdout.flush()
 
 
 def _tried(show: Callable[[str], bool], name: str, *, alone: bool) -> bool:
-    """What ``show`` says of a file; one that cannot be read ends the command only if it is ``alone``."""
+    """Show a file; returns whether it is intact. An unreadable one ends the command only if it is ``alone``."""
     try:
         return show(name)
     except ConfigurationError as error:
@@ -342,7 +342,7 @@ def _tried(show: Callable[[str], bool], name: str, *, alone: bool) -> bool:
 
 
 def _dump_one(source: _Source, options: "Options", form: _Form, count: int | None, counted: set[str]) -> bool:
-    """Print a file; whether all of it could be read."""
+    """Print a file; returns whether all of it could be read."""
     from ottla.codec.dump import BROKEN, text
 
     with source.opened() as file, _progress(file) as advance:
@@ -355,7 +355,7 @@ def _dump_one(source: _Source, options: "Options", form: _Form, count: int | Non
                 whole = False
                 output.flush()
                 name = "stdin" if source.name == "-" else source.name
-                typer.echo(f"ottla: {name} is broken\n{text(item)}", err=True)
+                typer.echo(f"ottla: {name} is damaged\n{text(item)}", err=True)
             elif left is not None and item.kind in counted:
                 left -= 1
                 if left == 0:
@@ -366,11 +366,11 @@ def _dump_one(source: _Source, options: "Options", form: _Form, count: int | Non
 
 def _pieces(file: BinaryIO, output: _Output, advance: Callable[[int], None]) -> Iterator[bytes]:
     raw = io.FileIO(file.fileno(), closefd=False)
-    # Made once: while memory for each read is made, Ctrl-C would be noticed only when the read has ended.
+    # Allocated once: allocating for each read would delay Ctrl-C until the read has ended.
     buffer = memoryview(bytearray(_PIECE))
     while True:
         output.flush()
-        count = raw.readinto(buffer)  # what is there, where a pipe brings little at a time
+        count = raw.readinto(buffer)  # a pipe brings little at a time
         if not count:
             return
         yield bytes(buffer[:count])
@@ -379,7 +379,7 @@ def _pieces(file: BinaryIO, output: _Output, advance: Callable[[int], None]) -> 
 
 @contextmanager
 def _progress(file: BinaryIO) -> Iterator[Callable[[int], None]]:
-    """Shows how much of a large file has been read, where somebody watches who does not see the output itself."""
+    """Show how much of a large file has been read, if stderr is a terminal and the output goes elsewhere."""
     size = os.fstat(file.fileno()).st_size
     if size < _LARGE or sys.stderr is None or not sys.stderr.isatty() or sys.stdout.isatty():
         yield lambda size: None

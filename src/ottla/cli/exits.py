@@ -1,11 +1,11 @@
-"""Exit codes, and how a command ends: by itself, by an error, by a signal.
+"""Exit codes, and how a command ends: on its own, by an error, by a signal.
 
 Rules:
-- 0 done; 1 the broker or the data said no; 2 an option, address or file cannot be used; 3 nobody there, or too slow.
+- 0 done; 1 the broker or the data refused; 2 an option, address or file cannot be used; 3 unreachable, or timed out.
 - Ctrl-C is 130, SIGTERM 143 and SIGHUP (the terminal was closed) 129. The command first finishes its work or gives it
-  up, within two seconds. Only servers end with 0 on SIGTERM and SIGHUP: they are meant to be ended so. A server may
-  take five seconds, if records with `acks=0` are still on their way.
-- A process that ignores SIGHUP from its start (nohup) goes on ignoring it.
+  up, within two seconds. Only servers end with 0 on SIGTERM and SIGHUP, because that is how they are stopped. A server
+  may take five seconds, if records with `acks=0` are still in flight.
+- A process that is started with SIGHUP ignored (nohup) keeps ignoring it.
 - A second signal ends the process at once.
 """
 
@@ -39,15 +39,15 @@ INTERRUPTED = 128 + signal.SIGINT
 TERMINATED = 128 + signal.SIGTERM
 
 DRAIN = 4.8
-"""Seconds from the first signal until what a server still has open is cut."""
+"""Seconds from the first signal until a server cuts its open connections."""
 
 
 _stop: "ContextVar[_Stop]" = ContextVar("stop")
-"""Of the command that runs."""
+"""The `_Stop` of the running command."""
 
 
 class BadInput(OttlaError):
-    """What a command was given to read is not what it understands; says where."""
+    """A command cannot understand its input; says where."""
 
 
 def code_of(error: OttlaError) -> int:
@@ -63,7 +63,7 @@ def code_of(error: OttlaError) -> int:
 
 
 def fail(error: OttlaError) -> NoReturn:
-    """Say what went wrong, in one line, and end."""
+    """Print the error in one line, and end."""
     line = in_kafkas_terms(" ".join(str(error).split())) or type(error).__name__
     typer.echo(f"ottla: {line}", err=True)
     raise typer.Exit(code_of(error))
@@ -71,7 +71,7 @@ def fail(error: OttlaError) -> NoReturn:
 
 @contextmanager
 def reported() -> Iterator[None]:
-    """Errors that the block is not to blame for end the command with one line; others are bugs, and pass."""
+    """End the command with one line for errors that are not bugs; bugs pass."""
     try:
         with _ungrouped():
             yield
@@ -87,10 +87,10 @@ def reported() -> Iterator[None]:
 
 @contextmanager
 def _ungrouped() -> Iterator[None]:
-    """An error that comes out of a nursery alone, or with others of ottla's only, comes out as itself."""
+    """Unwrap a nursery's exception group that has a single error, or only ottla's errors."""
     try:
         yield
-    except BaseExceptionGroup as group:  # all that a nursery raises comes as one
+    except BaseExceptionGroup as group:  # nurseries always raise groups
         leaves = _leaves(group)
         if len(leaves) > 1 and not all(isinstance(leaf, OttlaError) for leaf in leaves):
             raise
@@ -106,16 +106,16 @@ def _leaves(group: BaseExceptionGroup[BaseException]) -> list[BaseException]:
 
 
 def leave_broken_pipe() -> None:
-    """Say nothing more to a reader that has gone, also not when the interpreter flushes at its end."""
-    with suppress(AttributeError, OSError):  # no stdout at all
+    """Write nothing more to a reader that has gone, not even when the interpreter flushes at its end."""
+    with suppress(AttributeError, OSError):  # there is no stdout at all
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def run(command: Callable[[], Awaitable[None]]) -> None:
-    """Run a command under trio until it ends, fails or is told to stop.
+    """Run a command under trio until it ends, fails or is stopped.
 
     Args:
-        command: is cancelled by the first SIGINT, SIGTERM or SIGHUP, and then has 1.5 seconds to clean up.
+        command: the first SIGINT, SIGTERM or SIGHUP cancels it; then it has 1.5 seconds to clean up.
 
     Raises:
         typer.Exit: with the exit code, unless that is 0.
@@ -143,11 +143,11 @@ def run_server(
     server: "Callable[[trio.TaskStatus[Any]], Awaitable[None]]",
     beside: "Callable[[Any, trio.Nursery], Awaitable[None]]",
 ) -> None:
-    """Run a server under trio until it is told to stop, then drain it.
+    """Run a server under trio until it is stopped, then drain it.
 
     Args:
-        server: tells, once it listens, what has a method ``drain``; ends soon after that was called.
-        beside: called with it; the nursery is for what shall run until the server is told to stop.
+        server: reports, once it listens, an object with a method ``drain``; ends soon after that was called.
+        beside: called with that object, and a nursery for tasks that run until the server is stopped.
 
     Raises:
         typer.Exit: with the exit code, unless that is 0.
@@ -189,7 +189,7 @@ def run_server(
 
 
 class _Stop:
-    """The first signal: cancels a command, but for what shall be finished."""
+    """Handles the first signal: cancels the command, except a block that has to finish."""
 
     def __init__(self) -> None:
         import trio
@@ -226,7 +226,7 @@ class _Stop:
 
 @contextmanager
 def finished_within(seconds: float, given_up: Callable[[], None]) -> Iterator[None]:
-    """Let the block of a command finish where the command is told to stop meanwhile.
+    """Let a block of a command finish even if the command is stopped meanwhile.
 
     Args:
         seconds: how long that may take from the signal, at most.
@@ -241,7 +241,7 @@ async def _heed(stop: Callable[[], None], told: list[int], *, task_status: "trio
     import trio
 
     heeded = [signal.SIGINT, signal.SIGTERM]
-    if hasattr(signal, "SIGHUP") and signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # as nohup leaves it
+    if hasattr(signal, "SIGHUP") and signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # nohup ignores it
         heeded.append(signal.SIGHUP)
     with trio.open_signal_receiver(*heeded) as signals:
         task_status.started()

@@ -1,8 +1,8 @@
 """`ottla groups`: list, describe, delete and reset consumer groups.
 
 Rules:
-- What could be had is printed before what could not is said: the exit code tells that something is missing.
-- A reset changes nothing without ``--execute``. Its ways are named as those of kafka-consumer-groups.
+- Partial results are printed before the error; the exit code shows that something is missing.
+- A reset changes nothing without ``--execute``. Its options are named as in kafka-consumer-groups.
 """
 
 import json
@@ -32,12 +32,12 @@ Names = Annotated[list[str], typer.Argument(metavar="GROUP...", help="The groups
 async def list_(
     connect: Connect,
     state: Annotated[
-        list[str] | None, typer.Option(metavar="STATE", help="Only groups in it, such as stable; may be repeated.")
+        list[str] | None, typer.Option(metavar="STATE", help="Only groups in this state, such as stable; repeatable.")
     ] = None,
     type_: Annotated[
-        list[str] | None, typer.Option("--type", metavar="TYPE", help="Only groups of it: classic, consumer, …")
+        list[str] | None, typer.Option("--type", metavar="TYPE", help="Only groups of this type: classic, consumer, …")
     ] = None,
-    names: Annotated[bool, typer.Option("--names", help="Print the names only, one a line.")] = False,
+    names: Annotated[bool, typer.Option("--names", help="Print only the names, one per line.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Print the groups of all brokers."""
@@ -67,18 +67,18 @@ async def describe(
     connect: Connect,
     groups: Annotated[list[str] | None, typer.Argument(metavar="GROUP...", help="The groups' names.")] = None,
     all_: Annotated[bool, typer.Option("--all", help="All classic groups.")] = False,
-    members: Annotated[bool, typer.Option("--members", help="Show each member and what it reads.")] = False,
+    members: Annotated[bool, typer.Option("--members", help="Show each member and its partitions.")] = False,
     watch: Annotated[
-        float | None, typer.Option(metavar="SECONDS", min=0.1, help="Look again every so often, until Ctrl-C.")
+        float | None, typer.Option(metavar="SECONDS", min=0.1, help="Repeat every so often, until Ctrl-C.")
     ] = None,
     isolation: Isolation = IsolationLevel.READ_UNCOMMITTED,
     as_json: AsJson = False,
 ) -> None:
-    """Show who is in groups, and how far they are behind; with --json a line for each group."""
+    """Show the members of groups, and how far they are behind; with --json a line for each group."""
     import trio
 
     if bool(groups) == all_:
-        raise typer.BadParameter("name groups, or say --all", param_hint="GROUP")
+        raise typer.BadParameter("name groups, or use --all", param_hint="GROUP")
 
     def show(found: "Mapping[str, GroupLag]") -> None:
         for lag in found.values():
@@ -91,7 +91,7 @@ async def describe(
         from ottla.errors import PartialFailure
 
         try:
-            # Those of other types have APIs of their own, which ottla does not ask yet.
+            # Groups of other types have their own APIs, which ottla does not use yet.
             names = groups or [each.group for each in await client.list_groups(types=["classic"])]
             show(await client.group_lags(names, isolation=isolation.literal))
         except PartialFailure as failure:
@@ -117,11 +117,11 @@ async def delete(
         typer.Option(
             "--topic",
             metavar="TOPIC[:0,1,2]",
-            help="Only what the groups have committed of it, where no member reads it; may be repeated.",
+            help="Delete only the offsets of this topic, if no member reads it; may be repeated.",
         ),
     ] = None,
 ) -> None:
-    """Delete groups without members, with all they have committed; asks nobody."""
+    """Delete groups without members, and all their offsets; does not ask for confirmation."""
     from ottla.errors import PartialFailure
 
     places = parse_places(topics or (), "--topic")
@@ -150,21 +150,21 @@ async def delete(
 
 ToOffset = Annotated[int | None, typer.Option(min=0, metavar="OFFSET", help="To this offset.")]
 ToDatetime = Annotated[
-    str | None, typer.Option(metavar="TIME", help="To the first record at or after 2013-07-04T12:00:00Z, say.")
+    str | None, typer.Option(metavar="TIME", help="To the first record at or after a time, as 2013-07-04T12:00:00Z.")
 ]
 ByDuration = Annotated[
     str | None, typer.Option(metavar="DURATION", help="To the first record not older than 90m, 1d12h or PT1H.")
 ]
-ShiftBy = Annotated[int | None, typer.Option(metavar="N", help="N records forth, or back where it is negative.")]
+ShiftBy = Annotated[int | None, typer.Option(metavar="N", help="Skip N records; a negative number goes back.")]
 FromFile = Annotated[
-    Path | None, typer.Option(metavar="CSV", help="To offsets in a file: TOPIC,PARTITION,OFFSET a line.")
+    Path | None, typer.Option(metavar="CSV", help="To the offsets in a file: TOPIC,PARTITION,OFFSET per line.")
 ]
 Scope = Annotated[
     list[str] | None,
     typer.Option(
         "--topic",
         metavar="TOPIC[:0,1,2]",
-        help="A topic, or some of its partitions; may be repeated. By default whatever the group has committed.",
+        help="A topic, or some of its partitions; may be repeated. By default all that the group has committed.",
     ),
 ]
 
@@ -181,15 +181,15 @@ async def reset(
     to_datetime: ToDatetime = None,
     by_duration: ByDuration = None,
     shift_by: ShiftBy = None,
-    to_current: Annotated[bool, typer.Option("--to-current", help="To what is committed, or else to the end.")] = False,
+    to_current: Annotated[bool, typer.Option("--to-current", help="To the committed offset, or else the end.")] = False,
     from_file: FromFile = None,
     execute: Annotated[bool, typer.Option("--execute", help="Do it; otherwise the plan is only shown.")] = False,
-    export: Annotated[bool, typer.Option("--export", help="Print the plan as --from-file reads it.")] = False,
+    export: Annotated[bool, typer.Option("--export", help="Print the plan in the format of --from-file.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Plan where a group without members reads on; with --execute, make it so.
+    """Plan where a group without members continues; with --execute, commit it.
 
-    An offset that lies outside a log becomes the log's nearer end, and the plan says so.
+    An offset outside the log becomes the nearer end of the log, and the plan says so.
     """
     ways: dict[str, Any] = {
         "--to-earliest": "beginning" if to_earliest else None,
@@ -202,9 +202,9 @@ async def reset(
         "--from-file": from_file,
     }
     if as_json and export:
-        raise typer.BadParameter("is CSV: leave out --json", param_hint="--export")
+        raise typer.BadParameter("prints CSV: leave out --json", param_hint="--export")
     if from_file is not None and topics:
-        raise typer.BadParameter("names the partitions itself: leave out --topic", param_hint="--from-file")
+        raise typer.BadParameter("has the partitions already: leave out --topic", param_hint="--from-file")
     to = _where_to(group, ways)
     scope = parse_places(topics, "--topic") if topics else None
     async with connect() as client:
@@ -213,7 +213,7 @@ async def reset(
 
 
 def _where_to(group: str, ways: Mapping[str, Any]) -> Any:
-    """The one of ``ways`` that is given, as `Client.reset_offsets` takes it; a shift has an argument of its own."""
+    """The one of ``ways`` that is given, as an argument of `Client.reset_offsets`; a shift has its own argument."""
     given = [(way, value) for way, value in ways.items() if value is not None]
     if len(given) != 1:
         raise typer.BadParameter(f"give one of {', '.join(ways)}", param_hint="where to")
@@ -263,7 +263,7 @@ def _print_plan(plan: "ResetPlan", export: bool, as_json: bool) -> None:
         typer.echo(f"{why}: name topics with --topic", err=True)
         raise typer.Exit(1)
     elif plan.executed:
-        new = ", a group that was not there before" if plan.new_group else ""
+        new = ", a new group" if plan.new_group else ""
         typer.echo(f"{len(rows)} offset(s) of {plan.group} are reset{new}", err=True)
     else:
         new = f"{plan.group} is a group that does not exist yet; " if plan.new_group else ""
@@ -346,7 +346,7 @@ def _print(lag: "GroupLag", members: bool) -> None:
         if each.trouble:
             typer.echo(f"{each.topic}-{each.partition}: {each.trouble}", err=True)
     unknown = sum(each.lag is None for each in lag.partitions)
-    typer.echo(f"lag {lag.total}" + (f", not known of {unknown} partition(s)" if unknown else ""))
+    typer.echo(f"lag {lag.total}" + (f", unknown for {unknown} partition(s)" if unknown else ""))
 
 
 def _member(each: "GroupMember") -> tuple[object, ...]:

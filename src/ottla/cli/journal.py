@@ -1,4 +1,4 @@
-"""`ottla proxy journal`: what a proxy would go on with if it were started again."""
+"""`ottla proxy journal`: shows the state with which a proxy would continue after a restart."""
 
 import json
 from pathlib import Path
@@ -13,12 +13,10 @@ EXAMPLE = "Example: ottla proxy journal /var/lib/ottla-proxy"
 
 
 def journal(
-    directory: Annotated[
-        Path, typer.Argument(metavar="DIR", help="The directory of --state; the proxy may be running.")
-    ],
+    directory: Annotated[Path, typer.Argument(metavar="DIR", help="The folder of --state; the proxy may be running.")],
     as_json: AsJson = False,
 ) -> None:
-    """Show which producers a proxy remembers, and which of their batches are on their way."""
+    """Show which producers a proxy remembers, and which of their batches are in flight."""
     from ottla.errors import ConfigurationError, DecodeError
     from ottla.proxy.config import parse_rule
     from ottla.proxy.journal.files import read, segments
@@ -26,7 +24,7 @@ def journal(
 
     with exits.reported():
         if not segments(directory):
-            raise ConfigurationError(f"no proxy keeps its state in {directory}")
+            raise ConfigurationError(f"{directory} has no state of a proxy")
         try:
             found = read(directory)
         except DecodeError as error:
@@ -54,9 +52,7 @@ def journal(
             typer.echo(json.dumps(line))
         return
     size = sum(path.stat().st_size for path in segments(directory))
-    typer.echo(
-        f"{len(found.producers)} producers, {found.under_way} batches on their way, {size / 2**20:.1f} MiB on disk"
-    )
+    typer.echo(f"{len(found.producers)} producers, {found.under_way} batches in flight, {size / 2**20:.1f} MiB on disk")
     for name, pinned in sorted(found.topics.items()):
         idle = "" if rules is None or rules.rewrites(name) else ", once a rule rewrites the topic again"
         typer.echo(f"  {name}: keys go to {pinned.partitions} partitions by {pinned.partitioner}{idle}")
@@ -64,5 +60,5 @@ def journal(
         fenced = ", fenced" if line["fenced"] else ""
         typer.echo(
             f"  producer {line['producer_id']} to {line['topic']}-{line['partition']}: epoch {line['epoch']}, next "
-            f"sequence {line['next_sequence']}, {line['under_way']} batches on their way{fenced}"
+            f"sequence {line['next_sequence']}, {line['under_way']} batches in flight{fenced}"
         )

@@ -1,7 +1,7 @@
 """Records as lines of text or JSON, for `ottla produce`, `consume` and `dump`; pure functions.
 
-As JSON, bytes that are UTF-8 are strings, and others are base64 under a name that says so: ``"key"`` or
-``"key_base64"``, ``"value"`` or ``"value_base64"``. What `consume --json` prints, `produce --json` takes.
+In JSON, bytes that are UTF-8 are strings, and others are base64 under a different name: ``"key"`` or ``"key_base64"``,
+``"value"`` or ``"value_base64"``. `produce --json` accepts the output of `consume --json`.
 """
 
 import base64
@@ -17,7 +17,7 @@ from typing import Any, NoReturn
 from ottla.cli.exits import BadInput
 
 NO_TIMESTAMP = -1
-"""What `consume` prints of a record without one."""
+"""The timestamp that `consume` prints for a record without one."""
 
 Headers = Sequence[tuple[str, bytes | None]]
 
@@ -31,16 +31,16 @@ class Line:
     partition: int | None = None
     headers: Headers = ()
     timestamp: int | None = None
-    """Milliseconds since 1970; None is now."""
+    """Milliseconds since 1970; None means now."""
 
 
 def parse_separator(text: str | None) -> bytes | None:
-    """The separator of ``--key-separator``, where a tab is written as ``\\t``; its bytes need not be UTF-8."""
+    """The separator from ``--key-separator``, in which ``\\t`` is a tab; its bytes need not be UTF-8."""
     return None if text is None else os.fsencode(text.replace("\\t", "\t"))
 
 
 def parse_text(line: bytes, separator: bytes | None) -> Line:
-    """A value, or a key, the separator and a value.
+    """Parse a value, or a key, the separator and a value.
 
     Raises:
         BadInput: the separator is not in the line.
@@ -57,10 +57,10 @@ _KNOWN = {"key", "key_base64", "value", "value_base64", "partition", "headers", 
 
 
 def parse_json(line: bytes) -> Line:
-    """An object with ``value`` and perhaps ``key``, ``headers``, ``partition``, ``timestamp``.
+    """Parse an object with ``value`` and perhaps ``key``, ``headers``, ``partition``, ``timestamp``.
 
-    A value that is neither string nor null is sent as the JSON it is, each number with the digits that were given, and
-    without the spaces between. ``topic`` and ``offset``, which `consume` prints, are ignored, and so is nothing else.
+    A value that is neither string nor null is sent as JSON, each number with the digits that were given, and without
+    white space. ``topic`` and ``offset``, which `consume` prints, are ignored; other fields are refused.
 
     Raises:
         BadInput: it is not such an object; says why.
@@ -68,7 +68,7 @@ def parse_json(line: bytes) -> Line:
     try:
         text = line.decode("utf-8-sig", "surrogatepass")
         fields = _DECODER.decode(text)
-        if "\\u" in text or b"\xed" in line:  # perhaps half a surrogate pair, which no UTF-8 can have
+        if "\\u" in text or b"\xed" in line:  # perhaps half a surrogate pair, which UTF-8 cannot encode
             _encode(fields).encode()
     except ValueError as error:
         raise BadInput(f"not JSON ({_why(error)}): {_short(line)}") from None
@@ -94,12 +94,12 @@ def parse_json(line: bytes) -> Line:
 
 
 def as_json(**fields: Any) -> bytes:
-    """One line of JSON; bytes among the fields, however deep, become text or base64, as the rules say."""
+    """One line of JSON; bytes in the fields, at any depth, become text or base64 (see the module)."""
     return _encode(_texts(fields)).encode()
 
 
 def header_fields(headers: Headers) -> list[dict[str, Any]]:
-    """Headers as `as_json` takes them."""
+    """Headers as an argument of `as_json`."""
     return [{"key": key, "value": value} for key, value in headers]
 
 
@@ -116,14 +116,14 @@ def _why(error: ValueError) -> str:
 
 
 def _no_json(name: str) -> NoReturn:
-    raise ValueError(f"{name} is not a number of JSON")
+    raise ValueError(f"{name} is not a JSON number")
 
 
 def _no_name_twice(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     fields = dict(pairs)
     if len(fields) < len(pairs):
         twice = next(name for name, count in Counter(name for name, _ in pairs).items() if count > 1)
-        advice = 'a header that is repeated is written as [{"key": "name", "value": "one"}, {"key": "name", …}]'
+        advice = 'write a repeated header as [{"key": "name", "value": "one"}, {"key": "name", …}]'
         raise BadInput(f"headers have the name {_short(twice)} more than once: {advice}")
     return fields
 
@@ -135,7 +135,7 @@ _STRING_OR_SPACES = re.compile(r'("(?:[^"\\]|\\.)*")|[ \t\n\r]+')
 
 
 def _as_given(text: str, field: str) -> str:
-    """What stands behind the name of a field in an object that is known to be right."""
+    """The source text of a field's value in an object that is known to be valid."""
 
     def behind(at: int, signs: int = 0) -> int:
         for _ in range(signs):
@@ -204,12 +204,12 @@ def _headers(given: Any) -> Headers:
     if not isinstance(given, list) or not all(isinstance(h, dict) and isinstance(h.get("key"), str) for h in given):
         raise BadInput('headers must be {"name": "value"} or [{"key": "name", "value": "value"}]')
     if unknown := {name for header in given for name in header} - {"key", "value", "value_base64"}:
-        raise BadInput(f"a header has key and value, or value_base64, and no {_short(min(unknown))}")
+        raise BadInput(f"a header has key and value, or value_base64, but not {_short(min(unknown))}")
     return tuple((header["key"], _bytes(header, "value")) for header in given)
 
 
 def _short(what: object) -> str:
-    """A line, or a value in it, as written, but with control characters escaped."""
+    """A line, or a value in it, as written, but shortened and with control characters escaped."""
     text = what.decode(errors="backslashreplace") if isinstance(what, bytes) else _encode(what)
     text = text if len(text) <= 60 else text[:60] + "…"
     return "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in text)

@@ -1,9 +1,9 @@
 """Logs: one line for each event on stderr, as text for people or as JSON for machines.
 
 Rules:
-- Whatever a log call gives as ``extra`` is printed; messages stay constant, and so can be searched for.
-- What clients name is printed, too, and so could hold anything: control characters are escaped. Nobody writes a line of
-  his own, or to the terminal.
+- Everything passed as ``extra`` is printed; messages are constant, so you can search for them.
+- Names chosen by clients are printed, too, and may contain anything: control characters are escaped, so that a client
+  can neither fake a log line nor control the terminal.
 """
 
 import json
@@ -28,12 +28,12 @@ class LogLevel(StrEnum):
 
 
 def extras(record: logging.LogRecord) -> dict[str, object]:
-    """What the call gave as ``extra``."""
+    """The values passed as ``extra``."""
     return {key: value for key, value in vars(record).items() if key not in _STANDARD}
 
 
 def _text(record: logging.LogRecord) -> str:
-    """The message without the extras, which the client's messages tell as well."""
+    """The message without the extras, which the client's messages repeat."""
     return getattr(record.msg, "event", None) or record.getMessage()
 
 
@@ -50,7 +50,7 @@ class TextFormatter(logging.Formatter):
             line += "  " + " ".join(f"{key}={_quoted(value)}" for key, value in given.items())
         if record.exc_info:
             lines = self.formatException(record.exc_info).split("\n")
-            line = "\n  ".join((line, *map(_escaped, lines)))  # indented, for an exception may have lines of its own
+            line = "\n  ".join((line, *map(_escaped, lines)))  # indented, as an exception may have several lines
         return line
 
 
@@ -64,7 +64,7 @@ def _quoted(value: object) -> str:
 
 
 class JsonFormatter(logging.Formatter):
-    """One object a line: time, level, logger, message, the extras, and an exception's traceback."""
+    """One object per line: time, level, logger, message, the extras, and an exception's traceback."""
 
     def format(self, record: logging.LogRecord) -> str:
         line: dict[str, object] = {
@@ -80,7 +80,7 @@ class JsonFormatter(logging.Formatter):
 
 
 def configure(format: LogFormat, level: LogLevel) -> None:
-    """Send ottla's logs of this level, and other libraries' warnings, to stderr."""
+    """Send ottla's logs of at least this level, and other libraries' warnings, to stderr."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(JsonFormatter() if format is LogFormat.JSON else TextFormatter())
     logging.basicConfig(level=logging.WARNING, handlers=[handler], force=True)

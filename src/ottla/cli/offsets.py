@@ -1,4 +1,4 @@
-"""`ottla offsets`: where logs begin and end, what is where at a time, and what a group has committed."""
+"""`ottla offsets`: shows where logs begin and end, the offset at a time, and a group's committed offsets."""
 
 import json
 from datetime import datetime
@@ -35,19 +35,19 @@ async def offsets(
         ),
     ] = None,
     group: Annotated[
-        str | None, typer.Option(metavar="GROUP", help="What this group has committed; without a TOPIC of all topics.")
+        str | None, typer.Option(metavar="GROUP", help="Show this group's committed offsets; of all topics by default.")
     ] = None,
     isolation: Isolation = IsolationLevel.READ_UNCOMMITTED,
     as_json: AsJson = False,
 ) -> None:
-    """Show the offsets of topics: where they begin and end, or what stands at a time, or what a group has committed.
+    """Show the offsets of topics: where they begin and end, or at a time, or the committed offsets of a group.
 
-    How far a group is behind is shown by: ottla groups describe GROUP.
+    For the lag of a group use: ottla groups describe GROUP.
     """
     if not topics and group is None:
         raise typer.BadParameter("name a topic, or a --group", param_hint="TOPIC")
     if at and group is not None:
-        raise typer.BadParameter("what is committed has no time: leave out --at", param_hint="--group")
+        raise typer.BadParameter("committed offsets have no time: leave out --at", param_hint="--group")
     places = parse_places(topics or (), "TOPIC")
     wanted = {text: _wanted(text) for text in at or ["beginning", "end"]}
     async with connect() as client:
@@ -80,7 +80,7 @@ def _wanted(text: str) -> Wanted:
 async def _committed(client: "Client", group: str, partitions: list[Place] | None) -> list[dict[str, Any]]:
     committed = await client.committed(group, partitions)
     if not committed:
-        await client.describe_group(group)  # which is an error where there is no such group
+        await client.describe_group(group)  # raises if there is no such group
     rows = []
     for place in sorted(committed) if partitions is None else partitions:
         at = committed.get(place)
@@ -90,7 +90,7 @@ async def _committed(client: "Client", group: str, partitions: list[Place] | Non
 
 
 def _fields(text: str, found: "ListedOffset") -> dict[str, Any]:
-    """What there is at one place; null is an offset that there is not, and a time that was not told."""
+    """The result for one place; null means that there is no offset, or that its time is unknown."""
     return {
         "at": text,
         "offset": None if found.offset < 0 else found.offset,

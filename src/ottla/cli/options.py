@@ -1,4 +1,4 @@
-"""Options that several commands share, and what makes a command of a function that needs a cluster."""
+"""Options that several commands share, and the decorator for commands that need a cluster."""
 
 import inspect
 from collections.abc import Awaitable, Callable
@@ -23,7 +23,7 @@ CONNECT_TIMEOUT = 10.0
 
 
 class Partitioner(StrEnum):
-    """The codec's partitioners, which are not imported before a command runs."""
+    """The codec's partitioners; the codec itself is only imported when a command runs."""
 
     MURMUR2 = "murmur2"
     CRC32 = "crc32"
@@ -42,14 +42,14 @@ class Compression(StrEnum):
 
 
 class IsolationLevel(StrEnum):
-    """What of transactions is read."""
+    """Which records of transactions are read."""
 
     READ_UNCOMMITTED = "read_uncommitted"
     READ_COMMITTED = "read_committed"
 
     @property
     def literal(self) -> Literal["read_uncommitted", "read_committed"]:
-        """As `Client.consumer` takes it."""
+        """As an argument of `Client.consumer`."""
         return "read_committed" if self is IsolationLevel.READ_COMMITTED else "read_uncommitted"
 
 
@@ -71,12 +71,12 @@ CommandConfig = Annotated[
         envvar="OTTLA_COMMAND_CONFIG",
         metavar="FILE",
         help="How to connect: a properties file with Kafka's names, Java's or librdkafka's, such as security.protocol, "
-        "ssl.ca.location, sasl.username, sasl.password. What an option says goes before it.",
+        "ssl.ca.location, sasl.username, sasl.password. Options take precedence over it.",
     ),
 ]
 Settings = Annotated[
     list[str] | None,
-    typer.Option("-X", metavar="NAME=VALUE", help="The same, one by one; may be repeated. Secrets belong in the file."),
+    typer.Option("-X", metavar="NAME=VALUE", help="A single setting of such a file; repeatable. Not for secrets."),
 ]
 ConnectTimeout = Annotated[
     float | None,
@@ -93,17 +93,17 @@ Isolation = Annotated[
     IsolationLevel,
     typer.Option(help="With read_committed a partition ends where its first open transaction begins."),
 ]
-Format = Annotated[LogFormat, typer.Option("--log-format", help="How log lines on stderr look.")]
-Level = Annotated[LogLevel, typer.Option("--log-level", help="Which log lines are printed.")]
+Format = Annotated[LogFormat, typer.Option("--log-format", help="The format of log lines on stderr.")]
+Level = Annotated[LogLevel, typer.Option("--log-level", help="The lowest level of log lines to print.")]
 
 _BATCH_MEMORY = 2**31 - 1
-"""Bytes that one batch may take: commands print whatever a topic has, and a person who watches can end them."""
+"""Memory limit of one batch, in bytes: commands print any topic, and the user can end them."""
 Connect = Callable[[], "AbstractAsyncContextManager[Client]"]
-"""`ottla.connect`, to the cluster that the options name."""
+"""`ottla.connect`, for the cluster in the options."""
 
 
 async def configured(file: Path | None, settings: list[str]) -> dict[str, Any]:
-    """What ``--command-config`` and ``-X`` say, as arguments of `ottla.connect`."""
+    """Turn ``--command-config`` and ``-X`` into arguments of `ottla.connect`."""
     import trio
 
     if file is None and not settings:
@@ -112,10 +112,10 @@ async def configured(file: Path | None, settings: list[str]) -> dict[str, Any]:
 
 
 def at_cluster(command: Callable[..., Awaitable[None]]) -> Callable[..., None]:
-    """Make a command of ``command``: it has the options of all that need a cluster, too, and runs under trio.
+    """Turn ``command`` into a command line command with the options for connecting; it runs under trio.
 
     Args:
-        command: is given a `Connect`, and what its own options say.
+        command: called with a `Connect`, and its own options.
     """
 
     def run(
@@ -144,5 +144,5 @@ def at_cluster(command: Callable[..., Awaitable[None]]) -> Callable[..., None]:
     _, *theirs = inspect.signature(command).parameters.values()
     *ours, _ = inspect.signature(run).parameters.values()
     run.__name__, run.__doc__ = command.__name__, command.__doc__
-    run.__signature__ = inspect.Signature([*theirs, *ours])  # type: ignore[attr-defined] # what typer looks at
+    run.__signature__ = inspect.Signature([*theirs, *ours])  # type: ignore[attr-defined] # for typer
     return run

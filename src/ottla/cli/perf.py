@@ -1,13 +1,14 @@
-"""`ottla perf`: how many records a second a cluster takes and gives, and how long each takes.
+"""`ottla perf`: measures how many records per second a cluster stores or serves, and their latency.
 
 Rules:
-- Only what was measured is told. A warm-up is sent or read, too, but is not in the figures, and the report says so.
-- With ``--rate`` a record's latency counts from when it was due, not from when there was time for it: otherwise a stall
-  would hide in the records that it held up ("coordinated omission").
-- A transaction's records count as they are acknowledged. Its commit takes from its last record to the coordinator's
-  answer, so what still lingers or is on its way is a part of that.
-- Latencies are counted in buckets that are a hundredth wide, so a percentile is right to one per cent, and the memory
-  does not grow with the run. The largest is exact.
+- Only measured figures are reported. The records of a warm-up are sent or read, but not in the figures, and the report
+  says so.
+- With ``--rate`` a record's latency counts from the time when it was due, not from when it could be sent: otherwise a
+  stall would not show in the records that it held up ("coordinated omission").
+- A transaction's records count when they are acknowledged. Its commit takes from its last record to the coordinator's
+  response, including records that linger or are in flight.
+- Latencies are counted in buckets that are one per cent wide, so a percentile is right to one per cent, and memory does
+  not grow with the run. The maximum is exact.
 """
 
 import json
@@ -36,15 +37,13 @@ if TYPE_CHECKING:
 
 app = typer.Typer(no_args_is_help=True, help="Measure throughput and latency.")
 
-Topics = Annotated[list[str], typer.Argument(metavar="TOPIC...", help="One or several, taken in turn.")]
-AsJson = Annotated[bool, typer.Option("--json", help="Print a line of JSON a second, and one for the whole.")]
-WarmUp = Annotated[
-    float, typer.Option(metavar="SECONDS", min=0.0, help="Leave out of the figures what happens in the first seconds.")
-]
+Topics = Annotated[list[str], typer.Argument(metavar="TOPIC...", help="One or several topics, used in turn.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print a line of JSON every second, and one for the total.")]
+WarmUp = Annotated[float, typer.Option(metavar="SECONDS", min=0.0, help="Leave the first seconds out of the figures.")]
 
 _WIDTH = math.log(1.01)
 _POOL = 8 * 2**20
-"""Bytes of the values that are made before the clock starts, and sent in turn."""
+"""Bytes of the values that are generated before the clock starts, and sent in turn."""
 PERCENTILES = {"p50": 0.5, "p90": 0.9, "p99": 0.99, "p99.9": 0.999}
 
 
@@ -68,7 +67,7 @@ class Latencies:
         self.largest = max(self.largest, seconds)
 
     def percentile(self, share: float) -> float:
-        """Seconds within which this share of all lies; 0 of none."""
+        """The latency in seconds that this share of the records does not exceed; 0 if there are none."""
         left = math.ceil(share * self.count)
         for bucket in sorted(self._buckets):
             left -= self._buckets[bucket]
@@ -77,7 +76,7 @@ class Latencies:
         return 0.0
 
     def summary(self) -> dict[str, float | int]:
-        """In milliseconds; empty if nothing was measured."""
+        """The figures in milliseconds; empty without measurements."""
         if not self.count:
             return {}
         figures = {name: self.percentile(share) for name, share in PERCENTILES.items()}
@@ -87,14 +86,14 @@ class Latencies:
 
 @dataclass
 class Window:
-    """What was counted since `start`."""
+    """Counts since `start`."""
 
     start: float
     records: int = 0
     size: int = 0
     latencies: Latencies = field(default_factory=Latencies)
     commits: Latencies | None = None
-    """Of transactions; ``None``: there are none."""
+    """Latencies of commits; ``None`` without transactions."""
 
     def figures(self, now: float) -> dict[str, Any]:
         seconds = max(now - self.start, 1e-9)
@@ -115,12 +114,12 @@ class Window:
 
 
 class Gauge:
-    """Counts, reports once a second, and forgets the warm-up.
+    """Counts, reports once a second, and drops the warm-up.
 
     Attributes:
-        warm_up: whether it goes on.
+        warm_up: whether the warm-up is still running.
         record_size: bytes of each record that is sent.
-        failure: why the first record that was not stored was not.
+        failure: the error of the first record that was not stored.
     """
 
     def __init__(
@@ -147,20 +146,20 @@ class Gauge:
         self._second.latencies.add(seconds)
 
     def committed(self, seconds: float) -> None:
-        """A transaction is, and that took so long."""
+        """A transaction was committed, which took so many seconds."""
         for window in (self._whole, self._second):
             if window.commits is not None:
                 window.commits.add(seconds)
 
     def stored(self, result: "Receipt | OttlaError") -> None:
-        """A record is stored; or it is not, which the run is to end with."""
+        """A record was stored, or failed, which ends the run."""
         if isinstance(result, Exception):
             self.failure = self.failure or result
         else:
             self.count(1, self.record_size)
 
     def measured(self, since: float) -> "Callable[[Receipt | OttlaError], None]":
-        """As `stored`, of a record that was sent, or due, at ``since``."""
+        """Like `stored`, for a record that was sent, or due, at ``since``."""
 
         def stored(result: "Receipt | OttlaError") -> None:
             self.stored(result)
@@ -184,14 +183,14 @@ class Gauge:
                 self._whole = self._window(now)
 
     def end(self, **more: Any) -> None:
-        """Report the whole."""
+        """Report the total."""
         figures = self._whole.figures(time.perf_counter())
         figures["warm_up_records"] = self.left_out
         if self.warm_up:
             figures["ended_in_warm_up"] = True
         self._say({"event": "result", **figures, **more}, err=False)
         if self.warm_up:
-            typer.echo("the run ended within its warm-up: the figures are those of the warm-up", err=True)
+            typer.echo("the run ended during the warm-up: the figures are those of the warm-up", err=True)
 
     def _say(self, figures: dict[str, Any], err: bool) -> None:
         if self._as_json:
@@ -224,25 +223,25 @@ def _in_ms(latency: dict[str, Any]) -> str:
 # -- produce ----------------------------------------------------------------------------------------------------------
 
 
-Count = Annotated[int | None, typer.Option(min=1, help="End after so many records.")]
-Duration = Annotated[float | None, typer.Option(metavar="SECONDS", min=0.1, help="End after so long; 10 by default.")]
+Count = Annotated[int | None, typer.Option(min=1, help="Stop after so many records.")]
+Duration = Annotated[float | None, typer.Option(metavar="SECONDS", min=0.1, help="Stop after so long; 10 by default.")]
 Size = Annotated[int, typer.Option(min=0, help="Bytes of a value; keys are not counted.")]
 Rate = Annotated[
-    float | None, typer.Option(metavar="RECORDS", min=0.1, help="So many a second; by default as fast as it goes.")
+    float | None, typer.Option(metavar="RECORDS", min=0.1, help="Records per second; by default as many as possible.")
 ]
-Keys = Annotated[int, typer.Option(min=0, help="So many different keys, equally often; 0: records have none.")]
-Linger = Annotated[float, typer.Option(metavar="MS", min=0.0, help="How long a batch waits for more.")]
+Keys = Annotated[int, typer.Option(min=0, help="Number of different keys, used in turn; 0: records have no key.")]
+Linger = Annotated[float, typer.Option(metavar="MS", min=0.0, help="How long a batch waits for more records.")]
 Sample = Annotated[
     int | None,
-    typer.Option(min=1, help="Measure the latency of each Nth record; by default of all with --rate, else 100th."),
+    typer.Option(min=1, help="Measure the latency of every Nth record; by default of all with --rate, else 100th."),
 ]
 TransactionalId = Annotated[
-    str | None, typer.Option(metavar="ID", help="Send in transactions, as the one producer with this id.")
+    str | None, typer.Option(metavar="ID", help="Send in transactions, with this transactional id.")
 ]
-TransactionRecords = Annotated[int | None, typer.Option(min=1, help="Records of a transaction.")]
+TransactionRecords = Annotated[int | None, typer.Option(min=1, help="Records per transaction.")]
 TransactionSeconds = Annotated[
     float | None,
-    typer.Option(metavar="SECONDS", min=0.001, help="Or how long one takes, before its commit; 1 by default."),
+    typer.Option(metavar="SECONDS", min=0.001, help="Or the duration of each, before its commit; 1 by default."),
 ]
 
 
@@ -258,22 +257,22 @@ async def produce(
     rate: Rate = None,
     keys: Keys = 0,
     acks: Annotated[Acks, typer.Option(help="How many replicas must have a record.")] = Acks.ALL,
-    compression: Annotated[Compression, typer.Option(help="Of records; values are half random.")] = Compression.NONE,
+    compression: Annotated[Compression, typer.Option(help="Of batches; values are half random.")] = Compression.NONE,
     linger: Linger = 5.0,
     batch_size: Annotated[int, typer.Option(min=1, help="Bytes of a batch before compression.")] = 512 * 2**10,
-    partitioner: Annotated[Partitioner, typer.Option(help="Where a key goes.")] = Partitioner.MURMUR2,
+    partitioner: Annotated[Partitioner, typer.Option(help="How keys map to partitions.")] = Partitioner.MURMUR2,
     sample: Sample = None,
     transactional_id: TransactionalId = None,
     transaction_records: TransactionRecords = None,
     transaction_seconds: TransactionSeconds = None,
     as_json: AsJson = False,
 ) -> None:
-    """Send records, and measure how many a second are stored and how long each takes from send to acknowledgement.
+    """Send records, and measure how many per second are stored and their latency from send to acknowledgement.
 
-    The clock stops when the last record is acknowledged. With --transactional-id also: how many transactions a second
-    are committed, and how long a commit takes from the last record on.
+    The clock stops when the last record is acknowledged. With --transactional-id also: how many transactions per second
+    are committed, and the time of a commit, counted from the last record.
 
-    An empty record goes to each topic first, to find brokers and leaders before the clock starts.
+    First an empty record is sent to each topic, to find brokers and leaders before the clock starts.
     """
     import trio
 
@@ -299,7 +298,7 @@ async def produce(
         ) as producer,
         trio.open_nursery() as nursery,
     ):
-        # Connections, metadata and the producer's id are not what is measured.
+        # The measurement should not include connecting, metadata and InitProducerId.
         async with producer.transaction() if transactional_id else nullcontext(producer) as sender:
             for topic in topics:
                 await sender.send(topic, b"")
@@ -326,25 +325,25 @@ def _check_transactions(name: str | None, records: int | None, seconds: float | 
     if name is not None and acks is not Acks.ALL:
         raise typer.BadParameter("transactions need all", param_hint="--acks")
     if records and seconds:
-        raise typer.BadParameter("bound them by records or by seconds, not by both", param_hint="--transaction-records")
+        raise typer.BadParameter("limit them by records or by seconds, not by both", param_hint="--transaction-records")
 
 
 @dataclass(frozen=True)
 class Each:
-    """How much one transaction is: ``records``, or for ``seconds``."""
+    """The size of one transaction: ``records``, or ``seconds``."""
 
     records: int | None = None
     seconds: float = math.inf
 
     def timeout(self, rate: float | None) -> float:
-        """Seconds after which the broker may abort one: twice as long as it takes, or a minute."""
+        """Seconds after which the broker may abort one: twice its expected duration, and at least a minute."""
         takes = self.seconds if self.records is None else self.records / rate if rate else 0.0
         return max(60.0, 2 * takes)
 
 
 @dataclass(frozen=True)
 class Load:
-    """What is sent: ``count`` records, or for ``duration`` seconds, whichever ends first."""
+    """The load: ``count`` records, or ``duration`` seconds, whichever ends first."""
 
     topics: list[str]
     keys: int
@@ -354,7 +353,7 @@ class Load:
     rate: float | None
 
     async def send(self, producer: "Producer", gauge: Gauge, nth: int) -> None:
-        """Send it all; the latency of each ``nth`` record is measured."""
+        """Send all of it, and measure the latency of every ``nth`` record."""
         await Sending(self, gauge, nth).go_on(producer)
 
     async def transact(self, producer: "Producer", gauge: Gauge, nth: int, each: Each) -> None:
@@ -369,7 +368,7 @@ class Load:
                 gauge.committed(time.perf_counter() - ended)
 
     def values(self) -> list[bytes]:
-        """Up to a thousand values, each half random and half text, as compressible as data usually are."""
+        """Up to a thousand values, each half random and half text, as compressible as typical data."""
         rng = random.Random(1)
         half = self.size // 2
         count = min(1000, _POOL // max(self.size, 1))
@@ -377,7 +376,7 @@ class Load:
 
 
 class Sending:
-    """A load on its way: ``sent`` records of it so far."""
+    """A load in progress: ``sent`` counts its records so far."""
 
     def __init__(self, load: Load, gauge: Gauge, nth: int) -> None:
         self._load, self._gauge, self._nth = load, gauge, nth
@@ -385,7 +384,7 @@ class Sending:
         self._start, self.sent = time.perf_counter(), 0
 
     async def go_on(self, sender: "Producer | Transaction", most: Each = Each()) -> bool:
-        """Send records, until there are none left, one has failed, or ``most`` are sent; whether there are more."""
+        """Send records until all are sent, one has failed, or ``most`` are sent; returns whether there are more."""
         import trio
 
         load, gauge, values, sent, begun = self._load, self._gauge, self._values, self.sent, time.perf_counter()
@@ -394,7 +393,7 @@ class Sending:
         try:
             while sent < count and gauge.failure is None:
                 due = self._start + sent / load.rate if load.rate else 0.0
-                if sent % 64 == 0 or load.rate:  # the clock costs about as much as a record
+                if sent % 64 == 0 or load.rate:  # reading the clock costs about as much as a record
                     now = time.perf_counter()
                     if now >= until:
                         return False
@@ -424,31 +423,31 @@ async def consume(
     topics: Topics,
     start: Annotated[
         str,
-        typer.Option("--from", metavar="WHERE", help="beginning, or end: then also how old the records are."),
+        typer.Option("--from", metavar="WHERE", help="beginning, or end, which also measures the age of records."),
     ] = "beginning",
-    count: Annotated[int | None, typer.Option(min=1, help="End after so many records.")] = None,
+    count: Annotated[int | None, typer.Option(min=1, help="Stop after so many records.")] = None,
     duration: Annotated[
         float | None,
-        typer.Option(metavar="SECONDS", min=0.1, help="End after so long; by default where the topics end now."),
+        typer.Option(metavar="SECONDS", min=0.1, help="Stop after so long; by default at the current end of topics."),
     ] = None,
     warm_up: WarmUp = 0.0,
     group: Annotated[
-        str | None, typer.Option(metavar="GROUP", help="Read as a member of it, and commit the counted records.")
+        str | None, typer.Option(metavar="GROUP", help="Read as a member of this group, and commit counted records.")
     ] = None,
     isolation: Isolation = IsolationLevel.READ_UNCOMMITTED,
     as_json: AsJson = False,
 ) -> None:
-    """Read records, and measure how many a second arrive; key and value of each are looked at.
+    """Read records, and measure how many per second arrive; reads key and value of each.
 
-    The clock starts when the partitions are known, or with a group when it has divided them.
+    The clock starts when the partitions are known, or with a group when they are assigned.
     """
     import trio
 
     if start not in ("beginning", "end"):
-        raise typer.BadParameter(f"{start!r} is not beginning, nor end", param_hint="--from")
+        raise typer.BadParameter(f"{start!r} is neither beginning nor end", param_hint="--from")
     endless, level = count is None and duration is None, isolation.literal
     if endless and (start == "end" or group is not None):
-        raise typer.BadParameter("say when it shall end", param_hint="--count or --duration")
+        raise typer.BadParameter("give one of them, so that the run ends", param_hint="--count or --duration")
     async with connect() as client:
         end = await _ends(client, topics, level) if endless else None
         where: Any = start
@@ -467,7 +466,7 @@ async def consume(
 async def _ends(
     client: "Client", topics: list[str], isolation: Literal["read_uncommitted", "read_committed"]
 ) -> dict[tuple[str, int], int]:
-    """Where each partition ends now, but for the empty ones."""
+    """The current end of each partition that is not empty."""
     places = await partitions_of(client, topics)
     first = await client.offsets(dict.fromkeys(places, "beginning"))
     end = await client.offsets(dict.fromkeys(places, "end"), isolation=isolation)
@@ -483,11 +482,11 @@ async def _read(
     ages: bool,
     commit: bool,
 ) -> None:
-    """Read until ``count`` records have come, or ``end`` is reached everywhere."""
+    """Read until ``count`` records have arrived, or ``end`` is reached in every partition."""
     read, left = 0, dict(end or {})
     while (end is None or left) and (count is None or read < count):
         batch = await next_batch(consumer, math.inf if end is None else IDLE)
-        if batch is None:  # the last offsets may belong to no record
+        if batch is None:  # the last offsets may have no record
             left = {place: offset for place, offset in left.items() if consumer.position(*place) < offset}
             continue
         records, size = batch.records, 0

@@ -21,7 +21,7 @@ _DURATION = re.compile(
 
 
 def parse_time(text: str, option: str, also: str = "") -> datetime:
-    """A time with its zone, such as 2013-07-04T12:00:00Z. ``also``: what else would do."""
+    """A time with its zone, such as 2013-07-04T12:00:00Z. ``also``: other valid inputs, for the error."""
     try:
         time = datetime.fromisoformat(text)
     except ValueError:
@@ -30,21 +30,21 @@ def parse_time(text: str, option: str, also: str = "") -> datetime:
         message = f"{text!r} is not {also}a time such as 2013-07-04T12:00:00Z{near}"
         raise typer.BadParameter(message, param_hint=option) from None
     if time.tzinfo is None:
-        message = f"{text!r} has no zone: say {time.isoformat()}Z, or {time.isoformat()}+02:00"
+        message = f"{text!r} has no time zone: write {time.isoformat()}Z, or {time.isoformat()}+02:00"
         raise typer.BadParameter(message, param_hint=option)
     return time
 
 
 def format_time(timestamp: int) -> str:
-    """Milliseconds since 1970, as `parse_time` reads them."""
+    """Milliseconds since 1970, in the format of `parse_time`."""
     try:
         return datetime.fromtimestamp(timestamp / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
     except (OverflowError, ValueError, OSError):
-        return str(timestamp)  # no year that anybody means
+        return str(timestamp)  # beyond any meaningful year
 
 
 def parse_duration(text: str, option: str) -> timedelta:
-    """A duration such as 90m, 1d12h, or P1DT12H as ISO 8601 has it."""
+    """A duration such as 90m, 1d12h, or P1DT12H in the notation of ISO 8601."""
     match = _DURATION.fullmatch(text.strip())
     parts = {name: float(value) for name, value in match.groupdict().items() if value} if match else {}
     if not parts:
@@ -56,7 +56,7 @@ def parse_duration(text: str, option: str) -> timedelta:
 
 
 def format_places(places: Iterable[Place]) -> str:
-    """As `parse_places` reads them."""
+    """Partitions in the format of `parse_places`."""
     topics: dict[str, list[str]] = {}
     for topic, partition in places:
         topics.setdefault(topic, []).append(str(partition))
@@ -64,19 +64,19 @@ def format_places(places: Iterable[Place]) -> str:
 
 
 def parse_places(texts: Iterable[str], option: str) -> list[str | Place]:
-    """Each a TOPIC, or some of its partitions as TOPIC:0,1,2."""
+    """Parse TOPIC, or some of its partitions as TOPIC:0,1,2."""
     places: list[str | Place] = []
     for text in texts:
         topic, colon, numbers = text.partition(":")
         indexes = [each.strip() for each in numbers.split(",")] if colon else []
         if not topic or not all(re.fullmatch("[0-9]{1,10}", each) for each in indexes):
-            raise typer.BadParameter(f"{text!r} is not TOPIC, nor TOPIC:0,1,2", param_hint=option)
+            raise typer.BadParameter(f"{text!r} is neither TOPIC nor TOPIC:0,1,2", param_hint=option)
         places += [(topic, int(each)) for each in indexes] if colon else [topic]
     return places
 
 
 async def partitions_of(client: "Client", places: Iterable[str | Place]) -> list[Place]:
-    """Every partition that is meant, sorted."""
+    """All partitions of ``places``, sorted."""
     found: set[Place] = set()
     for each in places:
         if isinstance(each, str):

@@ -1,8 +1,8 @@
-"""Command lines of servers that need no Typer.
+"""Parses the command lines of servers without Typer.
 
-To read a command line Typer imports pydantic, which takes 10 MB and a tenth of a second: a fifth of a broker's memory
-for as long as it runs, and a quarter of the time until it is ready. So options that are said plainly are read here,
-from the same declarations. Everything else is left to Typer: help, mistakes, and what may be one.
+To parse a command line Typer imports pydantic, which takes 10 MB and a tenth of a second: a fifth of a broker's memory
+for as long as it runs, and a quarter of its starting time. So plain options are parsed here, from the same
+declarations. Everything else is left to Typer: help, mistakes, and possible mistakes.
 """
 
 import inspect
@@ -19,14 +19,14 @@ _NUMBER = re.compile(r"[0-9]+(\.[0-9]+)?", re.ASCII)
 
 
 class NotPlain(Exception):
-    """Typer knows what it means, or what is wrong with it."""
+    """Typer has to parse the command line, or explain its error."""
 
 
 def arguments(command: Callable[..., None], words: Iterable[str]) -> dict[str, Any]:
-    """What ``words`` give ``command``: options with a value each, or flags.
+    """Parse ``words`` into arguments of ``command``: options with a value each, or flags.
 
     Raises:
-        NotPlain: they say something else.
+        NotPlain: there is anything else.
     """
     hints = get_type_hints(command, include_extras=True)
     options = dict(flag for name in inspect.signature(command).parameters for flag in _flags(name, hints[name]))
@@ -45,7 +45,7 @@ def arguments(command: Callable[..., None], words: Iterable[str]) -> dict[str, A
 
 
 def _flags(name: str, hint: Any) -> Iterable[tuple[str, tuple[str, Any, OptionInfo]]]:
-    """The flags of an argument, with its name, its type and what is declared of it."""
+    """The flags of an argument, with its name, its type and its declaration."""
     kind, info = get_args(hint)
     if NoneType in get_args(kind):
         kind = get_args(kind)[0]

@@ -1,4 +1,4 @@
-"""`ottla produce`: lines in, records out."""
+"""`ottla produce`: sends lines as records."""
 
 import errno
 import os
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from ottla.sdk.producer import Producer
 
 _GRACE = 0.4
-"""Seconds after a signal for lines that are read, and not yet accepted; what is accepted has the producer's own."""
+"""Seconds after a signal for lines that are read, but not yet accepted; accepted records have the producer's time."""
 
 EXAMPLE = "Example: printf 'a:1\\nb:2\\n' | ottla produce numbers --key-separator :"
 
@@ -28,7 +28,7 @@ EXAMPLE = "Example: printf 'a:1\\nb:2\\n' | ottla produce numbers --key-separato
 @at_cluster
 async def produce(
     connect: Connect,
-    topic: Annotated[str, typer.Argument(metavar="TOPIC", help="Where the records go.")],
+    topic: Annotated[str, typer.Argument(metavar="TOPIC", help="The topic to write to.")],
     file: Annotated[Path | None, typer.Option("--file", "-f", help="Read lines from a file, not from stdin.")] = None,
     key_separator: Annotated[
         str | None, typer.Option(metavar="TEXT", help="Lines are KEY, this text, VALUE; \\t is a tab.")
@@ -38,18 +38,18 @@ async def produce(
         typer.Option(
             "--json",
             help='Lines are JSON: {"value": …, "key": …, "headers": {…}, "partition": 0}, or value_base64; '
-            "the summary is JSON too.",
+            "the summary is JSON, too.",
         ),
     ] = False,
     receipts: Annotated[
-        bool, typer.Option("--receipts", help="Wait for each record, and print where it is stored as a line of JSON.")
+        bool, typer.Option("--receipts", help="Wait for each record, and print its partition and offset as JSON.")
     ] = False,
     partitioner: Annotated[
-        Partitioner, typer.Option(help="Where a key goes: murmur2 as with Java, crc32 as with librdkafka.")
+        Partitioner, typer.Option(help="How keys map to partitions: murmur2 as in Java, crc32 as in librdkafka.")
     ] = Partitioner.MURMUR2,
-    compression: Annotated[Compression, typer.Option(help="Of records, on their way and on disk.")] = Compression.NONE,
+    compression: Annotated[Compression, typer.Option(help="Of batches, in requests and on disk.")] = Compression.NONE,
 ) -> None:
-    """Write lines from stdin or a file as records, and wait until the broker has them all."""
+    """Send lines from stdin or a file as records, and wait until the broker has stored them all."""
     import trio
 
     if as_json_ and key_separator is not None:
@@ -59,7 +59,7 @@ async def produce(
         raise typer.BadParameter("is empty", param_hint="--key-separator")
     parse = parse_json if as_json_ else lambda line: parse_text(line, separator)
 
-    source = await trio.to_thread.run_sync(_open, file, abandon_on_cancel=True)  # a pipe opens when somebody writes
+    source = await trio.to_thread.run_sync(_open, file, abandon_on_cancel=True)  # opening a pipe waits for a writer
     try:
         async with (
             connect() as client,
@@ -97,10 +97,10 @@ async def _send_all(
     parse: Callable[[bytes], Line],
     receipts: bool,
 ) -> int:
-    """Send every line; how many there were.
+    """Send every line; returns their number.
 
     Raises:
-        BadInput: a line is not understood; names its number. What stood before it is sent.
+        BadInput: a line is invalid; has its number. The lines before it are sent.
     """
     from rich.console import Console
     from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
@@ -116,7 +116,7 @@ async def _send_all(
 
             def given_up() -> None:
                 left = end - count  # noqa: B023
-                typer.echo(f"ottla: told to stop: {left} line(s) that were read may not have been sent", err=True)
+                typer.echo(f"ottla: stopped by a signal: {left} line(s) may have been read but not sent", err=True)
 
             progress.update(task, completed=count)
             with exits.finished_within(_GRACE, given_up):

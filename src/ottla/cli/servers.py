@@ -1,9 +1,9 @@
-"""`ottla broker` and `ottla proxy`: run until told to stop.
+"""`ottla broker` and `ottla proxy`: servers that run until stopped.
 
 Rules:
-- One line on stdout says that the server takes connections, and where; everything after that is logs on stderr.
-- SIGTERM, SIGHUP and Ctrl-C drain: the server accepts no connection, answers all requests, and closes the data
-  folder in order.
+- One line on stdout says that the server accepts connections, and where; everything after that is logs on stderr.
+- SIGTERM, SIGHUP and Ctrl-C drain: the server accepts no more connections, answers all requests, and closes the data
+  folder cleanly.
 """
 
 import ctypes
@@ -31,30 +31,30 @@ if TYPE_CHECKING:
 log = logging.getLogger("ottla.cli")
 
 _DESCRIPTORS = 10_240
-"""What macOS gives at most; a broker keeps some 4,000 files open, and 2,000 connections."""
+"""The most that macOS allows; a broker keeps some 4,000 files open, and 2,000 connections."""
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
-"""Of glibc's ``mallopt``."""
+"""Parameters of glibc's ``mallopt``."""
 _MB = 2**20
 
 BROKER_EXAMPLE = "Example: ottla broker --listen 127.0.0.1:9092 --data ./kafka-data"
 PROXY_EXAMPLE = "Example: ottla proxy --upstream localhost:9092 --listen 127.0.0.1:19092 --topic 'flights=rewrite'"
 
 Listen = Annotated[
-    str, typer.Option("--listen", metavar="HOST:PORT", help="Where clients connect; port 0: any free one.")
+    str, typer.Option("--listen", metavar="HOST:PORT", help="The address for clients; port 0: any free one.")
 ]
 Advertise = Annotated[
-    str | None, typer.Option("--advertise", metavar="HOST[:PORT]", help="Where clients are told to go.")
+    str | None, typer.Option("--advertise", metavar="HOST[:PORT]", help="The address that metadata give to clients.")
 ]
 Health = Annotated[str | None, typer.Option("--health", metavar="HOST:PORT", help="Serve GET /health and /ready here.")]
 Announce = Annotated[bool, typer.Option("--announce", help="Announce it, so that zeroconf://NAME finds it.")]
 Name = Annotated[
     str | None, typer.Option("--name", help="The name to announce; by default the machine's, a dash and the port.")
 ]
-AsJson = Annotated[bool, typer.Option("--json", help="Print the line that says where it listens as JSON.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print the line about the listening address as JSON.")]
 
 
 class Running(Protocol):
-    """What `run_broker` and `run_proxy` tell once they listen."""
+    """The object that `run_broker` and `run_proxy` report once they listen."""
 
     bootstrap: str
     health: str | None
@@ -63,13 +63,13 @@ class Running(Protocol):
 
 
 Server = Callable[["trio.TaskStatus[Any]"], Awaitable[None]]
-"""Runs until drained or cancelled; tells its `Running`."""
+"""Runs until drained or cancelled; reports its `Running`."""
 
 
 def _folder(text: str) -> Path:
-    # To pathlib an empty path is the current folder; here it is a variable of a script that was not set.
+    # To pathlib an empty path is the current folder; here it is more likely an unset variable of a script.
     if not text:
-        raise typer.BadParameter("is empty; say . if the current folder is meant")
+        raise typer.BadParameter("is empty; write . for the current folder")
     return Path(text)
 
 
@@ -81,7 +81,7 @@ def broker(
             "--data",
             metavar="DIR",
             parser=_folder,
-            help="The folder of the topics; without it they are gone at the end.",
+            help="The folder of the topics; without it they are lost at the end.",
         ),
     ] = None,
     advertise: Advertise = None,
@@ -99,8 +99,8 @@ def broker(
     sync: Annotated[
         Sync,
         typer.Option(
-            help="When the disk is made to hold what is stored: before it is acknowledged (always), when a segment is "
-            "full and at the end (segment), or never."
+            help="When records are synced to the disk: before they are acknowledged (always), when a segment is full "
+            "and at the end (segment), or never."
         ),
     ] = Sync.SEGMENT,
     health: Health = None,
@@ -152,14 +152,14 @@ def broker(
 def proxy(
     upstream: Annotated[
         str | None,
-        typer.Option("--upstream", metavar="HOST:PORT", help="The brokers behind it, or zeroconf://NAME."),
+        typer.Option("--upstream", metavar="HOST:PORT", help="The brokers behind the proxy, or zeroconf://NAME."),
     ] = None,
     listen: Annotated[
         str | None,
         typer.Option(
             "--listen",
             metavar="HOST:PORT",
-            help="Where clients connect (127.0.0.1:9092); other nodes have higher ports.",
+            help="The address for clients (127.0.0.1:9092); other nodes get higher ports.",
         ),
     ] = None,
     first_node: Annotated[
@@ -167,75 +167,78 @@ def proxy(
         typer.Option(
             min=0,
             metavar="ID",
-            help="The node that has this port, another's is as much higher as its id is; the lowest that is there.",
+            help="The node with this port; other nodes' ports are as much higher as their ids. By default the lowest.",
         ),
     ] = None,
     topic: Annotated[
         list[str] | None,
         typer.Option(
             metavar="GLOB=MODE[:PARTITIONER[:PARTITIONS]]",
-            help="How topics are treated: observe, or rewrite; murmur2 unless it says crc32, fnv1a or fnv1a_reference. "
-            "The first that matches counts, before those of the file; may be repeated.",
+            help="How to treat topics: observe, or rewrite; by murmur2, or by crc32, fnv1a or fnv1a_reference. "
+            "The first match counts; rules given here come before the file's. May be repeated.",
         ),
     ] = None,
     config: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="The same from a TOML file, but for names and logs.")
+        Path | None, typer.Option(metavar="FILE", help="A TOML file with these options, except names and logs.")
     ] = None,
     upstream_config: Annotated[
         Path | None,
         typer.Option(
-            metavar="FILE", help="How upstream is secured (TLS, SASL): properties with Kafka's names, as for its tools."
+            metavar="FILE",
+            help="TLS and SASL for upstream: a properties file with Kafka's names.",
         ),
     ] = None,
-    advertise: Annotated[str | None, typer.Option(metavar="HOST", help="The host that clients are told.")] = None,
+    advertise: Annotated[str | None, typer.Option(metavar="HOST", help="The host that metadata give clients.")] = None,
     state: Annotated[
         Path | None,
         typer.Option(
             metavar="DIR",
-            help="Where it keeps what outlives a restart, so that none fences a producer; see ottla proxy journal.",
+            help="Folder for state that survives a restart, to fence no producer; see ottla proxy journal.",
         ),
     ] = None,
     health: Health = None,
     announce: Announce = False,
     name: Name = None,
     connect_timeout: Annotated[
-        float | None, typer.Option(metavar="SECONDS", help="How long to try upstream (10).")
+        float | None, typer.Option(metavar="SECONDS", help="How long to try to reach upstream (10).")
     ] = None,
     request_timeout: Annotated[
         float | None,
-        typer.Option(metavar="SECONDS", help="How long it may take to answer the proxy's own requests (30)."),
+        typer.Option(metavar="SECONDS", help="Timeout of the proxy's own requests (30)."),
     ] = None,
     delivery_timeout: Annotated[
         float | None,
-        typer.Option(metavar="SECONDS", help="When records that upstream does not take are given back (120)."),
+        typer.Option(metavar="SECONDS", help="When records that upstream does not accept are failed (120)."),
     ] = None,
     max_buffered: Annotated[
         int | None,
-        typer.Option(metavar="BYTES", help="Of records on their way (67108864); above it their clients are not read."),
+        typer.Option(metavar="BYTES", help="Limit of records in flight (67108864); above it, clients are not read."),
     ] = None,
     max_batch: Annotated[
         int | None,
-        typer.Option(metavar="BYTES", help="Up to which batches of a producer are sent as one (524288)."),
+        typer.Option(metavar="BYTES", help="Limit for merging batches of a producer into one (524288)."),
     ] = None,
     max_request_bytes: Annotated[
-        int | None, typer.Option(metavar="BYTES", help="Of the largest request that is taken (104857600).")
+        int | None, typer.Option(metavar="BYTES", help="The largest request that is accepted (104857600).")
     ] = None,
-    max_connections: Annotated[int | None, typer.Option(metavar="COUNT", help="Of clients, at once (2000).")] = None,
+    max_connections: Annotated[
+        int | None, typer.Option(metavar="COUNT", help="Limit of client connections (2000).")
+    ] = None,
     stats_interval: Annotated[
-        float | None, typer.Option(metavar="SECONDS", help="Between two lines of statistics in the log (60).")
+        float | None, typer.Option(metavar="SECONDS", help="Time between two lines of statistics in the log (60).")
     ] = None,
     as_json: AsJson = False,
     log_format: Format = LogFormat.TEXT,
     log_level: Level = LogLevel.INFO,
 ) -> None:
-    """Run a proxy that puts records with equal keys into one partition, whatever clients think of it."""
+    """Run a proxy that puts records with equal keys into one partition, whatever partitioner their clients use."""
     configure(log_format, log_level)
     from ottla.proxy.config import ProxyConfig, parse_rule, read_config
     from ottla.proxy.serve import run_proxy
 
     _all_imported()
     if upstream is None and config is None:
-        raise typer.BadParameter("say where the brokers are, or name a file with --config", param_hint="--upstream")
+        raise typer.BadParameter("give the brokers' address, or a file with --config", param_hint="--upstream")
     given: dict[str, Any] = {
         "upstream": upstream,
         "upstream_config": None if upstream_config is None else str(upstream_config),
@@ -276,14 +279,14 @@ def proxy(
 
 
 def _all_imported() -> None:
-    """Turn the garbage collector on, which `main` has turned off; what was imported stays, and is none of its work."""
+    """Turn the garbage collector on again, after `main` has turned it off, and exempt everything imported so far."""
     gc.freeze()
     gc.enable()
 
 
 def _have_descriptors() -> None:
-    """Have as many open files as a server may need: systems give few by default, for old programs that use select."""
-    with suppress(ImportError, OSError, ValueError):  # Windows; or the system has its own mind
+    """Raise the limit of open files: systems have a low default, for old programs that use select."""
+    with suppress(ImportError, OSError, ValueError):  # Windows, or a system that refuses
         import resource
 
         soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -293,9 +296,9 @@ def _have_descriptors() -> None:
 
 
 def _give_memory_back() -> None:
-    """Give large blocks back to the system as they are freed.
+    """Return large blocks to the system as they are freed.
 
-    By itself glibc keeps up to 64 MB for each thread: after a few batches of 60 MB, 164 MB instead of 61 were seen.
+    By default glibc keeps up to 64 MB per thread: after a few batches of 60 MB, 164 MB instead of 61 MB were measured.
     """
     if sys.platform == "linux":
         with suppress(OSError, AttributeError):  # another C library
@@ -305,25 +308,25 @@ def _give_memory_back() -> None:
 
 
 def _security(file: Path) -> dict[str, Any]:
-    """What a file says of TLS and SASL."""
+    """The TLS and SASL settings of a file."""
     found = command_config.read(file, option="--upstream-config")
     security: dict[str, Any] = {name: found.pop(name) for name in ("tls", "sasl") if name in found}
     if found:
-        log.warning("only TLS and SASL are taken from --upstream-config", extra={"left_out": sorted(found)})
+        log.warning("only TLS and SASL are used from --upstream-config", extra={"left_out": sorted(found)})
     return security
 
 
 def _announced_name(announce: bool, name: str | None) -> str | None:
-    """The name to announce (a port is still to be appended to an empty one), or None."""
+    """The name to announce (an empty one is replaced by the machine's name and the port), or None."""
     if name is not None and not announce:
-        raise typer.BadParameter("goes with --announce", param_hint="--name")
+        raise typer.BadParameter("needs --announce", param_hint="--name")
     return (name or "") if announce else None
 
 
 def _serve(
     kind: str, server: Server, told: Callable[[Any], Mapping[str, Any]], host: str, name: str | None, as_json: bool
 ) -> None:
-    """Run ``server``, say where it listens, announce it if it has a name, and drain it when told to stop."""
+    """Run ``server``, print where it listens, announce it if it has a name, and drain it when stopped."""
 
     async def announce(running: Running, task_status: "trio.TaskStatus[str]") -> None:
         import trio
@@ -333,7 +336,7 @@ def _serve(
 
         _, port = parse_address(running.bootstrap)
         chosen = name or f"{socket.gethostname().partition('.')[0]}-{port}"
-        # A broker and the proxy before it are two ways into one cluster, and must not be mixed.
+        # A broker and the proxy in front of it are two ways into one cluster, and must not be mixed.
         properties = {mdns.CLUSTER: f"{kind} {told(running).get('cluster_id', chosen)}", "role": kind}
         async with discovery.announced(chosen, port, properties=properties, interfaces=mdns.interfaces_of(host)):
             task_status.started(chosen)
@@ -351,7 +354,7 @@ def _serve(
 
 
 def _say(kind: str, facts: dict[str, Any], as_json: bool) -> None:
-    """The one line on stdout."""
+    """Print the one line on stdout."""
     if as_json:
         line = json.dumps({"event": "listening", "kind": kind, **facts})
     else:

@@ -7,20 +7,20 @@ from collections.abc import AsyncGenerator
 from ottla.cli.exits import BadInput
 
 _CHUNK = 64 * 2**10
-"""Bytes that are read at once: few enough that a command which is told to stop still gets done with their lines."""
+"""Bytes of one read: few enough that a command stopped by a signal can still send their lines."""
 _PIPE_BUF = 4096
-"""Bytes that a pipe surely takes once it is writable."""
+"""Bytes that a writable pipe always accepts."""
 _LONGEST_LINE = 16 * 2**20
 
 
 async def lines(source: int) -> AsyncGenerator[list[bytes], None]:
-    """The lines of a file descriptor, without their ends, all that each read has completed at once.
+    """The lines of a file descriptor, without their ends, grouped by the read that completed them.
 
-    The last one may lack its end. A caller that is cancelled while it waits for more has been given every whole line
+    The last one may lack its end. If a caller is cancelled while it waits for more, it has received every complete line
     that was read.
 
     Raises:
-        BadInput: a line is too long to be meant.
+        BadInput: a line is too long.
     """
     import trio
 

@@ -1,10 +1,10 @@
-"""Tables for people, on stdout; numbers stand on the right."""
+"""Tables for people, on stdout; numbers are right-aligned."""
 
 from collections.abc import Iterable, Sequence
 
 
 def show(columns: Sequence[str], rows: Iterable[Sequence[object]], title: str | None = None) -> None:
-    """Print a table. A column is one of numbers, or of what is unknown, where every cell is; ``None`` is a dash."""
+    """Print a table. Columns with integers are right-aligned; ``None`` is shown as a dash."""
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
@@ -20,7 +20,7 @@ def show(columns: Sequence[str], rows: Iterable[Sequence[object]], title: str | 
 
 
 def clear() -> None:
-    """Begin again at the top of the screen, where stdout is one."""
+    """Clear the screen, if stdout is a terminal."""
     from rich.console import Console
 
     Console().clear()

@@ -22,10 +22,10 @@ async def create(
     connect: Connect,
     name: Name,
     partitions: Annotated[
-        int | None, typer.Option(min=1, help="How many; by default what the broker is set to.")
+        int | None, typer.Option(min=1, help="Number of partitions; by default the broker's setting.")
     ] = None,
     replication_factor: Annotated[
-        int | None, typer.Option(min=1, help="Copies; by default what the broker is set to.")
+        int | None, typer.Option(min=1, help="Number of replicas; by default the broker's setting.")
     ] = None,
     config: Annotated[list[str] | None, typer.Option(metavar="KEY=VALUE", help="A setting; may be repeated.")] = None,
     as_json: AsJson = False,
@@ -48,7 +48,7 @@ async def list_(
     connect: Connect,
     as_json: AsJson = False,
 ) -> None:
-    """Print the names of all topics, one a line."""
+    """Print the names of all topics, one per line."""
     async with connect() as client:
         names = await client.list_topics()
     if as_json:
@@ -65,7 +65,7 @@ async def describe(
     name: Name,
     as_json: AsJson = False,
 ) -> None:
-    """Show a topic's partitions, how much is in them, and its settings."""
+    """Show a topic's partitions, their offsets, and its settings."""
     async with connect() as client:
         topic = await client.describe_topic(name)
         places = [(name, each.partition) for each in topic.partitions if each.leader >= 0]
@@ -83,10 +83,10 @@ async def describe(
 async def grow(
     connect: Connect,
     name: Name,
-    partitions: Annotated[int, typer.Argument(metavar="PARTITIONS", min=1, help="How many there shall be in all.")],
+    partitions: Annotated[int, typer.Argument(metavar="PARTITIONS", min=1, help="The total number of partitions.")],
     as_json: AsJson = False,
 ) -> None:
-    """Give a topic more partitions: new records with the same key may go elsewhere than the old ones."""
+    """Add partitions to a topic; new records may then go to another partition than old ones with the same key."""
     async with connect() as client:
         grown = await client.create_partitions(name, partitions)
     if as_json:
@@ -101,7 +101,7 @@ async def delete(
     connect: Connect,
     names: Annotated[list[str], typer.Argument(metavar="TOPIC...", help="The topics' names.")],
 ) -> None:
-    """Delete topics and all that is in them; asks nobody."""
+    """Delete topics and all their records; does not ask for confirmation."""
     async with connect() as client:
         for name in names:
             await client.delete_topic(name)

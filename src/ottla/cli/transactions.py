@@ -1,8 +1,8 @@
-"""`ottla transactions`: list and describe transactions, find and abort those that hang, fence producers.
+"""`ottla transactions`: list and describe transactions, find and abort hanging ones, fence producers.
 
 Rules:
-- What could be had is printed before what could not is said: the exit code tells that something is missing.
-- The commands are those of kafka-transactions, and fence beside them.
+- Partial results are printed before the error; the exit code shows that something is missing.
+- The commands are named as in kafka-transactions, plus fence.
 """
 
 import json
@@ -33,10 +33,10 @@ Ids = Annotated[list[str], typer.Argument(metavar="ID...", help="Transactional i
 async def list_(
     connect: Connect,
     state: Annotated[
-        list[str] | None, typer.Option(metavar="STATE", help="Only ids in it, such as ongoing; may be repeated.")
+        list[str] | None, typer.Option(metavar="STATE", help="Only ids in this state, such as ongoing; repeatable.")
     ] = None,
     producer_id: Annotated[
-        list[int] | None, typer.Option(metavar="NUMBER", help="Only the id that has it; may be repeated.")
+        list[int] | None, typer.Option(metavar="NUMBER", help="Only the id with this producer id; may be repeated.")
     ] = None,
     running_longer: Annotated[
         str | None,
@@ -44,7 +44,7 @@ async def list_(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Print the transactional ids of all brokers, whether a transaction of theirs is open or not."""
+    """Print the transactional ids of all brokers, with or without an open transaction."""
     from ottla.errors import PartialFailure
 
     states, producer_ids = state or (), producer_id or ()
@@ -99,12 +99,12 @@ async def find_hanging(
     max_transaction_timeout: Annotated[
         str,
         typer.Option(
-            metavar="DURATION", help="The brokers' transaction.max.timeout.ms: what is younger does not hang."
+            metavar="DURATION", help="The brokers' transaction.max.timeout.ms: younger transactions do not hang."
         ),
     ] = "15m",
     as_json: AsJson = False,
 ) -> None:
-    """Find transactions that are open in a partition, and that no coordinator is going to end there.
+    """Find transactions that are open in a partition although no coordinator is going to end them there.
 
     Readers of committed records wait for them until they are aborted.
     """
@@ -137,25 +137,25 @@ async def find_hanging(
 @at_cluster
 async def abort(
     connect: Connect,
-    partition: Annotated[str, typer.Argument(metavar="TOPIC:PARTITION", help="Where it hangs.")],
+    partition: Annotated[str, typer.Argument(metavar="TOPIC:PARTITION", help="The partition with the transaction.")],
     start_offset: Annotated[
-        int | None, typer.Option(min=0, metavar="OFFSET", help="Where it begins, as find-hanging shows.")
+        int | None, typer.Option(min=0, metavar="OFFSET", help="The start of the transaction, from find-hanging.")
     ] = None,
     producer_id: Annotated[
         int | None,
-        typer.Option(metavar="NUMBER", help="Instead, with the epochs: whose it is. For brokers before Kafka 2.8."),
+        typer.Option(metavar="NUMBER", help="Instead, with both epochs: its producer. For brokers before Kafka 2.8."),
     ] = None,
-    producer_epoch: Annotated[int | None, typer.Option(metavar="NUMBER", help="Of the producer.")] = None,
+    producer_epoch: Annotated[int | None, typer.Option(metavar="NUMBER", help="The producer's epoch.")] = None,
     coordinator_epoch: Annotated[
-        int | None, typer.Option(metavar="NUMBER", help="Of the producer's last marker there, or -1.")
+        int | None, typer.Option(metavar="NUMBER", help="The epoch in the producer's last marker there, or -1.")
     ] = None,
     force: Annotated[
-        bool, typer.Option("--force", help="Also if its coordinator is going to end it, or cannot be asked.")
+        bool, typer.Option("--force", help="Even if its coordinator is going to end it, or cannot be asked.")
     ] = False,
 ) -> None:
-    """Abort a transaction that hangs in a partition, so that readers of committed records go on; asks nobody.
+    """Abort a hanging transaction in a partition, for readers of committed records; does not ask for confirmation.
 
-    One that its coordinator is going to end is refused: it would be torn apart.
+    Refused if its coordinator is going to end the transaction: only this part of it would be aborted.
     """
     topic, index = _place(partition)
     ids = (producer_id, producer_epoch, coordinator_epoch)
@@ -183,9 +183,9 @@ async def fence(
     ids: Ids,
     as_json: AsJson = False,
 ) -> None:
-    """Shut out the producers that have these ids now, and abort what they have open; asks nobody.
+    """Fence the producers that have these ids now, and abort their transactions; does not ask for confirmation.
 
-    A producer that starts with the id afterwards is not concerned.
+    A producer that starts with the id afterwards is not affected.
     """
     from ottla.errors import PartialFailure
 
@@ -196,7 +196,7 @@ async def fence(
         for name, each in fenced.items():
             typer.echo(f"fenced {name}: producer id {each.producer_id} has epoch {each.producer_epoch} now")
             if each.producer_epoch == 0:
-                typer.echo(f"{name} is new, as far as the coordinator knows: is it spelled right?", err=True)
+                typer.echo(f"{name} is new to the coordinator: is it spelled correctly?", err=True)
 
     async with connect() as client:
         try:
@@ -207,14 +207,14 @@ async def fence(
 
 
 async def _ongoing(client: "Client") -> int:
-    """How many transactions are open, as far as brokers say: before Kafka 3.0 they do not."""
+    """The number of open transactions, as far as brokers can say: before Kafka 3.0 they cannot."""
     from ottla.errors import OttlaError, PartialFailure
 
     try:
         return len(await client.list_transactions(states=["ongoing"]))
     except PartialFailure as failure:
         return len(failure.found)
-    except OttlaError:  # what was asked for is answered without it
+    except OttlaError:  # this number is only an addition to the answer
         return 0
 
 
@@ -225,7 +225,7 @@ def _place(text: str) -> Place:
     match parse_places([text], "TOPIC:PARTITION"):
         case [(topic, index)]:
             return topic, index
-    raise typer.BadParameter(f"{text!r} is not one partition, as orders:0", param_hint="TOPIC:PARTITION")
+    raise typer.BadParameter(f"{text!r} is not a single partition, as in orders:0", param_hint="TOPIC:PARTITION")
 
 
 def _where(node: "Node") -> str:

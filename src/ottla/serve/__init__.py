@@ -1,34 +1,34 @@
 """The listener that brokerlite and the proxy share: accept, cut into frames, answer in order, drain.
 
-Theory of operation: each connection has one reader and one writer task. The reader hands each frame to the service
-together with an `Answer`, its place in the connection's order; the service fills answers whenever it likes. What is
-filled is given to the socket at once, in the order of the requests, as Kafka's protocol demands; the writer goes on
-with what the socket did not take. The service's methods are plain functions that must not block.
+Theory of operation: each connection has a reader task and a writer task. The reader passes each frame to the service
+together with an `Answer`, its position in the connection's order; the service fills answers whenever it likes. Filled
+answers go to the socket at once, in the order of the requests, as Kafka's protocol requires; the writer writes the rest
+that the socket does not accept at once. The service's methods are plain functions that must not block.
 
-    listener.py     `Listener`: addresses, who is accepted, the drain
+    listener.py     `Listener`: addresses, accepting connections, draining
     connection.py   `Connection`, `Answer`, `Service`
-    incoming.py     what arrives on a socket, cut into frames
-    outbox.py       what a socket is still to be given
-    shared.py       `Limits`, and what all connections share
-    memory.py       what they may take together
+    incoming.py     bytes from a socket, cut into frames
+    outbox.py       parts for a socket that are not written yet
+    shared.py       `Limits`, and the shared state of all connections
+    memory.py       the memory that they may use together
     health.py       `serve_health`
 
 Rules:
-- Bytes are read into their place and written from theirs: a large frame is a view of what the system has filled, and
-  the parts of an answer are neither joined nor copied, but for TLS. They are let go of as soon as they are written.
-- With `Limits.pipeline` requests of a connection unanswered, or too many bytes of answers not taken by its peer, the
-  reader waits, and TCP pushes back. All connections together have bounds, too (`Limits.all_unsent`, `all_frames`):
-  a connection that takes more than its share waits.
-- The end of input is no cancellation. A connection ends when its peer sends no more, as with Apache Kafka: requests
-  that came before are carried out, and no longer answered, also after a reset. A reset is noticed within a second, even
-  while the connection is not read, and so is the end of the input while the service holds the connection and all
-  answers so far are taken. The service learns of it (`Service.lost`): only it may delay earlier requests from then on.
-- Bytes that are not Kafka's protocol close their connection, with one line in the log that says what they look like;
-  nobody else notices. Lines that are alike are counted (`ottla.complaints`).
-- An exception out of the service is a bug: it is logged with its traceback and closes that connection only.
-- A server that drains reads no more requests. It hands the requests it has read to the service, and answers them.
-- Every wait has a bound: idle connections, peers that take nothing of their answers, the drain at the end. A peer that
-  is slow, but goes on, is not cut off.
+- Bytes are read into and written from their final place: a large frame is a view of the receive buffer, and the parts
+  of an answer are neither joined nor copied, except for TLS. They are released as soon as they are written.
+- With `Limits.pipeline` unanswered requests of a connection, or too many bytes of answers that its peer has not read,
+  the reader waits, and TCP pushes back. All connections together have limits, too (`Limits.all_unsent`, `all_frames`):
+  a connection above its share waits.
+- The end of input is not a cancellation. A connection ends when its peer sends no more, as with Apache Kafka: earlier
+  requests are executed, but no longer answered, also after a reset. A reset is noticed within a second, even while the
+  connection is not read. So is the end of the input while the service holds the connection and its peer has read all
+  answers. The service learns of it (`Service.lost`): from then on only the service delays earlier requests.
+- Bytes that are not Kafka's protocol close their connection, with one log line that guesses their protocol; other
+  connections are not affected. Similar lines are counted (`ottla.complaints`).
+- An exception from the service is a bug: it is logged with its traceback and closes only that connection.
+- A server that drains reads no more requests. It passes the requests it has read to the service, and answers them.
+- Every wait has a limit: idle connections, peers that read no answers, the final drain. A peer that is slow, but makes
+  progress, is not disconnected.
 """
 
 from ottla.serve.connection import Answer, Connection, Service

@@ -1,4 +1,4 @@
-"""One accepted connection: frames to the service, its answers back, in order and within bounds."""
+"""One accepted connection: passes frames to the service, and its answers back, in order and within limits."""
 
 import itertools
 import logging
@@ -24,25 +24,25 @@ from ottla.tls import TlsConnection
 log = logging.getLogger("ottla.serve")
 
 _TURN = 2**20
-"""Bytes that are read before others have their turn."""
+"""Bytes that a connection reads before others get their turn."""
 
 
 class Service(Protocol):
-    """What stands behind a listener. No method may block."""
+    """The service behind a listener. Its methods must not block."""
 
     def connected(self, connection: "Connection") -> None: ...
 
     def request(self, connection: "Connection", frame: Buffer, answer: "Answer") -> None:
         """Handle a frame (without its length); fill ``answer`` now or later.
 
-        The memory of a frame is used again once there is no view of it any more.
+        The memory of a frame is reused once there is no view of it any more.
 
         Raises:
-            RemoteProtocolError: the frame breaks the protocol; the connection is closed.
+            RemoteProtocolError: the frame violates the protocol; the connection is closed.
         """
 
     def handed_out(self, connection: "Connection") -> None:
-        """What has come together is handed to `request`: a service may do now, at once, what all of it asks for."""
+        """All frames that arrived together have been passed to `request`: a service may now handle them in one go."""
 
     def lost(self, connection: "Connection") -> None:
         """The peer of a held connection is gone, and takes no answers. Its earlier requests are still handed over.
@@ -54,7 +54,7 @@ class Service(Protocol):
 
 
 class Answer:
-    """A place in a connection's order of answers; filled once."""
+    """A position in a connection's order of answers; filled once."""
 
     __slots__ = ("_connection", "parts")
 
@@ -65,12 +65,12 @@ class Answer:
     def send(self, *parts: Part) -> None:
         """Answer with the bytes of a whole frame (its length included), in as many parts as is convenient.
 
-        None is copied: a part must not change until it is released, which it is as soon as it is written.
+        Parts are not copied: a part must not change until it is released, as soon as it is written.
         """
         self._connection.answered(self, parts)
 
     def nothing(self) -> None:
-        """The request has no answer (Produce with ``acks=0``)."""
+        """End a request without a response (Produce with ``acks=0``)."""
         self.send()
 
 
@@ -79,9 +79,9 @@ class Connection:
 
     Attributes:
         id: counts up over the life of the listener.
-        session: who is at the other end.
+        session: facts about the client.
         peer: ``host:port``, for logs.
-        unsent: bytes of answers that the peer has not taken yet.
+        unsent: bytes of answers that the peer has not read yet.
     """
 
     def __init__(
@@ -103,52 +103,52 @@ class Connection:
         self._incoming = Incoming(self._inbox, shared.chunk, self._outbox, tls)
         self._answers: deque[Answer] = deque()
         self._waiting = trio.lowlevel.ParkingLot()
-        """Tasks that look again whenever an answer was filled or sent, or the reader was told to hold or go on."""
+        """Tasks that check again when an answer was filled or sent, or the reader was asked to hold or go on."""
         self._full = trio.Event()
-        """The socket takes no more for now."""
+        """The socket accepts no more for now."""
         self._corked = False
-        """Answers wait for those of the other requests that came with theirs."""
+        """Answers wait for the answers to the other requests that arrived in the same read."""
         self._agreed = tls is None
-        """The other side is known as well as it will be."""
+        """The TLS handshake is done, or there is none."""
         self._agree_by = trio.current_time() + self._limits.handshake
         self._is_read = False
-        """What the peer sends is waited for."""
+        """The reader waits for bytes from the peer."""
         self._was_active = False
-        """Something came, or an answer was given, since it was looked at last."""
+        """Bytes arrived, or an answer was given, since the last `look`."""
         self._active_at = -math.inf
-        """When it was looked at last and that was so."""
+        """The time of the last `look` at which that was so."""
         self._turn = 0
-        """Bytes that may yet be read before others have theirs; 0: there is no more to read, as far as is known."""
+        """Bytes that may still be read in this turn; 0: as far as is known there is nothing more to read."""
         self._draining = False
         self._unhanded: Iterator[Buffer] | None = None
-        """Frames that have come and wait until they may be handed to the service."""
+        """Frames that have arrived and wait until they may be passed to the service."""
         self._held = False
         self._lost = False
-        """The peer takes no more answers; the bytes it sent are still read."""
+        """The peer reads no more answers; the bytes it sent are still read."""
         self._ends = False
-        """It is being closed: what is unsent stays so."""
+        """The connection is being closed: unsent answers are dropped."""
         self._over = False
         self._scope = trio.CancelScope()
         self._reading = trio.CancelScope()
         self._why = "closed by the peer"
 
     def hold(self, held: bool) -> None:
-        """Hand no more requests to the service, until this is called with ``False``."""
+        """With ``True``, pass no more requests to the service, until this is called with ``False``."""
         self._held = held
         self._waiting.unpark_all()
 
     async def room(self, limit: int) -> None:
-        """Wait until at most ``limit`` bytes of answers are unsent, or the connection is over."""
+        """Wait until at most ``limit`` bytes of answers are unsent, or the connection has ended."""
         while self.unsent > limit and not self._over:
             await self._waiting.park()
 
     def close(self, why: str) -> None:
-        """Close without another answer; ``why`` goes into the log."""
+        """Close without another answer; ``why`` is logged."""
         self._why = why
         self._cancel()
 
     def turn_out(self, why: str) -> None:
-        """Close, and warn of it: once where many are closed for the same."""
+        """Close and log a warning; similar warnings are counted."""
         self._shared.complain(f"client disconnected: {why}", self.session)
         self.close(why)
 
@@ -157,13 +157,13 @@ class Connection:
         self._scope.cancel()
 
     def drain(self) -> None:
-        """Read no more, hand out and answer all requests that have come, then close."""
+        """Read no more, pass on and answer all requests that have arrived, then close."""
         self._draining = True
         self._reading.cancel()
         self._flush()
 
     def answered(self, answer: Answer, parts: tuple[Part, ...]) -> None:
-        """Fill a place in the order."""
+        """Fill a position in the order of answers."""
         if self._over:
             return
         if self._lost:
@@ -177,20 +177,20 @@ class Connection:
             self._flush()
 
     def look(self, now: float) -> None:
-        """Close it where the peer has sent nothing for too long, or is gone; called now and then."""
+        """Close the connection if the peer has been silent for too long, or is gone; called now and then."""
         if self._was_active:
             self._was_active, self._active_at = False, now
         if not self._is_read:
             self._waiting.unpark_all()  # see `_unread`
         elif not self._agreed:
             if now >= self._agree_by:
-                why = f"no agreement on TLS within {self._limits.handshake:g} s"
+                why = f"TLS handshake not complete within {self._limits.handshake:g} s"
                 self._shared.complain(f"connection refused: {why}", self.session)
                 self.close(why)
         elif (silent := now - self._active_at) >= self._limits.write:
             if self._incoming.granted and self._shared.frames.is_wanted:
                 self.close(f"sent nothing of a request for {silent:.0f} s, while others wait for its memory")
-            elif silent >= self._limits.idle and not (self._answers or self.unsent):  # else it waits for us, or reads
+            elif silent >= self._limits.idle and not (self._answers or self.unsent):  # otherwise it waits, or reads
                 self.close(f"idle for {silent:.0f} s")
 
     async def run(self) -> None:
@@ -209,7 +209,7 @@ class Connection:
             self._end()
 
     async def _half(self, work: Callable[[], Awaitable[None]]) -> None:
-        """Read or write until the connection ends; nothing that is raised there gets beyond it."""
+        """Read or write until the connection ends; contains every exception."""
         with self._contained():
             await work()
         self._cancel()
@@ -222,8 +222,8 @@ class Connection:
             self._failed(error)
 
     def _failed(self, error: Exception) -> None:
-        """A bug of the service must not take the other connections with it."""
-        text = f"a bug, please report it: {error!r:.200} closes its connection"
+        """Close the connection, so that a bug of the service does not affect other connections."""
+        text = f"a bug, please report it: {error!r:.200} closed its connection"
         if self._shared.complaints.is_new(trio.current_time(), self.session.peer_host, text):
             log.error("%s", text, exc_info=error, extra={"peer": self.peer})
         self.close("internal error")
@@ -244,7 +244,7 @@ class Connection:
         self._socket.close()
 
     def _say_good_bye(self) -> None:
-        """Tell a peer that speaks TLS that this is the end, or why it is refused, if it listens."""
+        """With TLS, tell the peer that this is the end, or why it is refused, if it reads."""
         if self._tls is not None and not self._outbox.full:
             with self._contained(), suppress(OSError):
                 self._outbox.finish(self._tls.finish())
@@ -263,9 +263,9 @@ class Connection:
             self._uncork()  # earlier requests get their answers
             self._shared.complain(f"connection refused: {error}", self.session)
             self.close(str(error))
-        except ConnectionLost as error:  # it ended within TLS, or while it waited for memory
+        except ConnectionLost as error:  # TLS ended, or the peer vanished while its request waited for memory
             self.close(str(error))
-        await trio.sleep_forever()  # it drains: the writer ends it
+        await trio.sleep_forever()  # the connection drains: the writer ends it
 
     async def _read_to_the_end(self) -> None:
         while (frames := await self._receive()) is not None:
@@ -277,12 +277,12 @@ class Connection:
 
     async def _hand_out(self, frames: Iterator[Buffer]) -> None:
         for frame in frames:
-            if self._ends:  # the last request closed the connection: later ones do not begin
+            if self._ends:  # the last request closed the connection: later ones are not started
                 break
             if len(self._answers) >= self._limits.pipeline or self._must_wait():
                 self._unhanded = itertools.chain((frame,), frames)
                 self._uncork()
-                await trio.lowlevel.checkpoint()  # others have their turn
+                await trio.lowlevel.checkpoint()  # other tasks get their turn
                 await self._turn_comes()
             self._unhanded = None
             if self._incoming.granted:
@@ -307,22 +307,22 @@ class Connection:
                 self._lose_peer()
 
     def _release(self) -> None:
-        """The large request that memory was reserved for is the service's now."""
+        """Release the memory reserved for a large request, which now belongs to the service."""
         self._shared.frames.give(self)
         self._incoming.granted = 0
 
     async def _reserve(self, size: int) -> None:
-        """Wait for the memory with which the large request under way can go on."""
+        """Wait for the memory that the current large request needs to continue."""
         memory = self._shared.frames
         memory.take(self, size, self._waiting.unpark_all)
         while memory.has(self) < size:
             await self._unread()
-            if self._lost:  # the rest of the frame was never sent
+            if self._lost:  # the rest of the frame will never arrive
                 raise ConnectionLost("the peer is gone")
         self._incoming.granted = size
 
     async def _unread(self) -> None:
-        """Wait until `_waiting` is woken, which `look` does, too, while the peer is not read.
+        """Wait until `_waiting` is woken; `look` wakes it, too, while the peer is not read.
 
         Reading would report the end of the input only behind all bytes. The system reports a reset at once, and a
         vanished peer resets the connection when it gets data.
@@ -332,7 +332,7 @@ class Connection:
             self._lose_peer()
 
     def _lose_peer(self) -> None:
-        """Drop all answers, now and from now on; the reader goes on to the end of the input."""
+        """Drop all answers, now and from now on; the reader continues to the end of the input."""
         self._lost = True
         self._why = "the peer is gone"
         for answer in self._answers:
@@ -349,10 +349,10 @@ class Connection:
             self.close("the listener closes")
 
     def _must_wait(self) -> bool:
-        """No more requests are handed to the service for now."""
+        """Whether no more requests are passed to the service for now."""
         return self._held or (
-            # Apache Kafka, too, works on the requests of a peer that has gone (Selector.java, `closingChannels`). Its
-            # answers are dropped and take no memory, so that only the service may delay it.
+            # Apache Kafka, too, executes the requests of a peer that has gone (Selector.java, `closingChannels`). Its
+            # answers are dropped and take no memory, so only the service may delay it.
             not self._lost
             and (
                 len(self._answers) >= self._limits.pipeline
@@ -362,7 +362,7 @@ class Connection:
         )
 
     async def _receive(self) -> Iterator[Buffer] | None:
-        """The frames that are whole now; ``None`` where the peer sends no more."""
+        """The frames that are complete now; ``None`` if the peer sends no more."""
         while True:
             if self._turn <= 0 and not self._incoming.stopped:
                 self._is_read = self._was_active = True
@@ -373,7 +373,7 @@ class Connection:
             except BlockingIOError:
                 self._turn = 0
                 continue
-            except OSError:  # the system's word for a peer that is gone
+            except OSError:  # the peer is gone
                 return None
             self._turn = self._turn - self._incoming.count if self._incoming.more else 0
             return frames
@@ -387,7 +387,7 @@ class Connection:
         self._flush()
 
     def _flush(self) -> None:
-        """Give the socket the answers that are ready, as much as it takes now."""
+        """Write the answers that are ready, as far as the socket accepts them now."""
         if self._ends or self._over:
             return
         try:
@@ -408,7 +408,7 @@ class Connection:
             self._lose_peer()
             return
         except Unreadable as error:
-            self._shared.complain(text := f"an answer cannot be read: {error}", self.session)
+            self._shared.complain(text := f"a response cannot be read: {error}", self.session)
             self.close(text)
             return
         self.unsent -= done
@@ -421,14 +421,14 @@ class Connection:
             self._close_if_drained()
 
     async def _write(self) -> None:
-        """Go on with what the socket did not take at once."""
+        """Write the rest that the socket did not accept at once."""
         while True:
             await self._full.wait()
             self._full = trio.Event()
             try:
                 await write_on(self._outbox, self._socket, self._limits.write, self._give)
             except trio.TooSlowError:
-                self.close(f"the peer took no answer for {self._limits.write:g} s")
+                self.close(f"the peer read no response for {self._limits.write:g} s")
                 return
 
 

@@ -1,4 +1,4 @@
-"""Answers to the probes of those that run a service."""
+"""Answers the health probes of orchestrators."""
 
 from collections.abc import Callable
 from functools import partial
@@ -13,7 +13,7 @@ async def serve_health(host: str, port: int, ready: Callable[[], bool], *, opene
     """Answer ``GET /health`` (200 while the process lives) and ``GET /ready`` (200 or 503), for probes.
 
     Args:
-        opened: told the port once it listens.
+        opened: called with the port once it listens.
 
     Raises:
         ConfigurationError: the address cannot be used.
@@ -29,7 +29,7 @@ async def serve_health(host: str, port: int, ready: Callable[[], bool], *, opene
 
 
 async def answer_probe(ready: Callable[[], bool], stream: trio.abc.Stream) -> None:
-    """Answer the request of one connection, within five seconds, and close it."""
+    """Answer the request of one connection, within five seconds, and close the connection."""
     with trio.move_on_after(5):
         try:
             request = b""

@@ -1,4 +1,4 @@
-"""What arrives on a socket, cut into frames, in the clear or within TLS."""
+"""Receives bytes from a socket and cuts them into frames, in plain text or over TLS."""
 
 import socket
 from collections.abc import Iterator
@@ -11,23 +11,23 @@ from ottla.serve.outbox import Outbox
 from ottla.tls import TlsConnection
 
 _HANDSHAKE = 0x16
-"""The first byte of what a client that speaks TLS sends first (RFC 8446, section 5.1)."""
+"""The first byte from a client that speaks TLS (RFC 8446, section 5.1)."""
 _REFUSAL = b"\x15\x03\x03\x00\x02\x02\x0a"
-"""TLS's alert of an unexpected message, which is fatal: clients of Kafka recognise it."""
+"""TLS's fatal alert about an unexpected message: Kafka's clients recognise it."""
 
 
 class Incoming:
     """The frames of one connection.
 
     Args:
-        chunk: what small frames are received in, and copied out of at once.
-        outbox: where TLS's own answers go.
+        chunk: the receive buffer for small frames, which are copied out of it at once.
+        outbox: gets the bytes that TLS itself sends.
 
     Attributes:
-        count: bytes that arrived last.
-        more: they filled what there was for them, so that there may be more.
-        granted: bytes of memory that a large frame may take up; it is read no further where it needs more.
-        stopped: so more has come than could be decrypted; `read` goes on with that.
+        count: bytes of the last read.
+        more: the last read filled its buffer, so there may be more.
+        granted: bytes of memory that a large frame may use; if it needs more, it is not read further.
+        stopped: for that reason encrypted bytes are left; `read` continues with them.
     """
 
     def __init__(self, inbox: Inbox, chunk: memoryview, outbox: Outbox, tls: TlsConnection | None) -> None:
@@ -39,13 +39,13 @@ class Incoming:
         self.stopped = False
 
     def read(self, sock: socket.socket) -> Iterator[Buffer] | None:
-        """The frames that are whole now, without their lengths; ``None``: the peer sends no more.
+        """The frames that are complete now, without their lengths; ``None`` if the peer sends no more.
 
         Raises:
-            BlockingIOError: there is nothing yet.
+            BlockingIOError: no byte has arrived yet.
             OSError: the connection has ended.
-            RemoteProtocolError: (while iterating, too) this is not Kafka's protocol, or no TLS where it has to be.
-            AuthenticationFailed, ConnectionLost: (while iterating, too) as `TlsConnection.feed`.
+            RemoteProtocolError: (while iterating, too) these bytes are not Kafka's protocol, or not TLS on a TLS port.
+            AuthenticationFailed, ConnectionLost: (while iterating, too) as in `TlsConnection.feed`.
         """
         if self._tls is not None and self.stopped:
             self.count = 0
@@ -65,9 +65,9 @@ class Incoming:
     def _unsealed(self, tls: TlsConnection, data: memoryview) -> Iterator[Buffer]:
         if not self._speaks_tls and data[0] != _HANDSHAKE:
             self._outbox.append_sealed(_REFUSAL)
-            seems = looks_like(bytes(data[:8])) or "Kafka's protocol in the clear"
+            seems = looks_like(bytes(data[:8])) or "Kafka's protocol without TLS"
             raise RemoteProtocolError(
-                f"this port speaks TLS, and this looks like {seems}: set security.protocol=SSL, or use another port"
+                f"this port needs TLS, but this looks like {seems}: set security.protocol=SSL, or use another port"
             )
         self._speaks_tls = True
         self._outbox.append_sealed(tls.feed(data))

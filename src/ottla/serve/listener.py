@@ -1,4 +1,4 @@
-"""Listening sockets, who is accepted through them, and how all of it ends."""
+"""Listening sockets: accepts connections, and closes them in the end."""
 
 import errno
 import itertools
@@ -24,22 +24,22 @@ log = logging.getLogger("ottla.serve")
 
 _EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 _KEEP_ALIVE = {"TCP_KEEPIDLE": 60, "TCP_KEEPINTVL": 15, "TCP_KEEPCNT": 4}
-"""Seconds of silence before it is looked, and between looks; looks without an answer before a peer is given up."""
+"""Seconds of silence before the system probes a peer, and between probes; unanswered probes until it gives up."""
 _BACKLOG = 512
 """Connections that the system keeps until they are accepted."""
 _LOOK = 1.0
-"""Seconds after which it is looked at connections again."""
+"""Seconds between two checks of all connections."""
 _PAUSE = 0.1
-"""Seconds before another attempt to accept, where the system has nothing left to accept with."""
+"""Seconds before another attempt to accept, if the system is out of resources."""
 
 
 Address = tuple[Any, ...]
-"""Host and port, and what else the system says of an address."""
+"""Host and port, and further fields of the system's addresses."""
 
 
 @dataclass
 class _Port:
-    """An address that is listened on."""
+    """A listening socket and its service."""
 
     socket: trio.socket.SocketType
     service: Service
@@ -51,7 +51,7 @@ class Listener:
 
     listener = Listener(Limits())
     port = await listener.open("127.0.0.1", 9092, service)
-    await listener.run()        # until cancelled, or until `drain` was called and is done
+    await listener.run()        # until cancelled, or until `drain` has ended
     """
 
     def __init__(self, limits: Limits | None = None) -> None:
@@ -66,10 +66,10 @@ class Listener:
         self._draining = trio.Event()
 
     async def open(self, host: str, port: int, service: Service, tls: ServerTLS | None = None) -> int:
-        """Listen on one more address (port 0: any free one), in the clear or within TLS; return the port.
+        """Listen on another address (port 0: any free one), in plain text or over TLS; return the port.
 
         Raises:
-            ConfigurationError: the address is in use, not ours, or not allowed.
+            ConfigurationError: the address is in use, not of this machine, or not allowed.
         """
         listeners = await listen(host, port)
         bound: int = listeners[0].socket.getsockname()[1]
@@ -99,7 +99,7 @@ class Listener:
             self._log_counted(0.0)
 
     async def drain(self) -> None:
-        """Accept nobody any more, answer what was asked, close; bounded by `Limits.drain`."""
+        """Stop accepting, answer the requests that have arrived, then close; bounded by `Limits.drain`."""
         self._draining.set()
         self._close_sockets()
         for connection in self._connections:
@@ -109,7 +109,7 @@ class Listener:
                 await self._departures.park()
         for connection in self._connections:
             connection.close("the listener closes")
-        while self._connections:  # they end at once, and tell their services
+        while self._connections:  # they end at once, and notify their services
             await self._departures.park()
 
     def _close_sockets(self) -> None:
@@ -122,7 +122,7 @@ class Listener:
             try:
                 accepted, address = await port.socket.accept()
             except trio.ClosedResourceError:
-                return  # by `drain`
+                return  # closed by `drain`
             except OSError as error:
                 if port.socket.fileno() < 0:
                     return
@@ -131,13 +131,13 @@ class Listener:
             _keep_alive(sock := bare(accepted))
             try:
                 session = _session(sock, address, "PLAINTEXT" if port.tls is None else "SSL")
-            except OSError:  # no peer at all, on some systems, where it has gone before
+            except OSError:  # on some systems, if the peer has already gone
                 sock.close()
             else:
                 self.serve(sock, session, port.service, port.tls)
 
     async def _refused(self, error: OSError) -> None:
-        """The system gave an error instead of a connection: its own trouble, or that of a peer that is gone."""
+        """Handle an error of accept: the system lacks resources, or the peer has already gone."""
         if error.errno == errno.ECONNABORTED:
             return
         if self._shared.complaints.is_new(trio.current_time(), "", text := f"cannot accept: {error}"):
@@ -145,7 +145,7 @@ class Listener:
         await trio.sleep(_PAUSE)
 
     def serve(self, sock: socket.socket, session: Session, service: Service, tls: ServerTLS | None = None) -> None:
-        """Serve an accepted connection, known from now on to `drain`; close it if there are too many.
+        """Serve an accepted connection; close it if there are too many.
 
         Args:
             sock: non-blocking; the listener closes it.
@@ -164,7 +164,7 @@ class Listener:
     def _secured(self, tls: ServerTLS) -> TlsConnection:
         connection = tls.connection()
         if tls.stale and self._shared.complaints.is_new(trio.current_time(), "", tls.stale):
-            log.error("renewed certificates cannot be used, and those before them are: %s", tls.stale)
+            log.error("renewed certificates cannot be used, keeping the previous ones: %s", tls.stale)
         return connection
 
     async def _serve(self, connection: Connection) -> None:
@@ -177,14 +177,14 @@ class Listener:
             self._departures.unpark_all()
 
     async def _look(self) -> None:
-        """See to connections whose peers are silent: a timeout for each time that one is read costs more than that."""
+        """Check for silent peers; one pass over all connections is cheaper than a timeout for every read."""
         while True:
             await trio.sleep(_LOOK)
             for connection in list(self._connections):
                 connection.look(trio.current_time())
 
     async def _tell(self) -> None:
-        """Say how many complaints were counted."""
+        """Log the counted complaints once a minute."""
         while True:
             await trio.sleep(INTERVAL)
             self._log_counted(INTERVAL)
@@ -195,8 +195,8 @@ class Listener:
 
 
 def _keep_alive(sock: socket.socket) -> None:
-    """Have the system look whether a silent peer is still there, as Kafka does, but not after two hours only."""
-    with suppress(OSError):  # it has ended already, as the reader will find
+    """Let the system probe silent peers, as Kafka does, but earlier than after the default two hours."""
+    with suppress(OSError):  # it has ended already; the reader will notice
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         for name, value in _KEEP_ALIVE.items():
             if hasattr(socket, name):
@@ -204,7 +204,7 @@ def _keep_alive(sock: socket.socket) -> None:
 
 
 def _session(sock: socket.socket, peer: Address, listener: str) -> Session:
-    local = sock.getsockname()  # the system no longer knows a peer that has gone; `accept` told its address
+    local = sock.getsockname()  # the peer's address comes from `accept`: the system forgets it when the peer has gone
     return Session(
         local_host=local[0].removeprefix("::ffff:"),
         local_port=local[1],
@@ -215,10 +215,10 @@ def _session(sock: socket.socket, peer: Address, listener: str) -> Session:
 
 
 async def listen(host: str, port: int, purpose: str = "") -> list[trio.SocketListener]:
-    """Listeners on all addresses of ``host`` with one port; with port 0 on the first address only, on any free port.
+    """Listen on all addresses of ``host`` with one port; with port 0 only on the first address, on any free port.
 
     Raises:
-        ConfigurationError: the address is in use, not ours, not allowed, or none at all.
+        ConfigurationError: the address is in use, not of this machine, not allowed, or not valid.
     """
     where = f"{format_address(host, port)}{purpose}"
     if not 0 <= port <= 65535:  # the resolver would take it modulo 65536
@@ -228,7 +228,7 @@ async def listen(host: str, port: int, purpose: str = "") -> list[trio.SocketLis
     except OSError as error:
         raise ConfigurationError(f"cannot listen on {where}: {_advice(error)}") from error
     except UnicodeError:
-        raise ConfigurationError(f"cannot listen on {where}: that is no host name") from None
+        raise ConfigurationError(f"cannot listen on {where}: that is not a host name") from None
     if port == 0:
         while len(listeners) > 1:  # each has another port
             listeners.pop().socket.close()
@@ -236,10 +236,10 @@ async def listen(host: str, port: int, purpose: str = "") -> list[trio.SocketLis
 
 
 def _dual(port: int) -> trio.SocketListener:
-    """A listener on every address of both families, as ``::`` is with Apache Kafka; trio's is for IPv6 alone."""
+    """A listener on every address of both families, as ``::`` means in Apache Kafka; trio's is for IPv6 only."""
     sock = socket.socket(socket.AF_INET6, socket.SOCK_STREAM)
     try:
-        if sys.platform != "win32":  # there it would let another process listen on the same port
+        if sys.platform != "win32":  # there it would allow another process to listen on the same port
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
         sock.bind(("::", port))
@@ -253,7 +253,7 @@ def _dual(port: int) -> trio.SocketListener:
 def _advice(error: OSError) -> str:
     match error.errno:
         case errno.EADDRINUSE:
-            return "the port is in use; stop who holds it, or choose another (0 takes any free one)"
+            return "the port is in use; stop the program that uses it, or choose another (0 means any free one)"
         case errno.EADDRNOTAVAIL:
             return "the address is not one of this machine"
         case errno.EACCES:

@@ -1,41 +1,41 @@
-"""Bytes that the large frames under way may take up together.
+"""Limits the memory that large incomplete frames may use together.
 
 Rules:
-- Bytes are taken as they come, not as they are announced.
-- A frame may grow as long as there is as much again left for others: however many large ones do not go on, there is
-  room for small ones.
-- One frame at a time, the first of those that had to wait, does not count, and may grow to its end: there is always one
-  that goes on. All of them together take up ``limit`` and one frame at most.
+- Memory is counted as bytes arrive, not when a length announces them.
+- A frame may grow as long as the same amount remains free for others: even if many large frames make no progress, there
+  is memory for small ones.
+- One frame at a time, the first that had to wait, is exempt, and may grow to its end: one frame can always
+  make progress. So all frames together use at most ``limit`` plus one frame.
 """
 
 from collections.abc import Callable, Hashable
 
 
 class Memory:
-    """What each holder has, and what it waits for.
+    """Tracks the memory of each holder, and the requests that wait.
 
     Attributes:
-        used: bytes that all have, but for the one that does not count.
+        used: bytes of all holders except the exempt one.
     """
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
         self._sizes: dict[Hashable, int] = {}
         self._waiting: dict[Hashable, tuple[int, Callable[[], object]]] = {}
-        """By holder: bytes that it is to have in all, and what to call then."""
+        """By holder: the total bytes that it wants, and the function to call when it gets them."""
         self._exempt: Hashable | None = None
         self.used = 0
 
     @property
     def is_wanted(self) -> bool:
-        """Somebody waits for some."""
+        """Whether a holder waits for memory."""
         return bool(self._waiting)
 
     def has(self, holder: Hashable) -> int:
         return self._sizes.get(holder, 0)
 
     def take(self, holder: Hashable, size: int, come: Callable[[], object]) -> None:
-        """``holder`` is to have ``size`` bytes in all: now, or later, when ``come`` is called."""
+        """Give ``holder`` a total of ``size`` bytes: now, or later, and then call ``come``."""
         if self._may_have(holder, size):
             self._set(holder, size)
         else:
@@ -43,7 +43,7 @@ class Memory:
             self._give_out()
 
     def give(self, holder: Hashable) -> None:
-        """``holder`` has nothing any more, and waits for nothing."""
+        """Take all memory from ``holder``, and end its wait."""
         waited = self._waiting.pop(holder, None)
         if (size := self._sizes.pop(holder, None)) is None and waited is None:
             return

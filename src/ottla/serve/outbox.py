@@ -1,10 +1,10 @@
-"""What a socket is still to be given: parts of frames, written without joining them, in the clear or within TLS.
+"""The parts of frames that a socket has yet to write, without joining them, in plain text or over TLS.
 
-A part that is `Unread` is sent from where it lies, and is read for TLS only.
+An `Unread` part is sent directly from its file, and only read into memory for TLS.
 
 Rules:
-- Nothing waits here: `Outbox.write` gives the socket what it takes now, and lets go of it.
-- A peer is judged by what it takes, not by when it is done: `write_on` goes on for as long as it takes anything.
+- No call waits here: `Outbox.write` writes as much as the socket accepts now, and releases it.
+- A peer is judged by its progress, not by the total time: `write_on` continues for as long as the peer reads anything.
 """
 
 import itertools
@@ -21,27 +21,27 @@ from ottla.codec.wire import Buffer, Part, Unread
 from ottla.tls import TlsConnection
 
 _PARTS = min(1024, os.sysconf("SC_IOV_MAX")) if hasattr(os, "sysconf") else 16
-"""Buffers that the system takes in one call."""
+"""Buffers that the system accepts in one call."""
 _SEALED = 256 * 2**10
-"""Bytes that are encrypted ahead of what the socket has taken."""
+"""Bytes that are encrypted ahead of the socket."""
 _TURN = 4 * 2**20
-"""Bytes that are written before others have their turn."""
+"""Bytes that a connection writes before others get their turn."""
 _SEND_BUFFER = 100 * 2**10
-"""Bytes that the system takes ahead of the network: Kafka's ``socket.send.buffer.bytes``. The system itself would take
-megabytes, which leave the processor's caches before they are read: a fifth fewer of them in a second."""
+"""Bytes that the system buffers ahead of the network: Kafka's ``socket.send.buffer.bytes``. The system's own default is
+megabytes, which leave the processor's caches before they are sent: throughput is a fifth lower."""
 _MORE = getattr(socket, "MSG_MORE", 0)
-"""What is sent goes with what is sent next, in one packet if that is small."""
+"""Lets the system combine this write with the next in one packet, if it is small."""
 _LOOKS = 10
-"""How often it is looked, while a peer may take nothing, whether it has: the system wakes a writer for a third of its
-memory only, which a slow reader may not take in that time."""
+"""How often to check, within the time limit of a silent peer, whether it has read anything: the system wakes a writer
+only when a third of its buffer is free, and a slow reader may not read that much in time."""
 
 
 class Outbox:
     """The parts that wait for one socket.
 
     Attributes:
-        full: the socket takes no more for now, or has taken as much as one may have in a turn.
-        taken: bytes that it has taken so far.
+        full: the socket accepts no more for now, or has accepted as much as is allowed in one turn.
+        taken: bytes that it has accepted so far.
     """
 
     def __init__(self, tls: TlsConnection | None = None) -> None:
@@ -49,7 +49,7 @@ class Outbox:
         self._parts: deque[Part] = deque()
         self._sealed: deque[Part] = deque()
         self._sealing = 0
-        """Bytes of parts that lie encrypted in `_sealed`."""
+        """Bytes of parts that are already encrypted in `_sealed`."""
         self.full = False
         self.taken = 0
 
@@ -62,22 +62,22 @@ class Outbox:
                 self._parts.append(part)
 
     def append_sealed(self, data: bytes) -> None:
-        """Add what TLS itself has to say."""
+        """Add bytes that TLS itself sends."""
         if data:
             self._sealed.append(data)
 
     def clear(self) -> None:
-        """Let go of everything."""
+        """Drop everything."""
         self._parts.clear()
         self._sealed.clear()
 
     def finish(self, data: bytes) -> None:
-        """Send nothing more but what TLS has to say last."""
+        """Drop everything, and send only TLS's last bytes."""
         self._parts.clear()
         self.append_sealed(data)
 
     def write(self, sock: socket.socket) -> int:
-        """Give a non-blocking socket what it takes now; how many bytes of the parts that were.
+        """Write as much as a non-blocking socket accepts now; returns how many bytes of the parts that was.
 
         Raises:
             OSError: the connection has ended.
@@ -87,7 +87,7 @@ class Outbox:
         begun = self.taken
         while self and not self.full:
             if self.taken - begun >= _TURN:
-                self.full = True  # others have their turn, however fast this one is
+                self.full = True  # others get their turn, however fast this connection is
                 break
             if self._tls is None:
                 done += self._give(sock, self._parts)
@@ -127,7 +127,7 @@ class Outbox:
         return count
 
     def _seal(self, tls: TlsConnection) -> None:
-        """Encrypt the next parts, small ones together: each time costs some bytes and a good deal of time."""
+        """Encrypt the next parts, small ones together: each call costs some bytes and considerable time."""
         batch: list[Buffer] = []
         while self._parts and (room := _SEALED - self._sealing) > 0:
             part = self._parts.popleft()
@@ -139,7 +139,7 @@ class Outbox:
 
 
 def _in_memory(parts: Iterable[Part]) -> list[Buffer]:
-    """The first of ``parts``, as far as they are in memory, and as many as the system takes in one call."""
+    """The first of ``parts``, up to a part that is not in memory, and at most as many as one system call accepts."""
     memory: list[Buffer] = []
     for part in itertools.islice(parts, _PARTS):
         if isinstance(part, Unread):
@@ -149,10 +149,10 @@ def _in_memory(parts: Iterable[Part]) -> list[Buffer]:
 
 
 async def write_on(outbox: Outbox, sock: socket.socket, seconds: float, write: Callable[[], object]) -> None:
-    """``write`` until the socket has taken everything.
+    """Call ``write`` until the socket has accepted everything.
 
     Raises:
-        TooSlowError: the peer has taken nothing for so many seconds.
+        TooSlowError: the peer has read nothing for so many seconds.
         OSError: the connection has ended.
     """
     last = trio.current_time()
@@ -168,20 +168,20 @@ async def write_on(outbox: Outbox, sock: socket.socket, seconds: float, write: C
 
 
 def hang_up(sock: socket.socket | trio.socket.SocketType) -> None:
-    """Have peers hear that this is the end, though a process that was forked may have the socket open."""
-    with suppress(OSError):  # they have gone before
+    """Shut down the connection, so that the peer notices even if a forked process still has the socket open."""
+    with suppress(OSError):  # the peer has gone before
         sock.shutdown(socket.SHUT_RDWR)
 
 
 def bare(its: trio.socket.SocketType) -> socket.socket:
-    """The system's socket, non-blocking, that sends at once what it is given.
+    """The system's socket, non-blocking, which sends data at once.
 
-    trio's streams have the system take no more than 16 KB ahead of the network (`TCP_NOTSENT_LOWAT`), for programs that
-    decide late what to send. A writer of megabytes would be woken for each of them.
+    trio's streams let the system buffer no more than 16 KB ahead of the network (`TCP_NOTSENT_LOWAT`), for programs
+    that decide late what to send. With that, a writer of megabytes would be woken for every 16 KB.
     """
     sock = socket.socket(its.family, its.type, its.proto, fileno=its.detach())
     sock.setblocking(False)
-    with suppress(OSError):  # it has ended already, as the reader will find
+    with suppress(OSError):  # it has ended already; the reader will notice
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _SEND_BUFFER)
         if hasattr(socket, "TCP_NOTSENT_LOWAT"):

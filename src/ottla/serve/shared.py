@@ -1,4 +1,4 @@
-"""What the connections of a listener have in common: its bounds, and what they share."""
+"""The limits and the shared state of a listener's connections."""
 
 import logging
 from dataclasses import dataclass, field
@@ -27,34 +27,34 @@ class Limits:
     max_frame: int = MAX_FRAME
     max_connections: int = 2000
     pipeline: int = 64
-    """Unanswered requests of one connection before it is no longer read."""
+    """Unanswered requests of one connection above which it is no longer read."""
     unsent: int = 64 * 2**20
-    """Bytes of answers not taken by one connection's peer beyond which it is no longer read; the last may exceed it."""
+    """Bytes of unread answers of one connection above which it is no longer read; the last answer may exceed it."""
     all_unsent: int = 512 * 2**20
-    """The same of all connections together: beyond it, those are not read that have more than an equal share of it."""
+    """The same for all connections together: above it, connections with more than an equal share are not read."""
     all_frames: int = 256 * 2**20
-    """Bytes of large requests under way that have come, all together; one more may exceed it (`ottla.serve.memory`).
+    """Bytes of large incomplete requests, all together; one more may exceed it (`ottla.serve.memory`).
 
     As Kafka's `queued.max.request.bytes`.
     """
     idle: float = 600.0
     """Kafka's `connections.max.idle.ms`."""
     write: float = 30.0
-    """How long a peer may take nothing of its answers."""
+    """How long a peer may read nothing of its answers."""
     handshake: float = 10.0
-    """How long a client may take to agree on TLS."""
+    """How long a client may take for the TLS handshake."""
     drain: float = 1.5
     """How long answers may take once the listener closes."""
 
 
 @dataclass
 class Shared:
-    """What the connections of a listener have in common."""
+    """The shared state of a listener's connections."""
 
     limits: Limits
     complaints: Complaints = field(default_factory=Complaints)
     chunk: memoryview = field(default_factory=lambda: memoryview(bytearray(_CHUNK)))
-    """What small requests are received in, and copied out of at once."""
+    """The receive buffer for small requests, which are copied out of it at once."""
     blocks: Blocks = field(default_factory=Blocks)
     frames: Memory = field(init=False)
     unsent: int = 0
@@ -64,7 +64,7 @@ class Shared:
         self.frames = Memory(self.limits.all_frames)
 
     def is_greedy(self, unsent: int) -> bool:
-        """Whether there is too much unsent, and ``unsent`` bytes of one connection are more than its share of it."""
+        """Whether too much is unsent, and ``unsent`` bytes are more than one connection's share."""
         limit = self.limits.all_unsent
         return self.unsent > limit and unsent * len(self.connections) > limit
 

@@ -1,7 +1,7 @@
 """`ottla demo`: real flights through the proxy, read in PySpark.
 
-`story.py` tells it; `flights.py` is the data, `expected.py` what must come out of it; `service_sdk.py`,
-`service_librdkafka.py` and `analyst.py` are processes of their own, which `children.py` starts and ends.
+`story.py` is the script; `flights.py` has the data, `expected.py` the results that must come out; `service_sdk.py`,
+`service_librdkafka.py` and `analyst.py` are separate processes, which `children.py` starts and ends.
 """
 
 from pathlib import Path
@@ -18,21 +18,21 @@ EXAMPLE = "Example: ottla demo, or on your Kafka: ottla demo --kafka localhost:9
 
 def demo(
     kafka: Annotated[
-        str | None, typer.Option(metavar="HOST:PORT", help="Use this Kafka; its topics get new names, and stay.")
+        str | None, typer.Option(metavar="HOST:PORT", help="Use this Kafka; the topics get new names, and are kept.")
     ] = None,
     keep: Annotated[
         Path | None, typer.Option(metavar="DIR", help="Keep the broker's data in this folder, to explore it later.")
     ] = None,
     rows: Annotated[
-        int | None, typer.Option(min=1, help="Only the first so many of the 336,776 flights, for a quick look.")
+        int | None, typer.Option(min=1, help="Use only so many of the 336,776 flights, for a quick look.")
     ] = None,
     log_format: Format = LogFormat.TEXT,
     log_level: Level = LogLevel.WARNING,
 ) -> None:
-    """Real flights, two services that do not agree where a key goes, a proxy that settles it, and PySpark."""
+    """Real flights, two services that disagree where a key goes, a proxy that settles it, and PySpark."""
     configure(log_format, log_level)
     if kafka is not None and keep is not None:
-        raise typer.BadParameter("there is no broker of the demo's own with --kafka", param_hint="--keep")
+        raise typer.BadParameter("with --kafka the demo has no broker of its own", param_hint="--keep")
 
     async def run() -> None:
         from rich.console import Console

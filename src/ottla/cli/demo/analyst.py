@@ -1,8 +1,8 @@
-"""The analyst of the demo: reads topics in PySpark and reports what is in them; the last one it reads as a stream, too.
+"""The analyst of the demo: reads topics in PySpark and reports on them; reads the last one as a stream, too.
 
     python -m ottla.cli.demo.analyst BOOTSTRAP FLIGHTS.ZIP PLANES.CSV ROWS TOPIC...
 
-It reports ``{"ready": true}`` once Spark runs, and begins when it is sent a line.
+It reports ``{"ready": true}`` once Spark runs, and begins when it gets a line on stdin.
 """
 
 import sys
@@ -23,9 +23,9 @@ if TYPE_CHECKING:
 SCHEMA = ", ".join(f"{name} {'string' if name in TEXTS else 'int'}" for name in COLUMNS)
 
 _ASKED_FOR = ("partition", "key", "line", "carrier", "tailnum", "arr_delay")
-"""The columns that the questions need; the topic is read once, and kept for all of them."""
+"""The columns that the questions need; the topic is read once, and cached for all of them."""
 _QUICK_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-"""Java's quick compiler alone: for a minute's work the thorough one costs more than it brings, half of all CPU time."""
+"""Only Java's fast compiler: for a minute's work the optimizing one costs more than it saves, half of all CPU time."""
 
 
 def load(spark: "SparkSession", bootstrap: str, topic: str) -> "DataFrame":
@@ -43,9 +43,9 @@ def load(spark: "SparkSession", bootstrap: str, topic: str) -> "DataFrame":
 def count_by_day(spark: "SparkSession", bootstrap: str, topic: str) -> "DataFrame":
     """How many flights left each airport on each day: windowed counts, as a stream.
 
-    A day is counted once its end is a day older than the newest flight (the watermark); what comes later for it is left
-    out. What one micro-batch reads is never late, so that the trigger availableNow, without a limit for batches, counts
-    every flight, although the services wrote at different speeds.
+    A day is counted once its end is a day older than the newest flight (the watermark); later flights of that day are
+    left out. Rows of the same micro-batch are never late, so the trigger availableNow, without a limit for batches,
+    counts every flight, although the services wrote at different speeds.
     """
     from pyspark.sql.functions import col, from_csv, window
 
@@ -78,7 +78,7 @@ def days(counts: "DataFrame") -> Days:
 
 
 def scatter(flights: "DataFrame") -> Scatter:
-    """In how many partitions the aircraft are."""
+    """In how many partitions each aircraft is."""
     from pyspark.sql import functions as f
 
     homes = flights.where("key IS NOT NULL").groupBy("key").agg(f.countDistinct("partition").alias("homes"))
@@ -124,7 +124,7 @@ def rows(flights: "DataFrame") -> Counter[Row]:
 
 
 def analyse(bootstrap: str, file: Path, planes: Path, limit: int, topics: list[str]) -> None:
-    """Wait for the word, then report on each topic."""
+    """Wait for the go-ahead, then report on each topic."""
     from ottla.spark import session
 
     settings = {"spark.driver.extraJavaOptions": _QUICK_JAVA, "spark.sql.session.timeZone": "UTC"}

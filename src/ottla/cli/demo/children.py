@@ -1,10 +1,10 @@
-"""The demo's other processes: started, heard, and ended on every way out.
+"""The demo's other processes: starts them, reads their reports, and ends them in every case.
 
 Rules:
-- A child says what it does as lines of JSON on stdout; ``{"error": "…"}`` is its last word. What it logs goes to a
-  file, of which the end is shown if the child fails.
-- Each child leads a process group of its own: Ctrl-C at the terminal reaches the parent alone, which ends them all,
-  with whatever they have started (Spark's Java), within a second and a half.
+- A child reports as lines of JSON on stdout; ``{"error": "…"}`` is its last one. Its log goes to a file, whose end is
+  shown if the child fails.
+- Each child leads its own process group: Ctrl-C at the terminal reaches only the parent, which ends them all, with
+  their own children (Spark's Java), within a second and a half.
 """
 
 import contextlib
@@ -27,11 +27,11 @@ _GRACE = 1.3
 
 
 class DemoFailed(OttlaError):
-    """The demo did not come out as it must; says what, and where to look."""
+    """The demo failed; says how, and where to look."""
 
 
 def report(**facts: Any) -> None:
-    """What a child calls to say something."""
+    """Report to the parent; called by a child."""
     print(json.dumps(facts), flush=True)
 
 
@@ -39,7 +39,7 @@ class Child:
     """A running process.
 
     Attributes:
-        name: what the user knows it by.
+        name: for the user.
     """
 
     def __init__(self, name: str, process: trio.Process, log: Path) -> None:
@@ -49,10 +49,10 @@ class Child:
         self._rest = b""
 
     async def hear(self) -> dict[str, Any] | None:
-        """The next line that the child says; None when it ended well.
+        """The child's next report; None if it ended without error.
 
         Raises:
-            DemoFailed: it ended badly.
+            DemoFailed: it ended with an error.
         """
         assert self._process.stdout is not None, "every child is started with a pipe"
         while b"\n" not in self._rest:
@@ -70,7 +70,7 @@ class Child:
         return said
 
     async def expect(self) -> dict[str, Any]:
-        """The next line, from a child that has no reason to end."""
+        """The next report, from a child that must not end."""
         said = await self.hear()
         if said is None:
             raise DemoFailed(f"{self.name} ended too soon: {self._last_words()}")
@@ -79,16 +79,16 @@ class Child:
     async def tell(self, line: str) -> None:
         """Send a line to the child's stdin."""
         assert self._process.stdin is not None, "every child is started with a pipe"
-        with contextlib.suppress(trio.BrokenResourceError):  # then `hear` says why
+        with contextlib.suppress(trio.BrokenResourceError):  # `hear` will then report why
             await self._process.stdin.send_all(f"{line}\n".encode())
 
     def signal(self, number: signal.Signals) -> None:
-        """Send a signal to the child and all it has started."""
+        """Send a signal to the child and all its own children."""
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self._process.pid, number)
 
     async def end(self) -> None:
-        """Wait until it has ended; after the grace it is killed."""
+        """Wait until it has ended; kill it after the grace period."""
         with trio.move_on_after(_GRACE):
             await self._process.wait()
         self.signal(signal.SIGKILL)
@@ -103,7 +103,7 @@ class Child:
 
 
 class Family:
-    """All children; made by `family`."""
+    """All children; created by `family`."""
 
     def __init__(self, logs: Path) -> None:
         self._logs = logs
@@ -125,7 +125,7 @@ class Family:
         return child
 
     async def end(self) -> None:
-        """End them all at once."""
+        """End all children at once."""
         for child in self._children:
             child.signal(signal.SIGTERM)
         async with trio.open_nursery() as nursery:

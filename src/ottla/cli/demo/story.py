@@ -1,6 +1,6 @@
-"""The demo's story, step by step: who is started when, what flows where, and what must be true at the end.
+"""The demo's script, step by step: which process starts when, where the data flow, and the checks at the end.
 
-Rule: every count is compared with what the CSV itself says; one that is off ends the demo with exit code 1.
+Rule: every count is compared with the CSV itself; a wrong one ends the demo with exit code 1.
 """
 
 import importlib.util
@@ -37,7 +37,7 @@ _STEP = 600.0
 
 @dataclass(frozen=True, kw_only=True)
 class Choices:
-    """What the user asked for."""
+    """The user's options."""
 
     kafka: str | None = None
     keep: Path | None = None
@@ -46,10 +46,10 @@ class Choices:
 
 @dataclass(frozen=True, kw_only=True)
 class Truth:
-    """What the CSV says."""
+    """The expected results, computed from the CSV."""
 
     scatter: dict[str, Scatter]
-    """By topic; so that it is known beforehand how many aircraft the two services scatter."""
+    """By topic; so the demo knows in advance how many aircraft the two services scatter."""
     fleets: dict[str, Fleet]
     names: dict[str, str]
     days: Days
@@ -57,7 +57,7 @@ class Truth:
 
 @dataclass(frozen=True, kw_only=True)
 class Finding:
-    """What PySpark found in a topic."""
+    """PySpark's results for a topic."""
 
     scatter: Scatter
     fleets: dict[str, Fleet]
@@ -74,7 +74,7 @@ class Finding:
 
 @dataclass(kw_only=True)
 class Findings:
-    """What PySpark found: in each topic, and by a stream in the last."""
+    """PySpark's results: for each topic, and from a stream for the last."""
 
     topics: dict[str, Finding] = field(default_factory=dict)
     days: Days = field(default_factory=dict)
@@ -82,13 +82,13 @@ class Findings:
 
 @dataclass
 class Clock:
-    """How long each step took."""
+    """The duration of each step."""
 
     steps: list[tuple[str, float]] = field(default_factory=list)
 
     @contextmanager
     def step(self, name: str, seconds: float = _STEP) -> Iterator[None]:
-        """Time a step, and bound it.
+        """Time a step, and limit it.
 
         Raises:
             TimeoutExpired: it took longer than ``seconds``.
@@ -102,7 +102,7 @@ class Clock:
 
 
 def compute(files: flights.Files, rows: int, direct: str, rewritten: str) -> Truth:
-    """Everything that must come out, from the package's files."""
+    """Compute the expected results from the package's files."""
     lines = flights.read(files.flights, rows)
     murmur2, crc32 = PARTITIONERS["murmur2"], PARTITIONERS["crc32"]
     return Truth(
@@ -117,7 +117,7 @@ def compute(files: flights.Files, rows: int, direct: str, rewritten: str) -> Tru
 
 
 def wrongs(truth: Truth, findings: Findings) -> list[str]:
-    """Every count that is off, in words; none if all is well."""
+    """Every wrong count, in words; none if all are right."""
     found: list[str] = []
     for topic, scatter in truth.scatter.items():
         finding = findings.topics.get(topic)
@@ -141,7 +141,8 @@ def wrongs(truth: Truth, findings: Findings) -> list[str]:
 
 
 def need_extras() -> None:
-    """
+    """Check the dependencies.
+
     Raises:
         ConfigurationError: a package of the extra ``demo`` is not installed.
     """
@@ -155,15 +156,15 @@ async def tell(choices: Choices, console: Console) -> None:
     """Run the demo.
 
     Raises:
-        DemoFailed: a count is off, or a process of the demo failed.
-        OttlaError: the broker, the proxy or the data is not to be had.
+        DemoFailed: a count is wrong, or a process of the demo failed.
+        OttlaError: the broker, the proxy or the data are not available.
     """
     need_extras()
     clock = Clock()
     began = time.monotonic()
     direct, rewritten = _topics(choices)
     tables.opening(console, choices.rows, choices.kafka)
-    with clock.step("get the flights, compute what must come out"):
+    with clock.step("get the flights, compute the expected results"):
         files = await trio.to_thread.run_sync(flights.files, abandon_on_cancel=True)
         truth = await trio.to_thread.run_sync(compute, files, choices.rows, direct, rewritten, abandon_on_cancel=True)
     with tempfile.TemporaryDirectory(prefix="ottla-demo-") as folder:
@@ -172,17 +173,17 @@ async def tell(choices: Choices, console: Console) -> None:
     of = findings.topics
     tables.homes(console, of[direct].scatter, of[rewritten].scatter, PARTITIONS)
     tables.fleets(console, of[rewritten].fleets, truth.names)
-    if findings.days:  # of few rows all are of days that the stream has not counted yet
+    if findings.days:  # with few rows, all are of days that the stream has not counted yet
         tables.days(console, findings.days)
     tables.differences(console, {topic: (finding.scatter, finding.difference) for topic, finding in of.items()})
     tables.durations(console, clock.steps, time.monotonic() - began)
     if off := wrongs(truth, findings):
-        raise DemoFailed(f"{len(off)} count(s) are off. {'; '.join(off)}")
+        raise DemoFailed(f"{len(off)} count(s) are wrong. {'; '.join(off)}")
     tables.closing(console, direct, rewritten, choices.kafka, choices.keep)
 
 
 def _topics(choices: Choices) -> tuple[str, str]:
-    """The topics' names; on a Kafka that is not the demo's own they are new ones."""
+    """The names of the topics; new ones on a Kafka that is not the demo's own."""
     if choices.kafka is None:
         return DIRECT, REWRITTEN
     now = datetime.now(UTC).strftime("%Y%m%d-%H%M%S")
@@ -198,13 +199,13 @@ async def _act(
     direct: str,
     rewritten: str,
 ) -> Findings:
-    """Start everybody, let the flights flow twice, and have PySpark read them."""
+    """Start all processes, write the flights twice, and let PySpark read them."""
     rows = str(choices.rows)
     beginning = "start a broker and the proxy" if choices.kafka is None else "find your Kafka, start the proxy"
     with clock.step(f"{beginning}, create two topics", _START):
         if choices.kafka is None:
             broker = await _start_broker(children, choices.keep)
-        else:  # the services and PySpark are told addresses, because librdkafka knows no zeroconf://
+        else:  # librdkafka knows no zeroconf://, so the services and PySpark get addresses
             broker = ",".join(await discovery.resolve(choices.kafka, _START))
         await _create_topics(broker, direct, rewritten)
         proxy = await _start_server(
@@ -237,7 +238,7 @@ async def _start_broker(children: Family, keep: Path | None) -> str:
 
 
 async def _start_server(children: Family, name: str, command: str, *arguments: str) -> str:
-    """Start `ottla command` on a free port of the loopback address; its bootstrap."""
+    """Start `ottla command` on a free port of the loopback address; return its bootstrap address."""
     child = await children.start(
         name, "ottla.cli", command, "--listen", "127.0.0.1:0", "--json", "--log-level", "warning", *arguments
     )
@@ -249,7 +250,7 @@ async def _create_topics(bootstrap: str, *topics: str) -> None:
         there = set(await client.list_topics()) & set(topics)
         if there:
             raise ConfigurationError(
-                f"the topic {', '.join(sorted(there))} is there already: keep this demo in another folder"
+                f"the topic {', '.join(sorted(there))} exists already: keep this demo in another folder"
             )
         for topic in topics:
             await client.create_topic(topic, partitions=PARTITIONS)
@@ -258,7 +259,7 @@ async def _create_topics(bootstrap: str, *topics: str) -> None:
 async def _flow(
     children: Family, console: Console, way: str, bootstrap: str, topic: str, files: flights.Files, rows: int
 ) -> None:
-    """Have both services write their rows, and show how far they are."""
+    """Let both services write their rows, and show their progress."""
     services = [
         ("A, ottla.sdk", "ottla.cli.demo.service_sdk", (rows + 1) // 2),
         ("B, confluent-kafka", "ottla.cli.demo.service_librdkafka", rows // 2),
@@ -273,10 +274,10 @@ async def _flow(
 
 
 async def _follow(child: Child, progress: Progress, task: TaskID, total: int) -> None:
-    """Show what a service reports until it ends."""
+    """Show a service's reports until it ends."""
     sent = 0
     while said := await child.hear():
         sent = said["sent"]
         progress.update(task, completed=sent)
     if sent != total:
-        raise DemoFailed(f"{child.name} wrote {sent} flights and not {total}")
+        raise DemoFailed(f"{child.name} wrote {sent} flights instead of {total}")

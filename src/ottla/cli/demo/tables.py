@@ -1,4 +1,4 @@
-"""What the demo shows, in words that need no Kafka."""
+"""The demo's output, in words that need no knowledge of Kafka."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -11,15 +11,15 @@ from rich.table import Table
 from ottla.cli.demo.expected import Days, Difference, Fleet, Scatter
 
 _BUSIEST = 5
-"""Days that are shown."""
+"""Days in the table."""
 
 
 def opening(console: Console, rows: int, kafka: str | None) -> None:
     broker = f"your Kafka at {kafka}" if kafka else "a broker"
     console.print(
         f"\n[bold]{rows:,} flights[/] left New York in 2013. Each is an event, and its key is its [bold]aircraft[/]. "
-        "Kafka keeps the events of one key together, in order, in one partition, as long as all who write agree how "
-        "a key becomes a partition. Two services write, and they do [bold]not[/] agree:\n"
+        "Kafka keeps the events of one key together, in order, in one partition, as long as all writers agree how to "
+        "map a key to a partition. Two services write, and they do [bold]not[/] agree:\n"
         "  A  uses ottla.sdk, which hashes keys as Java clients do: murmur2\n"
         "  B  uses confluent-kafka, which hashes keys as librdkafka does: CRC-32\n"
         f"First they write straight to {broker}, then through ottla's proxy. PySpark looks at both.\n",
@@ -29,7 +29,7 @@ def opening(console: Console, rows: int, kafka: str | None) -> None:
 
 def homes(console: Console, direct: Scatter, rewritten: Scatter, partitions: int) -> None:
     table = _table(f"Where is each aircraft, in {partitions} partitions?", "", "to the broker", "via the proxy")
-    table.caption = "Who trusts a partition to have all of a key counts, joins and orders wrongly with the left topic."
+    table.caption = "A program that trusts a partition to have all of a key gets wrong results from the left topic."
     for name, before, after in (
         ("flights", direct.records, rewritten.records),
         ("  without a known aircraft (no key)", direct.without_key, rewritten.without_key),
@@ -67,7 +67,7 @@ def days(console: Console, found: Days) -> None:
     airports = sorted({airport for counts in found.values() for airport in counts})
     table = _table(f"The busiest of {len(found)} days, counted by a stream", "day (UTC)", *airports, "all")
     table.caption = "PySpark's structured streaming, with a watermark a day behind the newest flight."
-    table.min_width = 80  # or the lines above and below would be broken
+    table.min_width = 80  # so that title and caption are not wrapped
     for day, counts in sorted(found.items(), key=lambda item: -sum(item[1].values()))[:_BUSIEST]:
         table.add_row(day, *(_number(counts.get(airport, 0)) for airport in airports), _number(sum(counts.values())))
     console.print(table)
@@ -86,13 +86,13 @@ def durations(console: Console, steps: Sequence[tuple[str, float]], total: float
     for name, seconds in steps:
         table.add_row(name, f"{seconds:.1f}")
     table.add_section()
-    table.add_row("all of it", f"{total:.1f}")
+    table.add_row("total", f"{total:.1f}")
     console.print(table)
 
 
 def closing(console: Console, direct: str, rewritten: str, kafka: str | None, keep: Path | None) -> None:
     console.print(
-        "\n[bold green]Every count is right:[/] both topics are what the CSV says. What to try next:", highlight=False
+        "\n[bold green]Every count is right:[/] both topics match the CSV. What to try next:", highlight=False
     )
     if kafka:
         lines = [
