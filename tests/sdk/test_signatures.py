@@ -65,7 +65,7 @@ def test_producers_and_transforms_say_it_too(client: Any) -> None:
     assert "do you mean linger=0.005, in seconds?" in refused(client.producer, linger_ms=5)
     assert "do you mean compression='zstd'?" in refused(client.producer, compression_type="zstd")
     assert "do you mean batch_size=9?" in refused(client.producer, max_batch_size=9)
-    assert "until delivery_timeout or api_timeout is over" in refused(client.producer, retries=3)
+    assert "until delivery_timeout or api_timeout has passed" in refused(client.producer, retries=3)
     given = {"group": "g", "transactional_id": "x", "linger_ms": 5}
     assert "do you mean linger=0.005, in seconds?" in refused(client.transform, "t", **given)
 
