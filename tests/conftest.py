@@ -35,6 +35,9 @@ logging.getLogger("asyncio").setLevel(logging.ERROR)
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # A suite that a shell started in the background ignores interrupts, and so would the programs that tests interrupt.
     signal.signal(signal.SIGINT, signal.default_int_handler)
+if hasattr(signal, "SIGHUP") and signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
+    # Under nohup, programs that tests hang up would ignore that. They inherit no handler, and the suite goes on.
+    signal.signal(signal.SIGHUP, lambda *_: None)
 
 # Spark's JVM compiles as quickly as it can: no test runs for so long that more would pay.
 os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
