@@ -316,7 +316,7 @@ class BrokerCore:
         if not self._disk_failed:
             then()
         elif ticket is not None:
-            self._actions.append(Close(ticket, "the disk refused to hold what was written"))
+            self._actions.append(Close(ticket, "flushing to disk failed"))
 
     def lost(self, connection: int) -> None:
         """Nobody waits for the answers of this connection any more, but other requests of it may come."""
@@ -362,7 +362,7 @@ class BrokerCore:
         """As `Topics.grow`."""
         self.topics.grow(topic, partitions)
         self._writes += 1
-        log.info("topic has grown", extra={"topic": topic.name, "partitions": partitions})
+        log.info("partitions added", extra={"topic": topic.name, "partitions": partitions})
 
     def delete_topic(self, topic: Topic) -> None:
         """As `Topics.delete`; requests that wait for the topic's records are answered."""
@@ -435,7 +435,7 @@ class BrokerCore:
             except KafkaStorageError:
                 yield place
             except BrokerError as error:  # the topic is gone, or somebody else has ended the transaction there
-                log.info("no marker is written to %s-%d: %s", *place, error)
+                log.info("transaction marker for %s-%d skipped: %s", *place, error)
 
     def _end_hanging(self) -> None:
         """After a start, see to what is open in a partition and not with its coordinator: the disk has lost a record of
@@ -492,7 +492,7 @@ class BrokerCore:
         goes_on = known is not None and known.epoch == epoch
         if known is not None and goes_on and (not known.has_ended or known.version >= EPOCH_RISES):
             version = known.version if known.state is State.ONGOING else EPOCH_RISES
-            log.warning("%s-%d has records of a transaction that its coordinator does not know to be there", *place)
+            log.warning("%s-%d added to an open transaction: the coordinator had lost that it takes part", *place)
             self.transactions.joined(known.transactional_id, place, version)
             return True
         return self._end_lost(place, partition, producer_id, known)
@@ -504,12 +504,12 @@ class BrokerCore:
         )
         commit = known is not None and has_lost_a_marker and known.commits and not self.settings.sync
         outcome = "committed" if commit else "aborted"
-        log.warning("%s-%d has a transaction that its coordinator has ended: it is %s", *place, outcome)
+        log.warning("%s-%d has a transaction that is not open at its coordinator: %s", *place, outcome)
         coordinator_epoch = partition.producers.entries[producer_id].coordinator_epoch
         try:
             self.write_marker(place, producer_id, epoch, commit=commit, coordinator_epoch=max(0, coordinator_epoch))
         except BrokerError as error:
-            log.error("its marker cannot be written: %s", error)
+            log.error("transaction marker write failed: %s", error)
             return not isinstance(error, KafkaStorageError)
         return True
 

@@ -114,7 +114,7 @@ class Fetch:
         if session.session_id == NO_SESSION:
             return self._sessions.keep(session, answers), answers
         if session.epoch != self._epoch:
-            raise InvalidFetchSessionEpoch(f"the session has gone on to epoch {session.epoch}")
+            raise InvalidFetchSessionEpoch(f"the session is already at epoch {session.epoch}")
         told = []
         for asked, answer in answers:
             key = session.key(asked.topic, asked.topic_id, asked.partition.partition)
@@ -164,11 +164,11 @@ class FetchSessions:
             return Fetch(self, asked, wanted)
         session = self._sessions.get(request.session_id)
         if session is None:
-            raise FetchSessionIdNotFound(f"there is no session {request.session_id}")
+            raise FetchSessionIdNotFound(f"there is no fetch session {request.session_id}")
         if session.by_id != by_id:
-            raise FetchSessionTopicIdError("a session names its topics always by id or always by name")
+            raise FetchSessionTopicIdError("a session must name its topics always by id or always by name")
         if session.epoch != request.session_epoch:
-            raise InvalidFetchSessionEpoch(f"epoch {request.session_epoch} instead of {session.epoch}")
+            raise InvalidFetchSessionEpoch(f"session epoch {request.session_epoch}; expected {session.epoch}")
         self._update(session, asked, request)
         session.epoch = session.epoch + 1 if session.epoch < MAX_EPOCH else 1
         session.used = now
@@ -178,7 +178,7 @@ class FetchSessions:
             return Fetch(self, (), None)
         if self._partitions > MAX_PARTITIONS:
             self._drop(session.session_id)
-            raise FetchSessionIdNotFound("there is no room for as many partitions")
+            raise FetchSessionIdNotFound("the fetch sessions of this broker have too many partitions")
         return Fetch(self, [kept.asked for kept in session.partitions.values()], session)
 
     def keep(self, session: Session, answers: Answers) -> int:

@@ -51,9 +51,9 @@ class State(enum.Enum):
 class Input(enum.Enum):
     """What changes the state of a group."""
 
-    REBALANCE = "a member came, went or changed"
+    REBALANCE = "a member joined, left or changed"
     JOINED = "the members of the next generation are known"
-    EMPTIED = "nobody is left for the next generation"
+    EMPTIED = "the next generation has no members"
     ASSIGNED = "the leader's assignment is stored"
 
 
@@ -260,11 +260,11 @@ class Group:
         if instance_id is not None and (holder := self._static.get(instance_id)) != member_id:
             if holder is None:
                 raise UnknownMemberId(f"group {self.group_id} has no instance {instance_id}")
-            raise FencedInstanceId(f"instance {instance_id} of group {self.group_id} is {holder} now")
+            raise FencedInstanceId(f"instance {instance_id} of group {self.group_id} has member id {holder} now")
         if (member := self.members.get(member_id)) is None:
             raise UnknownMemberId(f"group {self.group_id} has no member {member_id}")
         if generation not in (None, self.generation):
-            raise IllegalGeneration(f"generation {generation}; group {self.group_id} is in {self.generation}")
+            raise IllegalGeneration(f"generation {generation}; group {self.group_id} is at {self.generation}")
         return member
 
     @property
@@ -299,11 +299,11 @@ class Group:
             raise UnknownMemberId(f"group {self.group_id} has members, and only they may commit")
         self.member(committer.member_id, committer.instance_id, committer.generation)
         if self.state is State.COMPLETING and not committer.transactional:
-            raise RebalanceInProgress(f"group {self.group_id} waits for its leader")
+            raise RebalanceInProgress(f"group {self.group_id} waits for its leader's assignment")
 
     def check_offset_delete(self) -> None:
         if not self.is_empty and self.protocol_type != CONSUMER:
-            raise NonEmptyGroup(f"group {self.group_id} has members, and is no consumer group")
+            raise NonEmptyGroup(f"group {self.group_id} has members and is not a consumer group")
 
     def subscribes_to(self, topic: str) -> bool:
         return self.protocol_type == CONSUMER if self.subscribed is None else topic in self.subscribed

@@ -98,7 +98,7 @@ class GroupLog:
                 case _:  # groups of other kinds, which are Kafka's to write
                     pass
         except DecodeError as error:
-            log.error("a record of %s is left out: %s", self._log.name, error)
+            log.error("record of %s skipped: %s", self._log.name, error)
 
 
 def _committed(value: OffsetCommitValue, record_offset: int) -> Committed:

@@ -184,7 +184,11 @@ class Groups:
         """
         if (group := self.by_id.get(group_id)) is None:
             if len(self.by_id) >= self.settings.max_groups:
-                log.warning("no group is made beyond %d", self.settings.max_groups, extra={"group": group_id})
+                log.warning(
+                    "group refused: the broker has its maximum of %d",
+                    self.settings.max_groups,
+                    extra={"group": group_id},
+                )
                 raise CoordinatorNotAvailable(f"this broker has {len(self.by_id)} groups already")
             group = self.by_id[group_id] = Group(group_id, since=self.timestamp)
             self.created(now)
@@ -231,17 +235,17 @@ class Groups:
         if self._draining:
             raise CoordinatorNotAvailable
         if not asked.group_id:
-            raise InvalidGroupId("a group's id is not empty")
+            raise InvalidGroupId("the group id must not be empty")
         settings = self.settings
         if not settings.min_session_timeout <= asked.session_timeout_ms / 1000 <= settings.max_session_timeout:
-            raise InvalidSessionTimeout(f"{asked.session_timeout_ms} ms")
+            raise InvalidSessionTimeout(f"a session timeout of {asked.session_timeout_ms} ms is out of range")
         group = self.by_id.get(asked.group_id) if asked.member_id else self.get_or_create(asked.group_id, now)
         if group is None:
             raise UnknownMemberId(f"there is no group {asked.group_id}")
         if not self._has_room(group, asked):
             if (member := group.members.get(asked.member_id)) is not None:
                 self._drop(group, member)
-                self._rebalance(group, f"there was no room for {asked.member_id}", now)
+                self._rebalance(group, f"the group has no room for member {asked.member_id}", now)
             raise GroupMaxSizeReached(f"group {group.group_id} is full")
         if not group.supports(asked.protocol_type, asked.protocols):
             raise InconsistentGroupProtocol(f"group {group.group_id} has no protocol in common with this member")
@@ -295,7 +299,7 @@ class Groups:
             group.grown = True
         group.add(member, asked.protocol_type)
         self._renew(group, member, now, self.settings.new_member_timeout)
-        self._rebalance(group, f"member {member_id} came: {asked.reason}", now)
+        self._rebalance(group, f"member {member_id} joined: {asked.reason}", now)
 
     def _rejoin(self, group: Group, member: Member, asked: Joining, now: float) -> None:
         """A member that the group knows."""
@@ -304,11 +308,11 @@ class Groups:
             asked.answer(group.described_to(member))  # it may not have got the answer
         else:
             self._update(group, member, asked)
-            self._rebalance(group, f"member {member.member_id} joins again: {asked.reason}", now)
+            self._rebalance(group, f"member {member.member_id} rejoined: {asked.reason}", now)
 
     def _replace(self, group: Group, member: Member, member_id: str, asked: Joining, now: float) -> None:
         """A static member was started again."""
-        log.info("static member %s is %s now", asked.instance_id, member_id, extra={"group": group.group_id})
+        log.info("static member %s restarted as %s", asked.instance_id, member_id, extra={"group": group.group_id})
         old_id, old_protocols, old_leader = member.member_id, member.protocols, group.leader or ""
         member.answer_join(Joined(FencedInstanceId.code, old_id))
         member.answer_sync(Synced(FencedInstanceId.code))
@@ -317,7 +321,7 @@ class Groups:
         self._update(group, member, asked)
         if group.state is not State.STABLE or group.vote() != group.protocol:
             self._renew(group, member, now)
-            self._rebalance(group, f"static member {member_id} was started again: {asked.reason}", now)
+            self._rebalance(group, f"static member {member_id} restarted: {asked.reason}", now)
             return
         member.joining = None
         try:
@@ -391,7 +395,7 @@ class Groups:
         self.timers.cancel(("join", group.group_id))
         for member in list(group.members.values()):
             if member.joining is None and member.instance_id is None:
-                log.info("%s did not join in time", member.member_id, extra={"group": group.group_id})
+                log.info("member %s did not rejoin in time", member.member_id, extra={"group": group.group_id})
                 self._drop(group, member)
         if not group.elect() and group.members:  # static members only: they may yet come, or their sessions end
             patience = max(group.rebalance_timeout, _LEAST_PATIENCE)
@@ -399,12 +403,12 @@ class Groups:
             return
         group.next_generation(self.timestamp)
         extra = {"group": group.group_id, "members": len(group.members)}
-        log.info("generation %d", group.generation, extra=extra)
+        log.info("generation %d begins", group.generation, extra=extra)
         if group.state is State.EMPTY:
             try:
                 self._store(group, False)
             except BrokerError as error:  # after a restart the last generation would be there, and time out
-                log.warning("an empty group is not stored: %s", error, extra={"group": group.group_id})
+                log.warning("storing an empty group failed: %s", error, extra={"group": group.group_id})
             return
         for member in group.members.values():
             member.answer_join(group.described_to(member))
@@ -424,7 +428,7 @@ class Groups:
         late = list(group.unsynced)
         for member_id in late:
             self._drop(group, group.members[member_id])
-        self._rebalance(group, f"{', '.join(late)} did not sync in time", now)
+        self._rebalance(group, f"members did not sync in time: {', '.join(late)}", now)
 
     # -- assignments
 
@@ -440,7 +444,7 @@ class Groups:
         member = group.member(asked.member_id, asked.instance_id, asked.generation)
         if asked.protocol_type not in (None, group.protocol_type) or asked.protocol not in (None, group.protocol):
             raise InconsistentGroupProtocol(
-                f"{asked.protocol_type} {asked.protocol}; group {group.group_id} has chosen "
+                f"protocol {asked.protocol_type} {asked.protocol}; group {group.group_id} uses "
                 f"{group.protocol_type} {group.protocol}"
             )
         if group.state is State.PREPARING:
@@ -466,15 +470,15 @@ class Groups:
         again = ("assign", group.group_id)
         try:
             if sum(len(member.assignment) for member in group.members.values()) > self.settings.max_group_bytes:
-                raise UnknownServerError("the assignment is larger than this broker stores")
+                raise UnknownServerError("the assignment is larger than this broker allows")
             self._store(group, False)
         except KafkaStorageError as error:
             if not waited:
-                log.warning("an assignment waits for the disk: %s", error.detail, extra={"group": group.group_id})
+                log.warning("assignment not stored yet, retrying: %s", error.detail, extra={"group": group.group_id})
             self.timers.set(again, now + _STORE_AGAIN, partial(self._store_assignment, group, waited=True))
             return
         except BrokerError as error:
-            log.error("an assignment is not stored: %s", error, extra={"group": group.group_id})
+            log.error("storing an assignment failed: %s", error, extra={"group": group.group_id})
             self._answer_syncs(group, _as_coordinator(error).code, now)
             self._rebalance(group, "the assignment could not be stored", now)
             return
@@ -540,7 +544,9 @@ class Groups:
                 raise UnknownMemberId
         except BrokerError as error:
             return error.code
-        log.info("%s left: %s", member.member_id, leaver.reason or "no reason given", extra={"group": group.group_id})
+        log.info(
+            "member %s left: %s", member.member_id, leaver.reason or "no reason given", extra={"group": group.group_id}
+        )
         self._drop(group, member)
         return 0
 
@@ -561,10 +567,10 @@ class Groups:
         elif (member := group.members.get(member_id)) is not None:
             if not member.is_new and (member.joining or member.syncing):
                 return  # it waits for us
-            log.info("%s was not heard of in time", member_id, extra={"group": group.group_id})
+            log.info("member %s timed out", member_id, extra={"group": group.group_id})
             self._drop(group, member)
             if group.can_rebalance:
-                self._rebalance(group, f"the session of {member_id} ended", now)
+                self._rebalance(group, f"member {member_id} timed out", now)
         if group.state is State.PREPARING and group.all_joined:
             self._complete_join(group, now)
 
@@ -580,7 +586,7 @@ class Groups:
         if self._draining:
             raise NotCoordinator
         if not group_id:
-            raise InvalidGroupId("a group's id is not empty")
+            raise InvalidGroupId("the group id must not be empty")
         if (group := self.by_id.get(group_id)) is None:
             raise UnknownMemberId(f"there is no group {group_id}")
         return group

@@ -138,7 +138,7 @@ class Housekeeping:
                 if (found := expired(partition, self._clock.record_timestamp)) is not None:
                     due[place] = found
             except KafkaStorageError as error:
-                log.error("segments of %s that have expired stay: %s", partition.name, error)
+                log.error("deleting expired segments of %s failed: %s", partition.name, error)
         if due:
             starts = {place: each.start_offset for place, each in due.items()}
             self._start(self._storage.set_start_offsets(starts, partial(self._deleted, partitions, due)))
@@ -149,14 +149,14 @@ class Housekeeping:
         for place, each in due.items():
             if refused is None:
                 log.info(
-                    "%s: %d segments up to offset %d are deleted: %s",
+                    "%s: %d segments up to offset %d deleted: %s",
                     partitions[place].name,
                     each.segments,
                     each.start_offset,
                     each.why,
                 )
             else:
-                log.error("segments of %s that have expired stay: %s", partitions[place].name, refused)
+                log.error("deleting expired segments of %s failed: %s", partitions[place].name, refused)
         if refused is None and not self._stopped:
             self._delete_expired({place: partitions[place] for place, each in due.items() if each.more})
 
@@ -195,7 +195,7 @@ class Housekeeping:
             yield self._storage.note_cleaned()
         except (KafkaStorageError, OSError) as error:
             if self._is_there(partition):
-                log.error("%s is not compacted: %s", partition.name, error)
+                log.error("compaction of %s failed: %s", partition.name, error)
                 self._uncleanable.add(partition)
         finally:
             self._compaction = None
@@ -226,7 +226,7 @@ class Housekeeping:
             yield partition.segments.begin_flush()
         except OSError as error:
             if self._is_there(partition):
-                log.error("%s is not flushed: %s", partition.name, error)
+                log.error("flush of %s failed: %s", partition.name, error)
         finally:
             self._flushing.discard(partition)
         if partition.unflushed:  # what came meanwhile

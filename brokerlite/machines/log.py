@@ -361,7 +361,9 @@ class PartitionLog:
             CorruptMessage, KafkaStorageError: as `Segments.read`.
         """
         if not self.start_offset <= offset <= self.end_offset:
-            raise OffsetOutOfRange(f"{offset} is not within {self.start_offset} to {self.end_offset} of {self.name}")
+            raise OffsetOutOfRange(
+                f"offset {offset} is not within {self.start_offset} to {self.end_offset} of {self.name}"
+            )
         if offset >= (self.end_offset if up_to is None else up_to):
             return _NOTHING
         if max_bytes <= 0 and not at_least_one:
@@ -383,7 +385,7 @@ class PartitionLog:
             return None
         known, end = self.epochs.end_of(epoch, self.end_offset)
         if end < 0:
-            raise OffsetOutOfRange(f"{self.name} has no leader epoch {epoch}, nor a later one")
+            raise OffsetOutOfRange(f"{self.name} has no leader epoch {epoch} or later")
         return (known, end) if known < epoch or end < offset else None
 
     def roll(self) -> None:
@@ -406,7 +408,9 @@ class PartitionLog:
             raise PolicyViolation(f'{self.name} is only compacted: its cleanup.policy has no "delete"')
         start = self.high_watermark if offset == HIGH_WATERMARK else offset
         if not 0 <= start <= self.high_watermark:
-            raise OffsetOutOfRange(f"{offset} is no offset of {self.name}, which ends at {self.high_watermark}")
+            raise OffsetOutOfRange(
+                f"{offset} is not an offset of {self.name}, whose high watermark is {self.high_watermark}"
+            )
         return max(start, self.start_offset)
 
     def in_active_segment(self, offset: int) -> bool:

@@ -175,7 +175,7 @@ class Offsets:
                 for place in places:
                     self._drop(group_id, place)
         if refused:
-            log.error("offsets of %d groups for the deleted topic %s stay on the disk: %s", refused, name, last)
+            log.error("removing the offsets of %d groups for the deleted topic %s failed: %s", refused, name, last)
 
     def watch(self, now: float) -> None:
         """Look for expired offsets from time to time, as long as there are groups."""
@@ -193,7 +193,7 @@ class Offsets:
                 if group.is_unused and not self.of(group.group_id):
                     self._remove(group.group_id)
             except BrokerError as error:
-                log.error("expired offsets stay: %s", error, extra={"group": group.group_id})
+                log.error("removing expired offsets failed: %s", error, extra={"group": group.group_id})
         self.watch(now)
 
     def _expired(self, group: OffsetGroup) -> Iterator[Place]:

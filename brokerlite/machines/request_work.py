@@ -84,7 +84,7 @@ class RequestWork:
                 self._waiting.append((request, work))
                 return
         except Exception:  # a mistake of ours, or no memory
-            log.exception("a request failed")
+            log.exception("request failed")
             request.fail()
         self._bytes -= request.first.size
 

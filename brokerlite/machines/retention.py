@@ -81,16 +81,16 @@ def deletable(
     """Which of ``segments`` go now."""
     behind = sum(segment.end_offset <= start_offset for segment in segments[:-1])
     if not settings.delete:
-        return Deletion(behind, f"it lies before the start offset {start_offset}" if behind else "")
+        return Deletion(behind, f"before the start offset {start_offset}" if behind else "")
     candidates = [
         each for each in segments if each.end_offset <= high_watermark and (each.size or each is not segments[-1])
     ]
     by_size = _beyond_size(segments, candidates, settings.retention_bytes)
     by_time = _beyond_time(candidates, settings.retention_ms, now)
     reasons = (
-        Deletion(behind, f"it lies before the start offset {start_offset}"),
+        Deletion(behind, f"before the start offset {start_offset}"),
         Deletion(by_size, f"the log is larger than retention.bytes = {settings.retention_bytes}"),
-        Deletion(by_time, f"it is older than retention.ms = {settings.retention_ms}"),
+        Deletion(by_time, f"older than retention.ms = {settings.retention_ms}"),
     )
     most = max(reasons, key=lambda each: each.segments)
     return most if most.segments else Deletion()

@@ -188,7 +188,9 @@ class Topics:
         _check_own(topic.name)
         known = len(topic.partitions)
         if partitions <= known:
-            raise InvalidPartitions(f"{topic.name} has {known} partitions already, and {partitions} is not more")
+            raise InvalidPartitions(
+                f"{topic.name} has {known} partitions already; asked for {partitions}, which is not more"
+            )
         if partitions > MAX_PARTITIONS:
             raise InvalidPartitions(f"{partitions} partitions; a topic has 1 to {MAX_PARTITIONS}")
 
@@ -247,7 +249,7 @@ class Topics:
         self._folded[_folded(topic.name)] = topic.name
         self.by_id[topic.topic_id] = topic
         for key in unheeded(topic.configs):
-            log.warning("a configuration is kept, and not acted upon: %s", key, extra={"topic": topic.name})
+            log.warning("topic configuration stored but not acted upon: %s", key, extra={"topic": topic.name})
         return topic
 
     def _settings(self, configs: Mapping[str, str]) -> LogSettings:
@@ -260,12 +262,12 @@ def _folded(name: str) -> str:
 
 def _check_own(name: str) -> None:
     if name in INTERNAL:
-        raise InvalidRequest(f"{name} is the broker's own")
+        raise InvalidRequest(f"{name} is an internal topic")
 
 
 def check_name(name: str) -> None:
     """Raises `InvalidTopic` if no topic may be called ``name``."""
     if not 0 < len(name) <= MAX_NAME:
-        raise InvalidTopic(f"a topic's name has 1 to {MAX_NAME} characters, not {len(name)}")
+        raise InvalidTopic(f"a topic name has 1 to {MAX_NAME} characters, not {len(name)}")
     if name in (".", "..") or not _NAME_CHARACTERS.issuperset(name):
-        raise InvalidTopic(f"{name!r}: a topic's name has letters, digits, '.', '_' and '-' only")
+        raise InvalidTopic(f"{name!r}: a topic name has only letters, digits, '.', '_' and '-'")

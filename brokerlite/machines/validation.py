@@ -199,15 +199,15 @@ def _only_batch(records: Buffer | None, version: int, settings: LogSettings, nam
             raise NotOneBatch(f"the record set of {name} has {len(batches)} batches instead of one")
         batch = batches[0]
     if batch.compression == Compression.ZSTD and version < ZSTD_SINCE:
-        raise UnsupportedCompressionType(f"zstd needs Produce v{ZSTD_SINCE}, and this is v{version}")
+        raise UnsupportedCompressionType(f"zstd needs Produce v{ZSTD_SINCE}; the request is v{version}")
     if batch.base_offset != 0:
-        raise InvalidRecord(f"the base offset is {batch.base_offset} instead of 0")
+        raise InvalidRecord(f"the base offset must be 0, not {batch.base_offset}")
     if (size := len(batch.data)) > settings.max_message_bytes:
-        raise MessageTooLarge(f"{size} bytes; {name} takes batches of {settings.max_message_bytes}")
+        raise MessageTooLarge(f"a batch of {size} bytes; {name} takes at most {settings.max_message_bytes}")
     if not batch.crc_matches:
         raise CorruptMessage(f"the CRC of a batch for {name} does not match")
     if size > settings.segment_bytes:
-        raise RecordListTooLarge(f"{size} bytes; segments of {name} have {settings.segment_bytes}")
+        raise RecordListTooLarge(f"a batch of {size} bytes; segments of {name} have at most {settings.segment_bytes}")
     return batch
 
 
@@ -220,11 +220,11 @@ def _whole_batches(records: Buffer) -> Iterator[RecordBatch]:
         if size < _LEAST_OF_OLD:
             raise CorruptMessage(f"a batch of {size} bytes")
         if magic > MAGIC:
-            raise CorruptMessage(f"record format (magic) {magic}, which there is not")
+            raise CorruptMessage(f"unknown record format (magic) {magic}")
         if size > len(records) - position:
             return
         if magic < MAGIC:
-            raise NotOneBatch(f"record format (magic) {magic} instead of {MAGIC}")
+            raise NotOneBatch(f"record format (magic) {magic}; only {MAGIC} is taken")
         if size < HEADER_SIZE:
             raise CorruptMessage(f"a batch of {size} bytes")
         yield parse_batch(records, position)
@@ -235,11 +235,11 @@ def _check_header(batch: RecordBatch, settings: LogSettings) -> None:
     if not 0 < batch.count == batch.last_offset_delta + 1:
         raise InvalidRecord(f"{batch.count} records, the last with offset {batch.last_offset_delta}")
     if batch.control:
-        raise InvalidRecord("control records are the broker's to write")
+        raise InvalidRecord("only the broker may write control records")
     if batch.producer_id >= 0 and batch.base_sequence < 0:
-        raise InvalidRecord(f"sequence {batch.base_sequence} of producer {batch.producer_id}")
+        raise InvalidRecord(f"invalid sequence {batch.base_sequence} of producer {batch.producer_id}")
     if batch.log_append_time and (settings.log_append_time or batch.max_timestamp == NO_TIMESTAMP):
-        raise InvalidTimestamps("LogAppendTime is the broker's to set", tuple(range(min(batch.count, MOST_INDEXES))))
+        raise InvalidTimestamps("only the broker may set LogAppendTime", tuple(range(min(batch.count, MOST_INDEXES))))
 
 
 def _check_records(batch: RecordBatch, body: Buffer, settings: LogSettings, timestamp: int, name: str) -> int:
@@ -250,7 +250,7 @@ def _check_records(batch: RecordBatch, body: Buffer, settings: LogSettings, time
     """
     end, smallest, largest, keyless = scan_records(body, batch.count, batch.base_timestamp)
     if end < 0:
-        raise DecodeError(f"one of its {batch.count} records is damaged, or not in its place")
+        raise DecodeError(f"one of the batch's {batch.count} records is damaged or has a wrong offset")
     if end != len(body):
         raise DecodeError(f"the {batch.count} records do not end where the batch does")
     earliest, latest = -math.inf, math.inf
@@ -285,7 +285,7 @@ def _check_each(
         )
         indexes = tuple(islice(rows, MOST_INDEXES))
         if of_other_times:
-            raise InvalidTimestamps(f"{of_other_times[0]} is not within {earliest} to {latest}", indexes)
+            raise InvalidTimestamps(f"timestamp {of_other_times[0]} is not within {earliest} to {latest}", indexes)
         raise InvalidRecords(f"{name} is compacted and takes no record without a key", indexes)
 
 
@@ -295,10 +295,10 @@ def _compressed_again(
     data = recompressed(batch, compression, settings.compression_level, body=body)
     if len(data) > settings.max_message_bytes:
         raise MessageTooLarge(
-            f"{len(data)} bytes with the topic's compression; {name} takes {settings.max_message_bytes}"
+            f"{len(data)} bytes with the topic's compression; {name} takes at most {settings.max_message_bytes}"
         )
     if len(data) > settings.segment_bytes:
         raise RecordListTooLarge(
-            f"{len(data)} bytes with the topic's compression; segments have {settings.segment_bytes}"
+            f"{len(data)} bytes with the topic's compression; segments have at most {settings.segment_bytes}"
         )
     return parse_batch(data)
