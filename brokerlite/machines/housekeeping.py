@@ -30,8 +30,7 @@ from ottla.errors import KafkaStorageError
 log = logging.getLogger("ottla.brokerlite")
 
 _AT_ONCE, _PAUSE = 500, 0.005
-"""Partitions whose retention is checked in one step, and seconds until the next step, so that requests get their turn.
-"""
+"""Partitions checked for retention in one step, and seconds between steps, so that requests get their turn."""
 _RETENTION, _CLEANER = "log retention", "log cleaner"
 """Names of timers."""
 
