@@ -157,7 +157,7 @@ class Segments(Protocol):
             up_to: an offset; batches that begin at it or after it are not returned.
 
         Raises:
-            CorruptMessage: the batch with ``offset`` is damaged so that its header is wrong.
+            CorruptMessage: the batch with ``offset`` is lost, or so damaged that its bytes cannot be returned.
             KafkaStorageError: the disk refused.
         """
 

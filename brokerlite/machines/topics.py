@@ -196,7 +196,7 @@ class Topics:
             raise InvalidPartitions(f"{partitions} partitions; a topic has 1 to {MAX_PARTITIONS}")
 
     def configure(self, topic: Topic, configs: Mapping[str, str]) -> None:
-        """Update the configuration of an internal topic, which an older version may have created with another one."""
+        """Set the configuration that the broker wants now for an internal topic, whatever it was created with."""
         topic.configs.update(configs)
         settings = self._settings(topic.configs)
         for partition in topic.partitions:

@@ -342,7 +342,7 @@ def test_there_is_nothing_to_end_before_the_first_partition(commit: bool, versio
     office = Office()
     producer = office.begin()
     why = refused(InvalidTxnState, lambda: office.transactions.end(producer, commit=commit, version=version))
-    assert why.startswith("x is Empty")
+    assert why.startswith("x is in state Empty")
 
 
 def test_in_version_2_nothing_may_be_aborted_any_number_of_times_and_gets_a_new_epoch_each() -> None:

@@ -47,7 +47,7 @@ def test_a_state_changes_as_the_table_says_and_in_no_other_way(state: State, eve
         assert (changed.state, changed.updated) == (TRANSITIONS[state, event], NOW)
         assert changed.previous_producer_id == 7
     else:
-        with pytest.raises(InvalidTxnState, match=f"x is {state.value}, and"):
+        with pytest.raises(InvalidTxnState, match=f"x is in state {state.value}, which"):
             after(known, event)
 
 
