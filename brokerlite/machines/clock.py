@@ -2,8 +2,8 @@
 
 The driver hands in the readings: monotonic seconds, how long the machine has slept while these stood still, and
 milliseconds since 1970, which are read once at the start and extrapolated from there. So a step of the system's clock,
-forward or back, neither expires anything early nor keeps it for ever. When the system's clock is slewed, its monotonic
-clock is slewed, too.
+forward or back, does not change when things expire. When the system's clock is slewed, its monotonic clock is slewed,
+too.
 
 Records carry the timestamps of clients, so the age of a record is computed both by this clock and by the system's clock
 as it is now, and the smaller age counts. So no record expires early if the system's clock is ahead only at the start,

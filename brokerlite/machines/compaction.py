@@ -2,7 +2,7 @@
 
 Theory of operation: a log has a clean part, in which no key occurs twice, followed by a dirty part. A round reads keys
 of the dirty part into an `OffsetMap` until the map is full. Then every batch from the log's start to that offset passes
-through a `Cleaner`, which returns what remains of it. The new segments replace the old ones, group by group; the next
+through a `Cleaner`, which returns the cleaned batch. The new segments replace the old ones, group by group; the next
 round begins where the map ended.
 
 Rules:

@@ -4,10 +4,10 @@
     core.poll(now)                 # -> the answers that are ready
     core.jobs()                    # -> new background jobs, whose work runs in threads
     core.resume(job, now)          # -> its next piece of work
-    core.deadline                  # when to poll next if nothing happens
+    core.deadline                  # when to poll next if there is no request before
 
 Rules:
-- Each API has a file in `ottla.brokerlite.handlers`; this module has only what they share.
+- Each API has a file in `ottla.brokerlite.handlers`; this module has only the parts that they share.
 - An answer that waits for records (a long poll) is a `Wait`; an answer that waits for other members of a group is a
   `Later`. If an answer needs much computing, the handler returns `WorkFirst`, and a job computes it.
 - A request begins when the requests before it on its connection are done, as in Apache Kafka: a delayed answer holds
@@ -92,7 +92,7 @@ class Call(NamedTuple):
     now: float
     """Monotonic seconds."""
     timestamp: int
-    """Milliseconds since 1970 by the system's clock, for the timestamps of records. Nothing expires by it alone."""
+    """Milliseconds since 1970 by the system's clock: the timestamp of records. Expiration never uses it alone."""
 
 
 class Answer(NamedTuple):
@@ -207,10 +207,10 @@ class BrokerCore:
         self._request_work = RequestWork(self._jobs.append)
         self._storage = storage
         self._producer_ids = range(0)
-        # One write is pending from the start: what a killed broker wrote may be in the page cache only.
+        # One write is pending from the start: the logs may be in the page cache only, if the last broker was killed.
         self._writes, self._synced = 1, 0
         self._disk_failed = False
-        """A sync failed, so it is unknown what the disk holds."""
+        """A sync failed, so the state of the disk is unknown."""
         self._unsynced: deque[_Held] = deque()
         """Actions that wait for the disk."""
         groups.load(self.groups.by_id, self.offsets)
@@ -303,8 +303,8 @@ class BrokerCore:
     def synced(self, writes: int, *, failed: bool = False) -> None:
         """Report that the writes counted by `unsynced` are on disk, or (``failed``) that the sync failed.
 
-        After a failed sync it is unknown what the disk holds, and only another start can tell. Until then no request
-        is answered, not even a read or a repeated request: connections are closed instead.
+        After a failed sync the state of the disk is unknown until another start has read it. Until then no request is
+        answered, not even a read or a repeated request: connections are closed instead.
         """
         self._disk_failed |= failed
         self._synced = max(self._synced, writes)
@@ -445,8 +445,8 @@ class BrokerCore:
 
         - If the coordinator has the transaction without this partition, the partition is added: the producer can
           continue, or the transaction times out.
-        - Otherwise it is aborted: with `Settings.sync` no client was told about records that the disk does not hold.
-          Without it the lost record may be the marker; then the transaction ends with the outcome that is known.
+        - Otherwise it is aborted: with `Settings.sync` records that the disk lost were never acknowledged. Without it
+          the lost record may be the marker; then the transaction ends with the outcome that the coordinator knows.
         - If the last transaction was decided and is not complete, the partition may have a batch of the next one. This
           is resolved once the decided one is complete.
         """

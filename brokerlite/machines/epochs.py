@@ -1,8 +1,8 @@
 """The leader epochs of a partition, each with the offset at which it begins.
 
 Theory of operation: the only broker always leads, so all partitions of a data folder share one epoch. It is raised at
-each start after which a log may be shorter than what was acknowledged. New records may then get offsets that were used
-before; the epoch tells the two apart for readers that had read the old records (KIP-320).
+each start after which a log may lack acknowledged records. New records may then get offsets that were used before; the
+epoch tells the two apart for readers that had read the old records (KIP-320).
 
 Rules:
 - An epoch begins at the end of the log. Epochs that begin at that offset or after it have no records left, and are

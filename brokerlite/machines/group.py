@@ -3,7 +3,7 @@
 Rules:
 - Every state change goes through `TRANSITIONS`. A group that does not exist is called ``Dead``.
 - The first member is the leader until it leaves or does not join in time; then the oldest member that has joined is.
-- The protocol is one that every member supports; each member votes for the first such protocol in its list.
+- Every member must support the chosen protocol; each member votes for the first such protocol in its list.
 - A static member is identified by its instance id: its member id changes when it restarts, and a process that still
   uses the old member id is fenced.
 - A pending member has been given its id but has not joined with it yet (KIP-394). It has no vote, but a rebalance waits
@@ -69,7 +69,7 @@ TRANSITIONS: dict[tuple[State, Input], State] = {
 
 
 class Protocol(NamedTuple):
-    """A protocol that a member supports, such as an assignor, with the member's metadata for the leader."""
+    """A protocol of a member, such as an assignor, with the member's metadata for the leader."""
 
     name: str
     metadata: bytes
@@ -337,7 +337,7 @@ class Group:
         )
 
     def vote(self) -> str:
-        """Return the protocol with the most votes among those that all members support."""
+        """Return the protocol with the most votes; only protocols of all members get votes."""
         votes = Counter(
             next(name for name, _ in member.protocols if self._supported[name] == len(self.members))
             for member in self.members.values()

@@ -151,7 +151,7 @@ class Groups:
         new_id: makes the random part of member ids.
 
     Attributes:
-        by_id: the groups, including those that were loaded at the start.
+        by_id: the groups, including groups loaded at the start.
         created: called with the time when a group may have been created.
     """
 

@@ -1,8 +1,8 @@
 """Jobs: background work that runs partly in threads and partly on the event loop.
 
 A job is a generator that yields `Work`. The driver runs each piece in a thread and resumes the job on the loop when the
-piece is done; an exception of the work is thrown into the job. So a job shows in one place, and in order, what the
-thread does and what the loop does to the machines.
+piece is done; an exception of the work is thrown into the job. So the code of a job shows, in one place and in order,
+the steps of the thread and the steps of the loop.
 """
 
 from collections.abc import Callable, Generator

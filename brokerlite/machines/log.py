@@ -1,8 +1,8 @@
-"""The log of one partition: accepts batches, assigns offsets, and decides what a reader may see.
+"""The log of one partition: accepts batches, assigns offsets, and returns records to readers.
 
 Rules:
 - `ottla.brokerlite.machines.validation` has validated a produced record set before; only its producer is checked here.
-- A duplicate of a remembered batch is answered with its original offset; nothing is written.
+- A duplicate of a remembered batch is answered with its original offset and not written.
 - With one replica everything stored is committed: the high watermark is the end offset. The last stable offset, up to
   which read_committed reads, is where the oldest open transaction begins, or else the high watermark.
 - Batches of the broker itself (transaction markers, records of internal topics) are not validated.
@@ -316,7 +316,9 @@ class PartitionLog:
         if ending is None:
             return self._store(batch, now)
         entry = ending.index_entry()
-        self.segments.add_aborted(entry)  # first: a marker whose transaction is not indexed would make it committed
+        self.segments.add_aborted(
+            entry
+        )  # before the marker: readers take a transaction that is not indexed as committed
         try:
             return self._store(batch, now)
         except BrokerError:
@@ -353,7 +355,7 @@ class PartitionLog:
         """Return batches from the one with ``offset`` on; the last may be cut.
 
         Args:
-            max_bytes, at_least_one: as in `Segments.read`; with 0 and ``False`` nothing is read.
+            max_bytes, at_least_one: as in `Segments.read`; with 0 and ``False`` the result is empty.
             up_to: an offset; batches that begin at it or after it are not returned.
 
         Raises:
@@ -420,7 +422,7 @@ class PartitionLog:
         return max(start, self.start_offset)
 
     def in_active_segment(self, offset: int) -> bool:
-        """Return whether ``offset`` is in the active segment, so that later appends may follow what a read returns."""
+        """Return whether ``offset`` is in the active segment, where more records may be appended after a read."""
         return offset >= self.segments.active.base_offset
 
     def first_at(self, timestamp: int) -> Generator[Work, None, Record | None]:

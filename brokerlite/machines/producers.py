@@ -1,4 +1,4 @@
-"""What a partition remembers of each idempotent producer: its epoch, its last five batches, and its open transaction.
+"""The state of idempotent producers in a partition: the epoch, the last five batches and the open transaction of each.
 
 Rules:
 - A duplicate is a batch of the same epoch with exactly the first and last sequence of a remembered batch. Duplicates
@@ -209,7 +209,7 @@ class Producers:
         """Check that a marker may end the producer's transaction.
 
         Args:
-            newer: the epoch must be higher than that of an open transaction's records (version 2, KIP-1228).
+            newer: the epoch must be higher than the epoch of the open transaction's records (version 2, KIP-1228).
 
         Raises:
             InvalidProducerEpoch: a newer instance of the producer has fenced this one.
@@ -281,8 +281,8 @@ class Producers:
         """Update the state with ``batches`` of a log, without checks; return the transactions that they end.
 
         Args:
-            since: the offset of the snapshot that the state came from. Batches before it only fill in what a snapshot
-                leaves out: all batches of a producer but the last.
+            since: the offset of the snapshot that the state came from. A snapshot has only the last batch of each
+                producer; batches before this offset fill in the others.
         """
         older: Producers | None = Producers()
         completed = []

@@ -73,7 +73,7 @@ class Deletion(NamedTuple):
     segments: int = 0
     """Their number, from the oldest on. If it is all segments, a new one must be begun first."""
     why: str = ""
-    """The reason, for the log line."""
+    """The reason, as logged."""
 
 
 def deletable(

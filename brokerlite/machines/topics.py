@@ -92,7 +92,7 @@ class Storage(Protocol):
         """Add partitions up to ``count`` in total; return the new ones."""
 
     def begin_flush(self, partitions: "Iterable[Segments] | None" = None) -> "Callable[[], None]":
-        """Return work for a thread that syncs what was stored before this call, of some partitions or of all.
+        """Return work for a thread that syncs everything stored before this call, in some partitions or in all.
 
         The work tries everything, then raises the first `OSError`; `Segments.synced_offset` shows what succeeded.
         """

@@ -73,7 +73,7 @@ class Transaction:
     """A transactional id and its transaction; times are milliseconds since 1970.
 
     Attributes:
-        last_epoch: the epoch before this one, for a producer that did not get the answer; -1 for none.
+        last_epoch: the epoch before this one, which a producer still has if the answer was lost; -1 for none.
         previous_producer_id: the producer id before the last change; -1 for none.
         next_producer_id: the producer id of the next transaction if epochs are used up; -1: it keeps this one.
         partitions: the partitions that take part and have no marker yet.

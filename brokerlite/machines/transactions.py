@@ -76,7 +76,7 @@ class Transactions:
         completed: called with a transactional id when its transaction has its markers, and the next one may begin.
 
     Attributes:
-        by_id: the transactional ids; those that are in it at the start were stored.
+        by_id: the transactional ids, including ids loaded at the start.
     """
 
     def __init__(
@@ -111,7 +111,7 @@ class Transactions:
         self._watch_expiry()
 
     def catch_up(self, epochs: Mapping[int, int]) -> None:
-        """After a start, raise epochs to those that partitions have records of, where the coordinator's log lost them.
+        """After a start, raise the epochs that the coordinator's log lost to the highest epochs in the partitions.
 
         If an epoch were given out twice, batches of one producer would pass for duplicates of the other's.
 
@@ -129,7 +129,7 @@ class Transactions:
                     epoch,
                 )
                 self._timers.cancel(("transaction", name))
-                self.by_id[name] = known.gone_on_from(epoch, self._clock.timestamp)  # the partitions have it stored
+                self.by_id[name] = known.gone_on_from(epoch, self._clock.timestamp)  # the partitions store it
 
     def joined(self, transactional_id: str, place: Place, version: int) -> None:
         """After a start, add a partition that has records of the transaction but is missing in the coordinator's log.
@@ -315,7 +315,7 @@ class Transactions:
         Raises:
             ConcurrentTransactions: the last transaction is being ended.
         """
-        # Checked before id and epoch: the producer may already have those of its next transaction.
+        # Checked before id and epoch: the producer may already have the id and epoch of its next transaction.
         if self._known(asked).is_decided:
             raise ConcurrentTransactions(f"the last transaction of {asked.transactional_id} is being ended")
         return self._verified(asked)

@@ -193,7 +193,7 @@ def _opened(batch: RecordBatch, limit: int) -> tuple[RecordBatch, Buffer]:
 def _only_batch(records: Buffer | None, version: int, settings: LogSettings, name: str) -> RecordBatch:
     records = b"" if records is None else records
     batch = RecordBatch()
-    if not batch.read(memoryview(records), 0) or len(batch.data) < len(records):  # the common case: exactly one batch
+    if not batch.read(memoryview(records), 0) or len(batch.data) < len(records):  # otherwise it is exactly one
         batches = list(_whole_batches(records))
         if len(batches) != 1:
             raise NotOneBatch(f"the record set of {name} has {len(batches)} batches instead of one")
