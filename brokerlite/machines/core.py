@@ -516,7 +516,7 @@ class BrokerCore:
         try:
             self.write_marker(place, producer_id, epoch, commit=commit, coordinator_epoch=max(0, coordinator_epoch))
         except BrokerError as error:
-            log.error("transaction marker write failed: %s", error)
+            log.error("writing the transaction marker of %s-%d failed: %s", *place, error)
             return not isinstance(error, KafkaStorageError)
         return True
 

@@ -186,7 +186,7 @@ class Groups:
         if (group := self.by_id.get(group_id)) is None:
             if len(self.by_id) >= self.settings.max_groups:
                 log.warning(
-                    "group refused: the broker has its maximum of %d",
+                    "group refused: the broker has %d groups, its maximum",
                     self.settings.max_groups,
                     extra={"group": group_id},
                 )
