@@ -317,7 +317,7 @@ class BrokerCore:
         if not self._disk_failed:
             then()
         elif ticket is not None:
-            self._actions.append(Close(ticket, "flushing to disk failed"))
+            self._actions.append(Close(ticket, "the disk refused to flush the writes"))
 
     def lost(self, connection: int) -> None:
         """The client is gone: give up the delayed answers, but keep handling requests received before."""
@@ -477,7 +477,7 @@ class BrokerCore:
             self._end_hanging()
 
     def _highest_epochs(self) -> dict[int, int]:
-        """Return the highest epoch of which a partition has records, by producer id.
+        """Return for each producer id the highest epoch of its records in any partition.
 
         Markers do not count: administrators may write markers of any epoch.
         """
@@ -545,4 +545,4 @@ class Served(NamedTuple):
     """The lowest and highest versions that are answered."""
     handle: Handler
     advertised_from: int = -1
-    """The lowest version that ApiVersions names, where that is lower than `lowest`."""
+    """The lowest version that ApiVersions advertises, if it is lower than `lowest`; else -1."""

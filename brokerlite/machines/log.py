@@ -373,7 +373,7 @@ class PartitionLog:
         return self.segments.read(offset, max_bytes, at_least_one, up_to)
 
     def batches(self) -> Iterator[RecordBatch]:
-        """As `Segments.batches`."""
+        """Yield every whole batch, as `Segments.batches`."""
         return self.segments.batches()
 
     def divergence(self, epoch: int, offset: int) -> tuple[int, int] | None:

@@ -217,7 +217,7 @@ class Topics:
 
     @property
     def unserved(self) -> Mapping[str, Unserved]:
-        """As `Storage.unserved`."""
+        """Topics that cannot be served, as `Storage.unserved`."""
         return self._storage.unserved
 
     def missing(self, name: str) -> KafkaStorageError | UnknownTopicOrPartition:
