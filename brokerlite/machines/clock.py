@@ -1,13 +1,13 @@
-"""The broker's clock: what expires, expires by it.
+"""The broker's clock, which all expirations use.
 
-Readings are handed in by the driver: seconds that never go back, how long the machine has slept while these stood
-still, and milliseconds since 1970, read once at the start and counted on from there. Steps of the system's clock,
-forward or back, so neither expire anything early nor keep it for ever. When the system's clock is slewed, its other
-clocks are, too.
+The driver hands in the readings: monotonic seconds, how long the machine has slept while these stood still, and
+milliseconds since 1970, which are read once at the start and extrapolated from there. So a step of the system's clock,
+forward or back, does not change when things expire. When the system's clock is slewed, its monotonic clock is slewed,
+too.
 
-Records carry the timestamps of clients, so their age is another matter: it is taken by this clock and by the system's
-clock as it is now, and the smaller one counts. So nothing goes early that a clock calls old which is ahead only at the
-start, or only now.
+Records carry the timestamps of clients, so the age of a record is computed both by this clock and by the system's clock
+as it is now, and the smaller age counts. So no record expires early if the system's clock is ahead only at the start,
+or only now.
 """
 
 from dataclasses import dataclass
@@ -15,13 +15,13 @@ from dataclasses import dataclass
 
 @dataclass(slots=True)
 class Clock:
-    """The time.
+    """Computes the broker's time from the driver's readings.
 
     Attributes:
-        now: seconds since some moment; never goes back, and may stand still while the machine sleeps.
+        now: monotonic seconds, which may stand still while the machine sleeps.
         epoch: milliseconds since 1970 when `now` and `asleep` were 0.
-        asleep: seconds that the machine has slept since some moment, as far as `now` stood still.
-        behind: milliseconds that the system's clock was behind this one when it was compared last; 0 if it was ahead.
+        asleep: seconds that the machine has slept while `now` stood still.
+        behind: milliseconds that the system's clock was behind this one at the last comparison; 0 if it was ahead.
     """
 
     now: float
@@ -31,7 +31,7 @@ class Clock:
 
     @classmethod
     def at(cls, now: float, timestamp: int, asleep: float = 0.0) -> "Clock":
-        """A clock that shows ``timestamp`` (milliseconds since 1970) at ``now``."""
+        """Return a clock that shows ``timestamp`` (milliseconds since 1970) at ``now``."""
         return cls(now, timestamp - round((now + asleep) * 1000), asleep)
 
     @property
@@ -41,10 +41,10 @@ class Clock:
 
     @property
     def record_timestamp(self) -> int:
-        """Milliseconds since 1970 by this clock or the system's, whichever makes records younger."""
+        """Milliseconds since 1970 by this clock or the system's, whichever is earlier and so makes records younger."""
         return self.timestamp - self.behind
 
     def compare(self, now: float, timestamp: int) -> None:
-        """The system's clock shows ``timestamp`` (milliseconds since 1970) at ``now``."""
+        """Compare with the system's clock, which shows ``timestamp`` (milliseconds since 1970) at ``now``."""
         behind = self.epoch + round((now + self.asleep) * 1000) - timestamp
         self.behind = behind if behind > 0 else 0

@@ -1,21 +1,21 @@
-"""Compaction: of the records with the same key only the last one stays.
+"""Compaction: keeps only the last record of each key.
 
-Theory of operation: a log has a clean part, in which no key occurs twice, and behind it a dirty one. A round reads keys
-of the dirty part into an `OffsetMap`, up to where the map is full, and then passes every batch from the log's start to
-there through a `Cleaner`, which says what is left of it. What comes out replaces the segments that went in, group by
-group; the next round begins where the map ended.
+Theory of operation: a log has a clean part, in which no key occurs twice, followed by a dirty part. A round reads keys
+of the dirty part into an `OffsetMap` until the map is full. Then every batch from the log's start to that offset passes
+through a `Cleaner`, which returns the cleaned batch. The new segments replace the old ones, group by group; the next
+round begins where the map ended.
 
 Rules:
-- Never cleaned: the active segment, what lies at or behind the last stable offset, and what is younger than
-  `min.compaction.lag.ms`.
-- Offsets never change. A record goes if it has no key, or if the map knows a later one with its key.
-- A tombstone (a record without a value) stays for `delete.retention.ms` after it was first cleaned, so that a consumer
-  that has seen the older value sees that it is gone. That time is the batch's delete horizon (KIP-534).
-- Data of an aborted transaction go at once. The marker of a transaction stays until a round has met none of its data,
-  and then for `delete.retention.ms`, too.
-- The last batch of each active producer stays for its sequence, and the last batch of each segment that is made for its
-  offset, without records if need be. (Kafka keeps that of the last segment only; so a start that finds a segment made,
-  and those that it replaces not yet removed, can tell which these are.)
+- The active segment, records at or after the last stable offset, and records younger than `min.compaction.lag.ms` are
+  never cleaned.
+- Offsets never change. A record is removed if it has no key, or if the map has a later offset for its key.
+- A tombstone (a record without a value) stays for `delete.retention.ms` after it was first cleaned, so a consumer that
+  has seen the older value also sees that it is gone. The end of that time is the batch's delete horizon (KIP-534).
+- Records of an aborted transaction are removed at once. The marker of a transaction stays until a round has found none
+  of its records, and then for another `delete.retention.ms`.
+- The last batch of each active producer stays because of its sequence, and the last batch of each new segment because
+  of its offset, if need be without records. (Kafka keeps only the last batch of the last segment. Here, if a start
+  finds a new segment beside old ones that it replaces, the end offset tells which ones these are.)
 - A batch that cannot be read stays as it is.
 
 Source: LogCleaner.scala and Cleaner.java (buildOffsetMap, cleanInto, groupSegmentsBySize, CleanedTransactionMetadata),
@@ -37,19 +37,19 @@ from ottla.codec.wire import Buffer
 from ottla.errors import DecodeError, EncodeError
 
 MAP_ENTRIES = 500_000
-"""Keys of one round: about 100 MB at most."""
+"""The most keys of one round: about 100 MB."""
 _DIGEST = 16
-"""Bytes that a key takes in the map, at most, as in Kafka."""
+"""The most bytes that a key takes in the map, as in Kafka."""
 
 
 class Round(NamedTuple):
-    """What may be cleaned of a log now."""
+    """A round of compaction that a log is due for."""
 
     first_dirty_offset: int
     end_offset: int
     """The base offset of the first segment that may not be cleaned."""
     ratio: float
-    """Bytes of the dirty part, of both; the log with the largest is cleaned first."""
+    """Dirty bytes divided by all bytes before `end_offset`; the log with the largest ratio is cleaned first."""
 
 
 def next_round(
@@ -61,10 +61,10 @@ def next_round(
     last_stable_offset: int,
     now: int,
 ) -> Round | None:
-    """What to clean of a log; ``None`` if it is not worth the effort yet.
+    """Return the next round of a log; ``None`` if the log is not dirty enough yet.
 
     Args:
-        segments: all; the last is the active one.
+        segments: all segments; the last is the active one.
         cleaned_up_to: where the last round ended, as in ``cleaner-offset-checkpoint``; -1: there was none.
         now: milliseconds since 1970.
     """
@@ -91,7 +91,7 @@ def _first_uncleanable(
 
 
 def grouped(segments: Iterable[SegmentState], segment_bytes: int, index_bytes: int) -> list[list[SegmentState]]:
-    """Neighbours that make one segment together: none is larger than it may be, or too far from its first offset."""
+    """Group adjacent segments that fit into one new segment, by its bytes, its index and its relative offsets."""
     groups: list[list[SegmentState]] = []
     size = index_size = 0
     for segment in segments:
@@ -105,14 +105,15 @@ def grouped(segments: Iterable[SegmentState], segment_bytes: int, index_bytes: i
 
 
 class Transactions:
-    """The transactions of a log, as its batches come by from its start on: which data were aborted, and of which
-    markers the data are gone.
+    """Follows the transactions of a log, batch by batch from its start.
+
+    It finds aborted records, and markers whose records are all gone.
 
     Args:
-        aborted: all that overlap with what is read.
+        aborted: all aborted transactions that overlap with the batches.
 
     Attributes:
-        kept: aborted transactions of which data were met; an index over what is left must have them.
+        kept: aborted transactions of which records were found; the index of the new segments must have them.
     """
 
     def __init__(self, aborted: Iterable[AbortedTxn] = ()) -> None:
@@ -120,10 +121,10 @@ class Transactions:
         self._ahead = deque(sorted(aborted, key=lambda each: each.first_offset))
         self._aborted: dict[int, AbortedTxn] = {}
         self._met: set[int] = set()
-        """Producers of whose running transaction there are data."""
+        """Producers of whose current transaction records were found."""
 
     def over(self, batch: RecordBatch) -> bool:
-        """Whether ``batch``, the next of the log, has aborted data, or is a marker of a transaction without data.
+        """Return whether the next batch has aborted records, or is the marker of a transaction without records.
 
         Raises:
             DecodeError: it is a control batch that cannot be read.
@@ -140,7 +141,7 @@ class Transactions:
         return aborted is not None and batch.last_offset < aborted.last_offset
 
     def _is_needless(self, marker: RecordBatch) -> bool:
-        if marker.count == 0:  # it was needless before
+        if marker.count == 0:  # an earlier round has emptied it
             return True
         for record in marker.records():
             control = parse_control(record.key, record.value)
@@ -156,14 +157,14 @@ class Transactions:
 
 
 class OffsetMap:
-    """Key -> offset of the last record that has it, of a part of the log.
+    """Maps each key in a part of the log to the offset of its last record.
 
     Args:
         start_offset: where the part begins.
-        most: keys that are kept, unless one batch alone has more.
+        most: the most keys in the map, unless one batch alone has more.
 
     Attributes:
-        end_offset: where the part ends: behind the last batch that was added.
+        end_offset: where the part ends: after the last batch that was added.
     """
 
     def __init__(self, start_offset: int, aborted: Iterable[AbortedTxn] = (), most: int = MAP_ENTRIES) -> None:
@@ -173,7 +174,7 @@ class OffsetMap:
         self._offsets: dict[bytes, int] = {}
 
     def add(self, batch: RecordBatch) -> bool:
-        """Add the keys of the next batch; ``False`` if they do not fit any more, and the part ends before it."""
+        """Add the keys of the next batch; return ``False`` if they do not fit, so the part ends before it."""
         offsets = self._keys(batch)
         new = sum(key not in self._offsets for key in offsets)
         if self._offsets and len(self._offsets) + new > self._most:
@@ -183,7 +184,7 @@ class OffsetMap:
         return True
 
     def skip_to(self, offset: int) -> None:
-        """There is nothing more before ``offset``."""
+        """Extend the part to ``offset``: there are no more batches before it."""
         self.end_offset = max(self.end_offset, offset)
 
     def _keys(self, batch: RecordBatch) -> dict[bytes, int]:
@@ -191,7 +192,7 @@ class OffsetMap:
             if self._transactions.over(batch) or batch.control:
                 return {}
             records = batch.records()
-        except DecodeError:  # the cleaner keeps the batch, and says so
+        except DecodeError:  # the cleaner keeps the batch and reports it
             return {}
         start = self.start_offset
         return {
@@ -201,36 +202,39 @@ class OffsetMap:
         }
 
     def knows_later(self, key: bytes, offset: int) -> bool:
-        """Whether there is a record with ``key`` behind ``offset``."""
+        """Return whether the part has a record with ``key`` after ``offset``."""
         return self._offsets.get(_digest(key), -1) > offset
 
 
 def _digest(key: bytes) -> bytes:
-    """A short key itself, so that most are not hashed; it is never as long as a digest."""
+    """Return a short key itself, which saves hashing most keys, or the digest of a long one.
+
+    They cannot collide: a short key is shorter than any digest.
+    """
     return key if len(key) < _DIGEST else blake2b(key, digest_size=_DIGEST).digest()
 
 
 class LastBatch(NamedTuple):
-    """What a partition knows of an active producer."""
+    """The last batch of an active producer in a partition."""
 
     last_offset: int
-    """Of its last batch of data; -1: there is none, and its last marker is kept for its epoch."""
+    """The last offset of its last data batch; -1: it has none, and its last marker is kept because of its epoch."""
     epoch: int
 
 
 class Cleaner:
-    """What is left of each batch.
+    """Decides which records of each batch remain, and returns the cleaned batch.
 
     Args:
-        offsets: of the dirty part.
-        aborted: transactions that overlap with what is cleaned.
-        producers: the active ones, by id.
-        ends: where the segments that are made end.
+        offsets: the map of the dirty part.
+        aborted: aborted transactions that overlap with the cleaned part.
+        producers: the active producers, by id.
+        ends: the end offsets of the new segments.
         now: milliseconds since 1970.
 
     Attributes:
-        transactions: which were met so far.
-        unreadable: what is wrong with batches that were kept as they are, by base offset.
+        transactions: the transactions found so far.
+        unreadable: the errors of batches that cannot be read and are kept as they are, by base offset.
     """
 
     def __init__(
@@ -252,7 +256,7 @@ class Cleaner:
         self._horizon = now + delete_retention_ms
 
     def clean(self, batch: RecordBatch) -> Buffer:
-        """The next batch as it is to be from now on; ``b""``: it goes."""
+        """Return the cleaned form of the next batch; ``b""`` if it is removed."""
         try:
             return self._control(batch) if batch.control else self._data(batch)
         except (DecodeError, EncodeError) as error:
@@ -297,7 +301,7 @@ class Cleaner:
         return emptied(batch) if self._is_needed(batch) else b""
 
     def _is_needed(self, batch: RecordBatch) -> bool:
-        """Whether a batch stays even without records."""
+        """Return whether a batch must stay even without records."""
         last = self._producers.get(batch.producer_id) if batch.producer_id >= 0 else None
         if last is not None:
             if last.last_offset >= 0 and batch.last_offset == last.last_offset:

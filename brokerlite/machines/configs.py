@@ -1,9 +1,9 @@
-"""The configurations of a topic: which there are, what they may be, and what they say to its partitions.
+"""The configurations of a topic: the known keys, their valid values, and the settings that partitions get from them.
 
 Rules:
-- Every configuration that Kafka knows is taken, kept and described.
-- What would promise something that this broker does not do is refused unless it is the default (`fixed`), if the
-  promise is about data (tiering), and otherwise `unheeded`: it changes nothing here, and the log says so.
+- Every topic configuration that Kafka knows is accepted, stored and described.
+- Some promise something that this broker does not do. If the promise is about data (tiering), only the default is
+  accepted (`fixed`). Otherwise the configuration is `unheeded`: it has no effect, and the log says so.
 
 Source: TopicConfig.java, LogConfig.java, CompressionType.java (levels), Lz4BlockOutputStream.java.
 """
@@ -24,7 +24,8 @@ DAY_MS = 24 * 3600 * 1000
 _REPLICA = re.compile("[0-9]+:[0-9]+")
 _HIGHEST = {INT: 2**31 - 1, LONG: LONGEST}
 _LZ4_DEFAULT = 9
-"""Kafka's `compression.lz4.level`, by which it means the fast compressor; other levels are those of the slow one."""
+"""The default of Kafka's `compression.lz4.level`, which selects the fast compressor; other levels select the slow one.
+"""
 
 
 class ConfigKey(NamedTuple):
@@ -36,13 +37,13 @@ class ConfigKey(NamedTuple):
     most: float = float("inf")
     choices: tuple[str, ...] = ()
     fixed: bool = False
-    """Only the default is taken: anything else is not implemented here."""
+    """Only the default is accepted: other values are not implemented."""
     unheeded: bool = False
-    """It is kept, and changes nothing."""
+    """It is stored but has no effect."""
     internal: bool = False
-    """It is described only where it is set."""
+    """It is described only if it is set."""
     replicas: bool = False
-    """Each entry is a partition and a broker, ``0:1``, or the only one is ``*``."""
+    """Each entry is a partition and a broker, ``0:1``, or ``*`` is the only entry."""
 
 
 _COMPRESSIONS = ("producer", "uncompressed", "gzip", "snappy", "lz4", "zstd")
@@ -110,14 +111,14 @@ OF_BROKER: dict[str, str] = {
     "segment.index.bytes": "log.index.size.max.bytes",
     "unclean.leader.election.enable": "unclean.leader.election.enable",
 }
-"""Configuration of a topic -> the broker's configuration that has its default. The others have none."""
+"""Topic configuration -> the broker configuration with its default. Configurations that are missing here have none."""
 LEAST_SEGMENT = 2**20
-"""Bytes of a segment that clients may ask for (KIP-1030). `internal.segment.bytes`, which is for tests, may be less."""
+"""The least `segment.bytes` that clients may set (KIP-1030). `internal.segment.bytes`, for tests, may be less."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class LogSettings:
-    """What a topic's configuration says to its partitions; bytes and milliseconds, as Kafka's configurations."""
+    """The settings of a topic's partitions; bytes and milliseconds, as in Kafka's configurations."""
 
     compacted: bool = False
     delete: bool = True
@@ -127,9 +128,9 @@ class LogSettings:
     timestamp_before_max_ms: int = LONGEST
     timestamp_after_max_ms: int = 3600 * 1000
     compression: Compression | None = None
-    """``None``: as the producer compresses."""
+    """``None``: batches keep the producer's compression."""
     compression_level: int | None = None
-    """As `ottla.codec.compression.LEVELS` counts; ``None``: the default."""
+    """A level of `ottla.codec.compression.LEVELS`; ``None``: the default."""
     segment_bytes: int = 2**30
     segment_ms: int = WEEK_MS
     segment_jitter_ms: int = 0
@@ -146,7 +147,7 @@ class LogSettings:
 
 
 def log_settings(value: Callable[[str], str]) -> LogSettings:
-    """The settings that ``value``, which has one for each of `CONFIGS`, amounts to."""
+    """Return the settings for the configurations that ``value`` returns for the keys of `CONFIGS`."""
     policies = value("cleanup.policy").split(",")
     compacted, max_compaction_lag_ms = "compact" in policies, int(value("max.compaction.lag.ms"))
     segment_ms = int(value("segment.ms"))
@@ -177,7 +178,7 @@ def log_settings(value: Callable[[str], str]) -> LogSettings:
 
 
 def _compression(value: Callable[[str], str]) -> tuple[Compression | None, int | None]:
-    """What records are compressed with, and its level as our libraries count it."""
+    """Return the compression and its level, on the scale of our compression libraries."""
     match value("compression.type"):
         case "producer":
             return None, None
@@ -196,10 +197,10 @@ def _compression(value: Callable[[str], str]) -> tuple[Compression | None, int |
 
 
 def check_configs(configs: Mapping[str, str]) -> dict[str, str]:
-    """The configurations as they are kept: without what their values may have around them.
+    """Check configurations; return them in the form in which they are stored.
 
     Raises:
-        InvalidConfig: no topic may have them.
+        InvalidConfig: a key is unknown or a value is invalid.
     """
     kept = {key: _checked(key, value) for key, value in configs.items()}
     lags = ("min.compaction.lag.ms", "max.compaction.lag.ms")
@@ -210,7 +211,11 @@ def check_configs(configs: Mapping[str, str]) -> dict[str, str]:
 
 
 def check_asked(configs: Mapping[str, str]) -> None:
-    """Raises `InvalidConfig` if a client may not ask for these configurations, each of which a topic may have."""
+    """Check limits that apply to clients only, for configurations that `check_configs` accepts.
+
+    Raises:
+        InvalidConfig: `segment.bytes` is less than `LEAST_SEGMENT`.
+    """
     size = int(configs.get("segment.bytes", LEAST_SEGMENT))
     if size < LEAST_SEGMENT:
         raise _out_of_range("segment.bytes", CONFIGS["segment.bytes"], str(size))
@@ -244,7 +249,7 @@ def _list(key: str, known: ConfigKey, value: str) -> str:
 
 
 def _number(key: str, known: ConfigKey, value: str) -> str:
-    """A number as Java reads it: doubles may end in ``f`` or ``d``."""
+    """Check a number and return it; as in Java, doubles may end in ``f`` or ``d``."""
     try:
         if "_" in value:
             raise ValueError
@@ -263,11 +268,11 @@ def _highest(known: ConfigKey) -> float:
 
 
 def _out_of_range(key: str, known: ConfigKey, value: str) -> InvalidConfig:
-    """The error names what clients may ask for, also where a topic of the broker's own may have less."""
+    """Return the error with the limits for clients, even if internal topics may have less."""
     least = LEAST_SEGMENT if key == "segment.bytes" else known.least
     return InvalidConfig(f"{key} is {value}; it must be {least:.15g} to {_highest(known)}")
 
 
 def unheeded(configs: Mapping[str, str]) -> list[str]:
-    """Which of these configurations are kept and not acted upon."""
+    """Return the keys of these configurations that are stored but not acted upon."""
     return [key for key, value in configs.items() if CONFIGS[key].unheeded and value != CONFIGS[key].default]

@@ -1,21 +1,21 @@
-"""The whole broker as one machine: requests in, answers out, now or later.
+"""The whole broker as one state machine: requests go in, answers come out, at once or later.
 
-    core.handle(ticket, call)      # a request; `ticket` is whatever the driver wants back with the answer
+    core.handle(ticket, call)      # a request; the driver gets `ticket` back with the answer
     core.poll(now)                 # -> the answers that are ready
-    core.jobs()                    # -> what is to be done in the background, and in threads
+    core.jobs()                    # -> new background jobs, whose work runs in threads
     core.resume(job, now)          # -> its next piece of work
-    core.deadline                  # when to poll next if nothing happens
+    core.deadline                  # when to poll next if there is no request before
 
 Rules:
-- What an API does stands in `ottla.brokerlite.handlers`, one file each; here is only what they share.
-- An answer that waits for records (a long poll) is a `Wait`, one that waits for other members of a group a `Later`.
-  For an answer that takes much computing a handler returns `WorkFirst`: a job computes it.
-- A request begins when those before it on its connection are done, as with Apache Kafka: one whose answer comes later
-  holds its connection (`Hold`). An answer that waits for the disk only does not: its request is done, and the answers
-  of a connection leave in order anyway.
-- With `Settings.sync` nothing is told before the disk holds all that was written before it: answers wait in order, the
-  driver has the disk hold everything (`unsynced`), and says so (`synced`).
-- Nothing here reads a clock, a socket or chance: times and ids are handed in.
+- Each API has a file in `ottla.brokerlite.handlers`; this module has only the parts that they share.
+- An answer that waits for records (a long poll) is a `Wait`; an answer that waits for other members of a group is a
+  `Later`. If an answer needs much computing, the handler returns `WorkFirst`, and a job computes it.
+- A request begins when the requests before it on its connection are done, as in Apache Kafka: a delayed answer holds
+  the connection (`Hold`). An answer that only waits for the disk does not: its request is done, and the answers of a
+  connection leave in order anyway.
+- With `Settings.sync` no answer leaves before everything written before it is on disk: answers wait in order, the
+  driver syncs when `unsynced` asks for it, and reports that with `synced`.
+- Nothing here reads a clock, a socket or random numbers: times and ids are handed in.
 """
 
 import logging
@@ -53,19 +53,19 @@ if TYPE_CHECKING:
 log = logging.getLogger("ottla.brokerlite")
 
 PRODUCER_ID_BLOCK = 1000
-"""Producer ids that are reserved on disk at once, as in Kafka."""
+"""Producer ids that are reserved on disk in one step, as in Kafka."""
 _AGAIN = 1.0
-"""Seconds until open transactions are looked at again, where the disk refused what was to be written of one."""
+"""Seconds until the check of hanging transactions is repeated, if the disk refused a marker."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """What handlers know of the broker itself."""
+    """The broker's settings, as handlers see them."""
 
     node_id: int
     cluster_id: str
     host: str | None
-    """What clients are told; ``None``: the address that they came by."""
+    """The advertised host; ``None``: the address that the client connected to."""
     port: int
     default_partitions: int = 1
     auto_create: bool = True
@@ -76,10 +76,10 @@ class Settings:
     transactions: TransactionSettings = field(default_factory=TransactionSettings)
     housekeeping: HousekeepingSettings = field(default_factory=HousekeepingSettings)
     sync: bool = False
-    """Nothing is told before the disk holds what was written before it."""
+    """No answer leaves before everything written before it is on disk."""
     work_at_once: int = 384 * 2**10
-    """How much the validation of a Produce request may take (`validation.work`) while all others wait, about a
-    millisecond; for more there is a thread."""
+    """The most work (`validation.work`) of a Produce request that is validated on the loop, while all other requests
+    wait: about a millisecond. More work goes to a thread."""
 
 
 class Call(NamedTuple):
@@ -90,9 +90,9 @@ class Call(NamedTuple):
     header: RequestHeader
     message: Any
     now: float
-    """Seconds of a clock that never goes back."""
+    """Monotonic seconds."""
     timestamp: int
-    """Milliseconds since 1970, by the system's clock: what is said of records. Nothing expires by it alone."""
+    """Milliseconds since 1970 by the system's clock: the timestamp of records. Expiration never uses it alone."""
 
 
 class Answer(NamedTuple):
@@ -105,14 +105,14 @@ class Answer(NamedTuple):
 
 
 class Close(NamedTuple):
-    """The connection of a request is to be closed instead of an answer."""
+    """Instead of an answer, the connection of the request is to be closed."""
 
     ticket: Any
     why: str
 
 
 class Hold(NamedTuple):
-    """The connection of a request is to hand in no other request, or may do so again."""
+    """The connection of the request must hand in no further request, or may do so again."""
 
     ticket: Any
     held: bool
@@ -122,10 +122,10 @@ Action = Answer | Close | Hold
 
 
 class _Held(NamedTuple):
-    """What waits for the disk.
+    """An action that waits for the disk.
 
     Attributes:
-        writes: how much the disk must hold first.
+        writes: the number of writes that must be on disk first.
     """
 
     writes: int
@@ -134,24 +134,24 @@ class _Held(NamedTuple):
 
 
 class NoAnswer(NamedTuple):
-    """What a handler returns where the protocol has no answer.
+    """Returned by a handler if the protocol has no answer to the request.
 
     Attributes:
-        close: why the connection is to be closed, if it is.
+        close: why the connection is to be closed; ``None``: it stays open.
     """
 
     close: str | None = None
 
 
 class BrokerCore:
-    """One broker.
+    """Serves the requests of one broker.
 
     Args:
-        handlers: API key -> what serves it (`ottla.brokerlite.handlers.SERVED`).
-        defaults: configurations of topics in which this broker differs from Kafka's defaults.
+        handlers: API key -> its handler (`ottla.brokerlite.handlers.SERVED`).
+        defaults: topic configurations in which this broker differs from Kafka's defaults.
         now, timestamp: the time, as in a `Call`.
-        asleep: as `Clock.asleep`, which the driver sets before it hands in a request or polls; then it calls
-            `Clock.compare`, too.
+        asleep: as `Clock.asleep`, which the driver updates before it hands in a request or polls; it also calls
+            `Clock.compare` then.
         new_id: makes ids of topics and sessions, and the random part of member ids.
     """
 
@@ -193,7 +193,7 @@ class BrokerCore:
             completed=self._completed,
         )
         self._decided: set[str] = set()
-        """Transactional ids whose last transaction was decided before the start, and is not complete yet."""
+        """Transactional ids whose last transaction was decided before the start and is not complete yet."""
         self._actions: list[Action] = []
         self._jobs: list[Job] = []
         self.housekeeping = Housekeeping(
@@ -207,11 +207,12 @@ class BrokerCore:
         self._request_work = RequestWork(self._jobs.append)
         self._storage = storage
         self._producer_ids = range(0)
-        self._writes, self._synced = 1, 0  # what was found may be in the page cache only, of a broker that was killed
+        # One write is pending from the start: the logs may be in the page cache only, if the last broker was killed.
+        self._writes, self._synced = 1, 0
         self._disk_failed = False
-        """It was to hold something, and nobody knows whether it does."""
+        """A sync failed, so the state of the disk is unknown."""
         self._unsynced: deque[_Held] = deque()
-        """What waits for the disk."""
+        """Actions that wait for the disk."""
         groups.load(self.groups.by_id, self.offsets)
         transactions.load(self.transactions.by_id)
         self.groups.resume(now)
@@ -220,7 +221,7 @@ class BrokerCore:
                 partition.producers.seen_at(now)
         self._decided.update(name for name, each in self.transactions.by_id.items() if each.is_decided)
         self.transactions.resume(now)
-        self._end_hanging()  # before anybody ends a transaction of which a partition is not known
+        self._end_hanging()  # before a producer can end a transaction that misses a partition
         self.housekeeping.resume(now)
 
     # -- for the driver
@@ -239,7 +240,7 @@ class BrokerCore:
         self._settle(ticket, call, served.handle(self, call))
 
     def _settle(self, ticket: Any, call: Call, result: Any) -> None:
-        """Do with what a handler returned what has to be done."""
+        """Act on the result of a handler."""
         version = call.header.api_version
         match result:
             case WorkFirst():
@@ -258,30 +259,30 @@ class BrokerCore:
     def _work_first(self, ticket: Any, call: Call, first: WorkFirst) -> None:
         def settle(result: Any) -> None:
             self._settle(ticket, call, result)
-            if not isinstance(result, Wait | Later):  # which hold it themselves
+            if not isinstance(result, Wait | Later):  # these hold the connection themselves
                 self._actions.append(Hold(ticket, False))
 
         self._actions.append(Hold(ticket, True))
         self._request_work.add(first, settle, lambda: self._actions.append(Close(ticket, "internal error")))
 
     def poll(self, now: float) -> list[Action]:
-        """What is to be sent, in no particular order of connections."""
+        """Return the actions that are ready, in no particular order of connections."""
         self.clock.now = now
         self.timers.expire(now)
         actions, self._actions = self._actions, []
         return actions
 
     def jobs(self) -> list[Job]:
-        """What is to be done in the background from now on; each job is given once."""
+        """Return the new background jobs; each is returned once."""
         jobs = self._jobs.copy()
         self._jobs.clear()
         return jobs
 
     def resume(self, job: Job, now: float, raised: Exception | None = None) -> Work:
-        """Go on with a job: its next piece of work.
+        """Resume a job and return its next piece of work.
 
         Args:
-            raised: what the last piece has raised.
+            raised: the exception of the last piece, if any.
 
         Raises:
             StopIteration: the job is done.
@@ -296,14 +297,14 @@ class BrokerCore:
 
     @property
     def unsynced(self) -> int | None:
-        """How much has been written, if something waits for the disk to hold it; `synced` wants it back."""
+        """The number of writes so far if an action waits for the disk, else ``None``; pass it to `synced`."""
         return self._unsynced[-1].writes if self._unsynced else None
 
     def synced(self, writes: int, *, failed: bool = False) -> None:
-        """The disk holds what had been written when `unsynced` said so, or (``failed``) nobody knows whether it does.
+        """Report that the writes counted by `unsynced` are on disk, or (``failed``) that the sync failed.
 
-        Then nothing is told any more, until another start has found out what the disk holds: requests lose their
-        connections, also those that repeat what was written or read it.
+        After a failed sync the state of the disk is unknown until another start has read it. Until then no request is
+        answered, not even a read or a repeated request: connections are closed instead.
         """
         self._disk_failed |= failed
         self._synced = max(self._synced, writes)
@@ -312,22 +313,22 @@ class BrokerCore:
             self._when_held(held.then, held.ticket)
 
     def _when_held(self, then: Callable[[], None], ticket: Any) -> None:
-        """The disk holds what was waited for, or has failed."""
+        """Run the action now that its writes are on disk, or close the connection if the disk failed."""
         if not self._disk_failed:
             then()
         elif ticket is not None:
-            self._actions.append(Close(ticket, "the disk refused to hold what was written"))
+            self._actions.append(Close(ticket, "the disk refused to flush the writes"))
 
     def lost(self, connection: int) -> None:
-        """Nobody waits for the answers of this connection any more, but other requests of it may come."""
+        """The client is gone: give up the delayed answers, but keep handling requests received before."""
         self.waits.give_up(connection)
 
     def disconnected(self, connection: int) -> None:
-        """Nobody waits for the answers of this connection any more."""
+        """The connection is closed and has no more requests: forget its delayed answers."""
         self.waits.disconnected(connection)
 
     def drain(self) -> None:
-        """Give every waiting answer as it is; from now on none waits."""
+        """Finish every waiting answer; from now on none waits."""
         self.waits.drain()
         self.groups.drain()
         self.housekeeping.stop()
@@ -335,16 +336,16 @@ class BrokerCore:
     # -- for the handlers
 
     def grown(self, partition: PartitionLog) -> None:
-        """Something was added to ``partition``."""
+        """Notice that records were added to ``partition``."""
         self._writes += 1
         self.waits.grown(partition)
         self.housekeeping.grown(partition)
 
     def when_written(self, then: Callable[[], None], ticket: Any = None) -> None:
-        """Call ``then`` when the disk holds what has been written so far; at once where nobody waits for the disk.
+        """Call ``then`` once everything written so far is on disk; at once without `Settings.sync`.
 
         Args:
-            ticket: of the request that waits for it.
+            ticket: the ticket of the request that waits, if any.
         """
         if self.settings.sync and self._synced < self._writes and not self._disk_failed:
             self._unsynced.append(_Held(self._writes, then, ticket))
@@ -352,20 +353,20 @@ class BrokerCore:
             self._when_held(then, ticket)
 
     def create_topic(self, name: str, partitions: int, configs: Mapping[str, str]) -> Topic:
-        """As `Topics.create`."""
+        """Create a topic, as `Topics.create`."""
         topic = self.topics.create(name, partitions, configs)
         self._writes += 1
         log.info("topic created", extra={"topic": name, "partitions": partitions})
         return topic
 
     def add_partitions(self, topic: Topic, partitions: int) -> None:
-        """As `Topics.grow`."""
+        """Add partitions, as `Topics.grow`."""
         self.topics.grow(topic, partitions)
         self._writes += 1
-        log.info("topic has grown", extra={"topic": topic.name, "partitions": partitions})
+        log.info("partitions added", extra={"topic": topic.name, "partitions": partitions})
 
     def delete_topic(self, topic: Topic) -> None:
-        """As `Topics.delete`; requests that wait for the topic's records are answered."""
+        """Delete a topic, as `Topics.delete`, and answer the requests that wait for its records."""
         self.topics.delete(topic)
         self._writes += 1
         self.offsets.topic_deleted(topic.name)
@@ -373,11 +374,11 @@ class BrokerCore:
         self.waits.gone(topic.partitions)
 
     def set_start_offsets(self, starts: Mapping[Place, int], done: Callable[[OSError | None], None]) -> None:
-        """As `Storage.set_start_offsets`, which is begun."""
+        """Start the job of `Storage.set_start_offsets`."""
         self._jobs.append(self._storage.set_start_offsets(starts, done))
 
     def new_producer_id(self) -> int:
-        """A producer id that nobody has had.
+        """Return a producer id that was never used.
 
         Raises:
             KafkaStorageError: the disk refused.
@@ -395,7 +396,7 @@ class BrokerCore:
 
         Raises:
             UnknownTopicOrPartition: there is no such partition.
-            InvalidProducerEpoch, TransactionCoordinatorFenced: it is out of date.
+            InvalidProducerEpoch, TransactionCoordinatorFenced: the marker is out of date.
             KafkaStorageError: the disk refused.
         """
         if (partition := self.topics.partition(*place)) is None:
@@ -416,12 +417,12 @@ class BrokerCore:
     # -- transactions
 
     def _mark(self, transaction: Transaction) -> Iterator[Place]:
-        """Write the markers of a transaction; the partitions that the disk refused to have theirs."""
+        """Write the markers of a transaction; yield the partitions whose marker the disk refused."""
         own = self.transactions_log.topic().partitions[0].epochs.current
         for place in transaction.partitions:
             partition = self.topics.partition(*place)
             known = partition.producers.entries.get(transaction.producer_id) if partition else None
-            # An administrator's marker may have had any; there is no other coordinator that could be newer.
+            # An administrator's marker may have had any epoch; no other coordinator exists that could be newer.
             coordinator_epoch = own if known is None else max(own, known.coordinator_epoch)
             try:
                 self.write_marker(
@@ -434,19 +435,22 @@ class BrokerCore:
                 )
             except KafkaStorageError:
                 yield place
-            except BrokerError as error:  # the topic is gone, or somebody else has ended the transaction there
-                log.info("no marker is written to %s-%d: %s", *place, error)
+            except BrokerError as error:  # the topic is gone, or an administrator has ended the transaction there
+                log.info("transaction marker for %s-%d skipped: %s", *place, error)
 
     def _end_hanging(self) -> None:
-        """After a start, see to what is open in a partition and not with its coordinator: the disk has lost a record of
-        one of them.
+        """After a start, resolve transactions that are open in a partition but not at the coordinator.
 
-        A batch may be there whose partition the coordinator does not know to be part of the transaction: it is from
-        now on, so that the producer can go on, or its time runs out. Nobody was told of what the disk did not hold, so
-        anything else is aborted; but where nothing waits for the disk, it may be a marker that is lost. Of a producer
-        whose transaction was decided there may be a batch of the next one: it waits until that is complete.
+        Such a transaction means that the disk has lost a record of the partition or of the coordinator.
+
+        - If the coordinator has the transaction without this partition, the partition is added: the producer can
+          continue, or the transaction times out.
+        - Otherwise it is aborted: with `Settings.sync` records that the disk lost were never acknowledged. Without it
+          the lost record may be the marker; then the transaction ends with the outcome that the coordinator knows.
+        - If the last transaction was decided and is not complete, the partition may have a batch of the next one. This
+          is resolved once the decided one is complete.
         """
-        if TRANSACTION_STATE in self.topics.unserved:  # it has the outcomes
+        if TRANSACTION_STATE in self.topics.unserved:  # this topic has the outcomes
             return
         self.transactions.catch_up(self._highest_epochs())
         by_producer = {
@@ -467,13 +471,16 @@ class BrokerCore:
             self.timers.set("hanging", self.clock.now + _AGAIN, lambda _: self._end_hanging())
 
     def _completed(self, transactional_id: str) -> None:
-        """A transaction has its markers."""
+        """Notice that a transaction is complete; check again if it was decided before the start."""
         if transactional_id in self._decided:
             self._decided.remove(transactional_id)
             self._end_hanging()
 
     def _highest_epochs(self) -> dict[int, int]:
-        """Producer id -> the highest epoch of which a partition has records. (Administrators may write any marker.)"""
+        """Return for each producer id the highest epoch of its records in any partition.
+
+        Markers do not count: administrators may write markers of any epoch.
+        """
         epochs: dict[int, int] = {}
         for topic in self.topics.by_name.values():
             for partition in topic.partitions:
@@ -483,16 +490,16 @@ class BrokerCore:
         return epochs
 
     def _is_part(self, place: Place, partition: PartitionLog, known: Transaction) -> bool:
-        """Whether what is open in a partition is part of the transaction, as its coordinator knows it."""
+        """Return whether the open transaction in a partition is the one at the coordinator, with this partition."""
         return place in known.partitions and partition.producers.entries[known.producer_id].epoch == known.epoch
 
     def _end_or_join(self, place: Place, partition: PartitionLog, producer_id: int, known: Transaction | None) -> bool:
-        """Whether it is done; else the disk has refused it."""
+        """Add the partition to the transaction, or end it there; return ``False`` if the disk refused."""
         epoch = partition.producers.entries[producer_id].epoch
         goes_on = known is not None and known.epoch == epoch
         if known is not None and goes_on and (not known.has_ended or known.version >= EPOCH_RISES):
             version = known.version if known.state is State.ONGOING else EPOCH_RISES
-            log.warning("%s-%d has records of a transaction that its coordinator does not know to be there", *place)
+            log.warning("%s-%d added to an open transaction: the coordinator had lost that it takes part", *place)
             self.transactions.joined(known.transactional_id, place, version)
             return True
         return self._end_lost(place, partition, producer_id, known)
@@ -504,12 +511,12 @@ class BrokerCore:
         )
         commit = known is not None and has_lost_a_marker and known.commits and not self.settings.sync
         outcome = "committed" if commit else "aborted"
-        log.warning("%s-%d has a transaction that its coordinator has ended: it is %s", *place, outcome)
+        log.warning("%s-%d has a transaction that is not open at its coordinator: %s", *place, outcome)
         coordinator_epoch = partition.producers.entries[producer_id].coordinator_epoch
         try:
             self.write_marker(place, producer_id, epoch, commit=commit, coordinator_epoch=max(0, coordinator_epoch))
         except BrokerError as error:
-            log.error("its marker cannot be written: %s", error)
+            log.error("writing the transaction marker of %s-%d failed: %s", *place, error)
             return not isinstance(error, KafkaStorageError)
         return True
 
@@ -531,11 +538,11 @@ Handler = Callable[[BrokerCore, Call], Any]
 
 
 class Served(NamedTuple):
-    """An API that is served."""
+    """A served API: its versions and its handler."""
 
     lowest: int
     highest: int
-    """Versions that are answered."""
+    """The lowest and highest versions that are answered."""
     handle: Handler
     advertised_from: int = -1
-    """The lowest version that ApiVersions names, where that is lower than `lowest`."""
+    """The lowest version that ApiVersions advertises, if it is lower than `lowest`; else -1."""

@@ -1,13 +1,13 @@
-"""The leader epochs of a partition: which of them wrote from which offset on.
+"""The leader epochs of a partition, each with the offset at which it begins.
 
-Theory of operation: one broker leads for ever, so its epoch is that of the whole folder, and is raised at each start
-after which a log may be shorter than what was acknowledged. What is written then may get offsets that were given
-before; the epoch tells the two apart, to readers who had come as far (KIP-320).
+Theory of operation: the only broker always leads, so all partitions of a data folder share one epoch. It is raised at
+each start after which a log may lack acknowledged records. New records may then get offsets that were used before; the
+epoch tells the two apart for readers that had read the old records (KIP-320).
 
 Rules:
-- An epoch begins where the log ends at that moment. Those that begin there or behind it have nothing left of them, and
-  are forgotten.
-- An epoch ends where the next one begins, the last one where the log does.
+- An epoch begins at the end of the log. Epochs that begin at that offset or after it have no records left, and are
+  removed.
+- An epoch ends where the next one begins; the last one ends at the end of the log.
 
 Source: LeaderEpochFileCache.java, Partition.scala (checkCurrentLeaderEpoch).
 """
@@ -23,11 +23,11 @@ NONE = -1
 
 
 class LeaderEpochs:
-    """The epochs of one partition.
+    """Keeps the leader epochs of one partition.
 
     Attributes:
-        entries: where each began, in order; the last is the one that leads now.
-        current: which that is; -1 for none.
+        entries: the epochs and their start offsets, in order; the last is the current one.
+        current: the current epoch; -1 for none.
     """
 
     def __init__(self, entries: Iterable[LeaderEpoch] = ()) -> None:
@@ -37,14 +37,14 @@ class LeaderEpochs:
             self.begin(*entry)
 
     def begin(self, epoch: int, start_offset: int) -> None:
-        """``epoch`` writes from here on."""
+        """Begin ``epoch`` at ``start_offset``."""
         while self.entries and (self.entries[-1].start_offset >= start_offset or self.entries[-1].epoch >= epoch):
             del self.entries[-1]
         self.entries.append(LeaderEpoch(epoch, start_offset))
         self.current = epoch
 
     def check(self, epoch: int) -> None:
-        """Whether a client that knows this leader epoch (-1: none) may be answered.
+        """Check the leader epoch that a client knows (-1: none).
 
         Raises:
             UnknownLeaderEpoch, FencedLeaderEpoch.
@@ -55,13 +55,16 @@ class LeaderEpochs:
             raise FencedLeaderEpoch(f"leader epoch {epoch}; this broker's is {self.current}")
 
     def at(self, offset: int) -> int:
-        """The epoch that wrote, or will write, the record with ``offset``."""
+        """Return the epoch that wrote, or will write, the record at ``offset``."""
         later = bisect_right(self.entries, offset, key=lambda entry: entry.start_offset)
         return self.entries[max(0, later - 1)].epoch
 
     def end_of(self, epoch: int, end_offset: int) -> tuple[int, int]:
-        """The newest epoch that is not behind ``epoch``, and the offset at which it ended, in a log up to
-        ``end_offset``; -1 and -1 if there is no telling."""
+        """Return the newest epoch up to ``epoch``, and the offset at which it ended; -1 and -1 if unknown.
+
+        Args:
+            end_offset: where the log ends.
+        """
         if epoch == self.current:
             return epoch, end_offset
         later = bisect_right(self.entries, epoch, key=lambda entry: entry.epoch)

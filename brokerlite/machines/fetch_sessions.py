@@ -1,15 +1,15 @@
-"""Fetch sessions (KIP-227): a client names its partitions once, then only what changes, and is told only what changed.
+"""Fetch sessions (KIP-227): requests name only partitions that change, and answers contain only changed partitions.
 
-    fetch = sessions.begin(request, by_id, now)      # what a Fetch wants: its own partitions, or those of its session
-    session_id, told = fetch.tell(answers)           # what it is told of them
+    fetch = sessions.begin(request, by_id, now)      # the partitions to fetch: the request's own, or the session's
+    session_id, told = fetch.tell(answers)           # the answers to send
 
 Rules:
-- Epoch 0 asks for a session, which begins with the answer; -1 does without, and ends the one that is named. Otherwise
-  the epochs of a session's requests count up, from 2**31-1 back to 1.
-- Within a session a partition is told if there are records, an error, or another high watermark or start offset than
-  last time. One that had records goes behind the others, so that each gets its turn when an answer is full.
-- There are only so many sessions, and partitions in them; who is not used for two minutes makes room. Without room
-  the answer's session id is 0, and the client names everything again.
+- Epoch 0 asks for a new session, which begins with the answer. Epoch -1 asks for no session, and ends the session that
+  the request names. Otherwise the epochs of a session's requests count up, and wrap from 2**31-1 to 1.
+- Within a session the answer contains a partition if it has records, an error, or another high watermark or start
+  offset than last time. A partition that had records moves to the end, so that each gets its turn if an answer is full.
+- The numbers of sessions and of their partitions are bounded; a session that is unused for two minutes may be dropped
+  for a new one. If there is no room, the answer's session id is 0, and the client sends full requests.
 
 Source: FetchSession.scala.
 """
@@ -25,14 +25,14 @@ if TYPE_CHECKING:
     from uuid import UUID
 
 FULL, NONE = 0, -1
-"""Epochs that ask for a session, and that do without."""
+"""The epochs of requests for a new session and for no session."""
 MAX_EPOCH = 2**31 - 1
 NO_SESSION = 0
 
 MAX_SESSIONS = 1000
 """`max.incremental.fetch.session.cache.slots`."""
 MAX_PARTITIONS = 200_000
-"""Of all sessions together."""
+"""The most partitions of all sessions together."""
 PATIENCE = 120.0
 """Seconds without a request after which a session may be dropped."""
 
@@ -41,7 +41,7 @@ Key = tuple["str | UUID", int]
 
 
 class Asked(NamedTuple):
-    """What a Fetch wants of one partition."""
+    """One partition of a Fetch request."""
 
     topic: str
     topic_id: "UUID"
@@ -49,7 +49,7 @@ class Asked(NamedTuple):
 
 
 Answers = Sequence[tuple[Asked, PartitionData]]
-"""What was asked of each partition, and what the log answers."""
+"""The requested partitions, each with the log's answer."""
 
 
 @dataclass(slots=True)
@@ -61,7 +61,7 @@ class Kept:
     start_offset: int = -1
 
     def changed(self, told: PartitionData) -> bool:
-        """Take over what is told; whether it has to be."""
+        """Remember the latest answer; return whether the client must get it."""
         news = (
             bool(told.records)
             or told.error_code != 0
@@ -75,12 +75,12 @@ class Kept:
 
 @dataclass(slots=True, eq=False)
 class Session:
-    """A session.
+    """A fetch session.
 
     Attributes:
         by_id: whether its topics are named by id.
-        epoch: the one that its next request must have.
-        used: when its last request came.
+        epoch: the epoch that its next request must have.
+        used: when its last request arrived.
     """
 
     session_id: int
@@ -94,7 +94,7 @@ class Session:
 
 
 class Fetch:
-    """One request."""
+    """Handles one Fetch request, within a session or without."""
 
     def __init__(self, sessions: "FetchSessions", asked: Sequence[Asked], session: Session | None) -> None:
         self.asked = asked
@@ -103,10 +103,10 @@ class Fetch:
         self._epoch = session.epoch if session else FULL
 
     def tell(self, answers: Answers) -> tuple[int, Answers]:
-        """The session's id, and what the client is told.
+        """Return the session's id and the answers to send.
 
         Raises:
-            InvalidFetchSessionEpoch: the session has had another request meanwhile.
+            InvalidFetchSessionEpoch: the session has received another request meanwhile.
         """
         session = self._session
         if session is None:
@@ -114,7 +114,7 @@ class Fetch:
         if session.session_id == NO_SESSION:
             return self._sessions.keep(session, answers), answers
         if session.epoch != self._epoch:
-            raise InvalidFetchSessionEpoch(f"the session has gone on to epoch {session.epoch}")
+            raise InvalidFetchSessionEpoch(f"the session is already at epoch {session.epoch}")
         told = []
         for asked, answer in answers:
             key = session.key(asked.topic, asked.topic_id, asked.partition.partition)
@@ -127,7 +127,7 @@ class Fetch:
 
 
 def _once(request: FetchRequest, by_id: bool) -> list[Asked]:
-    """The partitions of a request. If it has a partition twice, the last entry counts."""
+    """Return the partitions of a request. If it has a partition twice, the last entry counts."""
     once: dict[Key, Asked] = {}
     for topic in request.topics:
         name = topic.topic_id if by_id else topic.topic
@@ -137,7 +137,7 @@ def _once(request: FetchRequest, by_id: bool) -> list[Asked]:
 
 
 class FetchSessions:
-    """All sessions, those that were used last at the end.
+    """Keeps all sessions, in the order of their last use.
 
     Args:
         new_id: makes ids, from 1 to 2**31-1.
@@ -152,10 +152,11 @@ class FetchSessions:
         return len(self._sessions)
 
     def begin(self, request: FetchRequest, by_id: bool, now: float) -> Fetch:
-        """What a request wants.
+        """Begin a request: find its session, and the partitions to fetch.
 
         Raises:
-            FetchSessionIdNotFound, InvalidFetchSessionEpoch, FetchSessionTopicIdError: the client must begin again.
+            FetchSessionIdNotFound, InvalidFetchSessionEpoch, FetchSessionTopicIdError: the client must begin a new
+                session.
         """
         asked = _once(request, by_id)
         if request.session_epoch in (FULL, NONE):
@@ -164,11 +165,11 @@ class FetchSessions:
             return Fetch(self, asked, wanted)
         session = self._sessions.get(request.session_id)
         if session is None:
-            raise FetchSessionIdNotFound(f"there is no session {request.session_id}")
+            raise FetchSessionIdNotFound(f"there is no fetch session {request.session_id}")
         if session.by_id != by_id:
-            raise FetchSessionTopicIdError("a session names its topics always by id or always by name")
+            raise FetchSessionTopicIdError("a session must name its topics always by id or always by name")
         if session.epoch != request.session_epoch:
-            raise InvalidFetchSessionEpoch(f"epoch {request.session_epoch} instead of {session.epoch}")
+            raise InvalidFetchSessionEpoch(f"session epoch {request.session_epoch}; expected {session.epoch}")
         self._update(session, asked, request)
         session.epoch = session.epoch + 1 if session.epoch < MAX_EPOCH else 1
         session.used = now
@@ -178,11 +179,11 @@ class FetchSessions:
             return Fetch(self, (), None)
         if self._partitions > MAX_PARTITIONS:
             self._drop(session.session_id)
-            raise FetchSessionIdNotFound("there is no room for as many partitions")
+            raise FetchSessionIdNotFound("the fetch sessions of this broker have too many partitions")
         return Fetch(self, [kept.asked for kept in session.partitions.values()], session)
 
     def keep(self, session: Session, answers: Answers) -> int:
-        """Begin a session with what its client is told; its id, or `NO_SESSION` if there is no room."""
+        """Begin a session with its first answers; return its id, or `NO_SESSION` if there is no room."""
         for asked, told in answers:
             kept = Kept(asked)
             kept.changed(told)

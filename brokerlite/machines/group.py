@@ -1,15 +1,16 @@
-"""One classic group: who is in it, what all of them can do, and in which state it is.
+"""One classic group: its members, the protocols that they support, and its state.
 
 Rules:
-- The state changes by `TRANSITIONS` and nowhere else. A group that does not exist is called ``Dead``.
-- The first member is the leader, until it goes or does not join in time; then it is the oldest that is there.
-- The protocol is one that every member has; each votes for the first of its own that qualifies.
-- A static member (with an instance id) has its place by that name: its member id may change, and whoever comes with
-  the old one is fenced.
-- A pending member was only told its id (KIP-394). It has no say, but the others wait for it.
+- Every state change goes through `TRANSITIONS`. A group that does not exist is called ``Dead``.
+- The first member is the leader until it leaves or does not join in time; then the oldest member that has joined is.
+- Every member must support the chosen protocol; each member votes for the first such protocol in its list.
+- A static member is identified by its instance id: its member id changes when it restarts, and a process that still
+  uses the old member id is fenced.
+- A pending member has been given its id but has not joined with it yet (KIP-394). It has no vote, but a rebalance waits
+  for it.
 
-Nothing here knows of time or of who waits until when; that is `ottla.brokerlite.machines.groups`. What committed
-offsets ask of a group is `ottla.brokerlite.machines.offset_group.OffsetGroup`.
+Timeouts are not here but in `ottla.brokerlite.machines.groups`. The interface for committed offsets is
+`ottla.brokerlite.machines.offset_group.OffsetGroup`.
 
 Source: ClassicGroup.java, ClassicGroupMember.java, ClassicGroupState.java.
 """
@@ -33,27 +34,27 @@ from ottla.errors import (
 )
 
 CONSUMER = "consumer"
-"""The protocol type of consumers, whose subscriptions the broker can read."""
+"""The protocol type of consumers, whose subscriptions the broker can parse."""
 DEAD = "Dead"
 
 
 class State(enum.Enum):
-    """Of a group; the values are Kafka's names."""
+    """The state of a group; the values are Kafka's names."""
 
     EMPTY = "Empty"
     PREPARING = "PreparingRebalance"
-    """Waiting for everybody to join."""
+    """Waiting for all members to join."""
     COMPLETING = "CompletingRebalance"
     """Waiting for the leader's assignment."""
     STABLE = "Stable"
 
 
 class Input(enum.Enum):
-    """What changes the state of a group."""
+    """An event that changes the state of a group."""
 
-    REBALANCE = "a member came, went or changed"
+    REBALANCE = "a member joined, left or changed"
     JOINED = "the members of the next generation are known"
-    EMPTIED = "nobody is left for the next generation"
+    EMPTIED = "the next generation has no members"
     ASSIGNED = "the leader's assignment is stored"
 
 
@@ -68,19 +69,19 @@ TRANSITIONS: dict[tuple[State, Input], State] = {
 
 
 class Protocol(NamedTuple):
-    """Something that a member can do, such as an assignor, and what the leader needs to know for it."""
+    """A protocol of a member, such as an assignor, with the member's metadata for the leader."""
 
     name: str
     metadata: bytes
 
 
 def size_of(protocols: Iterable[Protocol]) -> int:
-    """Bytes of them."""
+    """Return the bytes of the names and metadata of ``protocols``."""
     return sum(len(name) + len(metadata) for name, metadata in protocols)
 
 
 class Subscription(NamedTuple):
-    """What the leader is told of a member."""
+    """A member as described to the leader."""
 
     member_id: str
     instance_id: str | None
@@ -88,7 +89,7 @@ class Subscription(NamedTuple):
 
 
 class Joined(NamedTuple):
-    """The answer to a member that joins."""
+    """The answer to a JoinGroup."""
 
     error: int = 0
     member_id: str = ""
@@ -97,12 +98,12 @@ class Joined(NamedTuple):
     protocol: str | None = None
     leader: str = ""
     members: tuple[Subscription, ...] = ()
-    """For the leader."""
+    """All members, in the answer to the leader; empty in the others."""
     skip_assignment: bool = False
 
 
 class Synced(NamedTuple):
-    """The answer to a member that asks for its assignment."""
+    """The answer to a SyncGroup."""
 
     error: int = 0
     protocol_type: str | None = None
@@ -112,12 +113,12 @@ class Synced(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class Member:
-    """A member.
+    """A member of a group.
 
     Attributes:
-        joining: gives the answer to its JoinGroup, if that waits.
-        syncing: gives the answer to its SyncGroup, if that waits.
-        is_new: its first JoinGroup still waits, so it cannot send heartbeats.
+        joining: answers its JoinGroup, if one is waiting.
+        syncing: answers its SyncGroup, if one is waiting.
+        is_new: its first JoinGroup is still waiting, so it cannot send heartbeats.
     """
 
     member_id: str
@@ -136,13 +137,13 @@ class Member:
         return next((metadata for name, metadata in self.protocols if name == protocol), b"")
 
     def answer_join(self, joined: Joined) -> None:
-        """Answer the JoinGroup that waits, if one does."""
+        """Answer the waiting JoinGroup, if any."""
         answer, self.joining = self.joining, None
         if answer is not None:
             answer(joined)
 
     def answer_sync(self, synced: Synced) -> bool:
-        """Answer the SyncGroup that waits; whether one did."""
+        """Answer the waiting SyncGroup; return whether there was one."""
         answer, self.syncing = self.syncing, None
         if answer is not None:
             answer(synced)
@@ -151,18 +152,18 @@ class Member:
 
 @dataclass(slots=True, eq=False)
 class Group:
-    """A group.
+    """A classic group.
 
     Attributes:
         previous: the state before this one.
-        since: when it came into its state, in milliseconds since 1970; -1 where that is unknown.
-        protocol_type: ``None`` for a group that only keeps offsets.
+        since: when it entered its state, in milliseconds since 1970; -1 if unknown.
+        protocol_type: ``None`` for a group that only has committed offsets.
         members: by member id, the oldest first.
-        pending: ids that were given out and did not come back yet, the oldest first (a dictionary used as a set).
-        unsynced: members of this generation that have not asked for their assignment (likewise).
-        size: bytes of what the members said about themselves.
-        grown: a member came during the first rebalance, which then may take longer.
-        subscribed: the topics that the members of a consumer group want; ``None`` where the broker cannot know.
+        pending: ids given out with which no member has joined yet, the oldest first (a dictionary used as a set).
+        unsynced: members of this generation that have not sent SyncGroup (likewise).
+        size: bytes of the members' protocols.
+        grown: a member joined during the first rebalance, which extends it.
+        subscribed: the topics that the members of a consumer group subscribe to; ``None`` if the broker cannot know.
     """
 
     group_id: str
@@ -182,10 +183,10 @@ class Group:
     _static: dict[str, str] = field(default_factory=dict)
     """Instance id -> member id."""
     _supported: Counter[str] = field(default_factory=Counter)
-    """Protocol -> how many members have it."""
+    """Protocol -> how many members support it."""
 
     def go(self, change: Input, timestamp: int) -> None:
-        """Change the state."""
+        """Change the state by `TRANSITIONS`."""
         self.previous, self.state = self.state, TRANSITIONS[self.state, change]
         self.since = timestamp
 
@@ -195,13 +196,13 @@ class Group:
 
     @property
     def is_simple(self) -> bool:
-        """Whether it never had a member, and only keeps offsets."""
+        """Whether the group never had a member and only has committed offsets."""
         return self.protocol_type is None and not self.pending
 
     # -- members
 
     def add(self, member: Member, protocol_type: str) -> None:
-        """Let a member in that `supports` allows."""
+        """Add a member, which `supports` must allow."""
         if not self.members:
             self.protocol_type = protocol_type
         if member.instance_id is not None:
@@ -212,7 +213,7 @@ class Group:
         self.pending.pop(member.member_id, None)
 
     def remove(self, member_id: str) -> None:
-        """Forget a member or a pending id; an unknown one is no matter."""
+        """Remove a member or a pending id, if it exists."""
         self.pending.pop(member_id, None)
         self.unsynced.pop(member_id, None)
         member = self.members.pop(member_id, None)
@@ -225,13 +226,13 @@ class Group:
             self.leader = next(iter(self.members), None)
 
     def update(self, member: Member, protocols: tuple[Protocol, ...]) -> None:
-        """A member can do other things now."""
+        """Replace a member's protocols."""
         self._discount(member.protocols)
         member.protocols = protocols
         self._count(protocols)
 
     def rename(self, member: Member, member_id: str) -> None:
-        """A static member was started again, under another member id."""
+        """Give a static member that was restarted its new member id."""
         old = member.member_id
         self.members = {member_id if key == old else key: value for key, value in self.members.items()}
         self.unsynced = {member_id if key == old else key: None for key in self.unsynced}
@@ -242,29 +243,29 @@ class Group:
             self.leader = member_id
 
     def static_member(self, instance_id: str | None) -> Member | None:
-        """Who has this name."""
+        """Return the member with this instance id, if any."""
         member_id = None if instance_id is None else self._static.get(instance_id)
         return None if member_id is None else self.members[member_id]
 
     def member(self, member_id: str, instance_id: str | None, generation: int | None = None) -> Member:
-        """The member that a request comes from.
+        """Return the member that a request comes from.
 
         Args:
-            generation: the one it must be in; ``None``: any.
+            generation: the generation that the request names; ``None``: not checked.
 
         Raises:
-            UnknownMemberId: there is none.
+            UnknownMemberId: the group has no such member.
             FencedInstanceId: another process has its instance id.
-            IllegalGeneration: it is not in the group's generation.
+            IllegalGeneration: it is not the group's generation.
         """
         if instance_id is not None and (holder := self._static.get(instance_id)) != member_id:
             if holder is None:
                 raise UnknownMemberId(f"group {self.group_id} has no instance {instance_id}")
-            raise FencedInstanceId(f"instance {instance_id} of group {self.group_id} is {holder} now")
+            raise FencedInstanceId(f"instance {instance_id} of group {self.group_id} has member id {holder} now")
         if (member := self.members.get(member_id)) is None:
             raise UnknownMemberId(f"group {self.group_id} has no member {member_id}")
         if generation not in (None, self.generation):
-            raise IllegalGeneration(f"generation {generation}; group {self.group_id} is in {self.generation}")
+            raise IllegalGeneration(f"generation {generation}; group {self.group_id} is at {self.generation}")
         return member
 
     @property
@@ -278,10 +279,10 @@ class Group:
 
     @property
     def rebalance_timeout(self) -> float:
-        """The longest of all members, in seconds."""
+        """The longest rebalance timeout of all members, in seconds."""
         return max((member.rebalance_timeout_ms for member in self.members.values()), default=0) / 1000
 
-    # -- what committed offsets ask
+    # -- for committed offsets: `OffsetGroup`
 
     @property
     def is_empty(self) -> bool:
@@ -299,11 +300,11 @@ class Group:
             raise UnknownMemberId(f"group {self.group_id} has members, and only they may commit")
         self.member(committer.member_id, committer.instance_id, committer.generation)
         if self.state is State.COMPLETING and not committer.transactional:
-            raise RebalanceInProgress(f"group {self.group_id} waits for its leader")
+            raise RebalanceInProgress(f"group {self.group_id} waits for its leader's assignment")
 
     def check_offset_delete(self) -> None:
         if not self.is_empty and self.protocol_type != CONSUMER:
-            raise NonEmptyGroup(f"group {self.group_id} has members, and is no consumer group")
+            raise NonEmptyGroup(f"group {self.group_id} has members and is not a consumer group")
 
     def subscribes_to(self, topic: str) -> bool:
         return self.protocol_type == CONSUMER if self.subscribed is None else topic in self.subscribed
@@ -315,7 +316,7 @@ class Group:
             return commit_timestamp
         return commit_timestamp if self.state is State.STABLE and self.subscribed is not None else None
 
-    # -- what they agree on
+    # -- protocols and leader
 
     def _count(self, protocols: tuple[Protocol, ...]) -> None:
         self.size += size_of(protocols)
@@ -328,7 +329,7 @@ class Group:
             del self._supported[name]
 
     def supports(self, protocol_type: str, protocols: tuple[Protocol, ...]) -> bool:
-        """Whether a member that can do this may be in the group."""
+        """Return whether a member with these protocols may join the group."""
         if self.state is State.EMPTY:
             return bool(protocol_type and protocols)
         return protocol_type == self.protocol_type and any(
@@ -336,7 +337,7 @@ class Group:
         )
 
     def vote(self) -> str:
-        """The protocol that most members want of those that all have."""
+        """Return the protocol with the most votes; only protocols of all members get votes."""
         votes = Counter(
             next(name for name, _ in member.protocols if self._supported[name] == len(self.members))
             for member in self.members.values()
@@ -344,7 +345,7 @@ class Group:
         return max(votes, key=votes.__getitem__)
 
     def next_generation(self, timestamp: int) -> None:
-        """The members are known: count up, choose the protocol."""
+        """Begin the next generation with the current members, and choose its protocol."""
         self.generation += 1
         self.protocol = self.vote() if self.members else None
         self.learn_subscriptions()
@@ -352,11 +353,11 @@ class Group:
         self.go(Input.JOINED if self.members else Input.EMPTIED, timestamp)
 
     def learn_subscriptions(self) -> None:
-        """Find out which topics the members of a consumer group want."""
+        """Parse which topics the members of a consumer group subscribe to."""
         self.subscribed = None
         if self.protocol_type != CONSUMER:
             return
-        with suppress(DecodeError):  # what members tell each other is theirs; then no topic's offsets expire
+        with suppress(DecodeError):  # members may use a format of their own; then no topic's offsets expire
             self.subscribed = frozenset(
                 topic
                 for member in self.members.values()
@@ -364,7 +365,7 @@ class Group:
             )
 
     def elect(self) -> bool:
-        """Take a leader among those that have joined; whether there is one."""
+        """Keep the leader if it has joined, else choose a member that has; return whether there is a leader."""
         leader = self.members.get(self.leader or "")
         if leader is None or leader.joining is None:
             leader = next((member for member in self.members.values() if member.joining), None)
@@ -373,7 +374,7 @@ class Group:
         return leader is not None
 
     def described_to(self, member: Member, *, skip_assignment: bool = False) -> Joined:
-        """The generation, as a member of it is told; only the leader is told of the others."""
+        """Return the JoinGroup answer for a member; only the leader's lists all members."""
         return Joined(
             member_id=member.member_id,
             generation=self.generation,

@@ -1,9 +1,9 @@
-"""`__consumer_offsets`: groups and their offsets as records, in Kafka's own format, and back.
+"""Stores groups and their offsets as records of `__consumer_offsets` in Kafka's own format, and loads them.
 
 Rules:
-- What is kept of a group is what was last stored of it, not what it is just now: a group in a rebalance comes back in
-  the generation before, which its members can tell.
-- A record that cannot be understood is left out, and told in the log.
+- A restart restores the last stored state of a group, not its latest state in memory: a group in a rebalance is
+  restored in the previous generation, which its members notice.
+- A record that cannot be parsed is skipped and logged.
 
 Source: GroupCoordinatorRecordHelpers.java, GroupMetadataManager.java and OffsetMetadataManager.java (replay).
 """
@@ -30,14 +30,14 @@ from ottla.errors import DecodeError
 log = logging.getLogger("ottla.brokerlite.groups")
 
 CONFIGS = {"cleanup.policy": "compact", "segment.bytes": str(4 * 2**20), "max.message.bytes": str(64 * 2**20)}
-"""Of the topic. Kafka's segments have 100 MiB; smaller ones are compacted sooner, and so read faster at a start."""
+"""The topic's configuration. Kafka's segments have 100 MiB; smaller ones are compacted sooner, so a start is faster."""
 
 _OFFSET_VERSION, _EXPIRING_OFFSET_VERSION, _GROUP_VERSION = 4, 1, 3
-"""Of the values; those that Kafka 4.3 writes. Version 1 is the only one with an expiry."""
+"""Versions of record values, as Kafka 4.3 writes them. Version 1 of offsets is the only one with an expiry."""
 
 
 class GroupLog:
-    """The log of all groups and their offsets."""
+    """Writes and loads the log of all groups and their offsets."""
 
     def __init__(self, log: KeyedLog) -> None:
         self._log = log
@@ -45,7 +45,7 @@ class GroupLog:
         """The groups that have a record."""
 
     def store_group(self, group: Group, gone: bool) -> None:
-        """Keep a group as it is, or forget it.
+        """Write a group's state, or a tombstone if it is ``gone``.
 
         Raises:
             BrokerError: the disk refused.
@@ -58,8 +58,7 @@ class GroupLog:
     def store_offsets(
         self, group_id: str, offsets: Mapping[Place, Committed | None], transactional: Transactional | None
     ) -> int:
-        """Keep offsets of a group, ``None`` in place of one that is to be forgotten; return the offset of the first
-        record.
+        """Write committed offsets of a group, with a tombstone for ``None``; return the offset of the first record.
 
         Raises:
             BrokerError: the disk refused.
@@ -67,7 +66,7 @@ class GroupLog:
         return self._log.write([_of_offset(group_id, place, each) for place, each in offsets.items()], transactional)
 
     def load(self, groups: dict[str, Group], offsets: Offsets) -> None:
-        """Find again what was stored: put it into ``groups`` and ``offsets``."""
+        """Put the stored groups and offsets into ``groups`` and ``offsets``."""
         loaded = self._log.load()
         for entry in loaded.entries:
             self._restore(entry, groups, offsets)
@@ -95,10 +94,10 @@ class GroupLog:
                     _, described, _ = parse_prefixed(GroupMetadataValue, entry.value)
                     groups[name.group] = _group(name.group, described)
                     self._stored.add(name.group)
-                case _:  # groups of other kinds, which are Kafka's to write
+                case _:  # groups of other kinds, which only Kafka writes
                     pass
         except DecodeError as error:
-            log.error("a record of %s is left out: %s", self._log.name, error)
+            log.error("record of %s skipped: %s", self._log.name, error)
 
 
 def _committed(value: OffsetCommitValue, record_offset: int) -> Committed:
@@ -161,7 +160,7 @@ def _of_offset(group_id: str, place: tuple[str, int], committed: Committed | Non
 
 
 def _group(group_id: str, value: GroupMetadataValue) -> Group:
-    """The group that a record describes: stable, or empty."""
+    """Return the group that a record describes: stable, or empty."""
     group = Group(group_id, since=value.current_state_timestamp, generation=value.generation, protocol=value.protocol)
     for each in value.members:
         member = Member(

@@ -1,24 +1,25 @@
-"""The coordinator of classic groups: members join, get their assignments, live and go.
+"""The coordinator of classic groups: members join, get their assignments, send heartbeats and leave.
 
-    groups.join(joining, now)      # the answer comes by `joining.answer`, at once or when everybody has joined
-    groups.sync(syncing, now)      # likewise, when the leader has handed in the assignment
+    groups.join(joining, now)      # the answer goes to `joining.answer`, at once or when all members have joined
+    groups.sync(syncing, now)      # likewise, when the leader has sent the assignment
     groups.heartbeat(...)          # these answer at once, or raise
     groups.leave(...)
-    groups.timers                  # what happens when nobody asks: sessions end, rebalances go on without the missing
+    groups.timers                  # sessions time out, and rebalances continue without missing members
 
 Rules:
-- A rebalance waits for every member to join, at most for the longest rebalance timeout; who is missing then is out,
-  unless it is static. The first one of an empty group waits for `initial_rebalance_delay`, and for as long again when
-  somebody came meanwhile. Then, for at most as long again, all must ask for their assignment.
-- A new dynamic member is only told its id, and must come again with it (KIP-394, JoinGroup v4+). A session that ends
-  takes a member out, unless its JoinGroup or SyncGroup waits here.
-- A static member that was started again takes its old place. In a stable group whose protocol does not change thereby
-  nobody else notices, and if it was the leader it need not assign again (KIP-814, JoinGroup v9+).
-- What the leader assigned is stored before anybody is told. While the disk refuses it, the members wait for it, for a
-  rebalance would end no better. Whatever else the disk refuses is answered with COORDINATOR_LOAD_IN_PROGRESS: with
-  NOT_COORDINATOR, which Apache Kafka answers, members would look for another broker, and lose their place meanwhile.
-- Everything is bounded: groups, their members, their pending ids (the oldest gives way), and the bytes of both.
-- A connection that breaks changes nothing: a member is gone when its session ends, as in Kafka.
+- A rebalance waits until every member has joined, at most for the longest rebalance timeout; members that are still
+  missing are removed, except static ones. The first rebalance of an empty group waits for `initial_rebalance_delay`,
+  and for another delay whenever a member joined meanwhile. After the join all members must send SyncGroup within the
+  longest rebalance timeout.
+- A new dynamic member gets only its id, and must join again with it (KIP-394, JoinGroup v4+). A member whose session
+  times out is removed, unless its JoinGroup or SyncGroup is waiting here.
+- A static member that restarts takes over its old membership. If the group is stable and its protocol stays the same,
+  the others notice nothing, and a restarted leader need not assign again (KIP-814, JoinGroup v9+).
+- An assignment is stored before any member gets it. While the disk refuses, the members wait, because a rebalance would
+  end no better. Other disk errors are answered with COORDINATOR_LOAD_IN_PROGRESS: on NOT_COORDINATOR, which Apache
+  Kafka answers, members would look for another broker and lose their membership meanwhile.
+- Everything is bounded: groups, their members, their pending ids (the oldest is dropped), and the bytes of both.
+- A lost connection changes nothing: a member is removed when its session times out, as in Kafka.
 
 Source: GroupMetadataManager.java (classicGroupJoin, classicGroupSync, classicGroupHeartbeat, classicGroupLeave),
 GroupCoordinatorService.java.
@@ -58,11 +59,11 @@ if TYPE_CHECKING:
 log = logging.getLogger("ottla.brokerlite.groups")
 
 _STORE_AGAIN = 1.0
-"""Seconds from an attempt to store an assignment to the next, if the disk refused it."""
+"""Seconds until an assignment that the disk refused is stored again."""
 _LEAST_PATIENCE = 1.0
-"""Seconds between two looks at a group of absent static members, however short their rebalance timeout is."""
+"""The least seconds between two checks of a group of absent static members, if their rebalance timeout is shorter."""
 _LONGEST_NAME = 250
-"""Characters of an instance's or a client's that go into a member id, whose length has 15 bits."""
+"""Characters of an instance id or client id that go into a member id, whose length has 15 bits on the wire."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,29 +75,29 @@ class GroupSettings:
     min_session_timeout: float = 6.0
     max_session_timeout: float = 30 * 60.0
     new_member_timeout: float = 5 * 60.0
-    """How long a new member's first JoinGroup waits at most."""
+    """The longest that a new member's first JoinGroup waits."""
     max_groups: int = 10_000
     max_members: int = 1000
-    """Of one group, and as many pending ids (`group.max.size`, unbounded in Kafka)."""
+    """The most members of one group, and the most pending ids (`group.max.size`, unbounded in Kafka)."""
     max_group_bytes: int = 16 * 2**20
-    """What the members of one group may say about themselves, and what its leader may assign."""
+    """The most bytes of the metadata of a group's members, and of the assignment of its leader."""
     max_offset_metadata: int = 4096
-    """Characters beside a committed offset (`offset.metadata.max.bytes`)."""
+    """The most characters of metadata with a committed offset (`offset.metadata.max.bytes`)."""
     offsets_retention: float = 7 * 24 * 3600.0
     """How long offsets outlive their group (`offsets.retention.minutes`)."""
     offsets_retention_check: float = 600.0
-    """How often this is looked at (`offsets.retention.check.interval.ms`)."""
+    """How often expired offsets are removed (`offsets.retention.check.interval.ms`)."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Joining:
-    """A JoinGroup.
+    """A JoinGroup request.
 
     Attributes:
         client_host: the client's address.
-        requires_id: a new dynamic member is to come again with its id (v4+).
-        skips_assignment: the client knows that a leader need not always assign (v9+).
-        answer: takes the answer, at once or later.
+        requires_id: a new dynamic member must join again with its id (v4+).
+        skips_assignment: the client understands `skip_assignment` in the answer (v9+).
+        answer: called with the answer, at once or later.
     """
 
     group_id: str
@@ -116,12 +117,12 @@ class Joining:
 
 @dataclass(frozen=True, kw_only=True)
 class Syncing:
-    """A SyncGroup.
+    """A SyncGroup request.
 
     Attributes:
         protocol_type, protocol: ``None``: not compared (before v5).
         assignments: member id -> assignment, from the leader.
-        answer: takes the answer, at once or later.
+        answer: called with the answer, at once or later.
     """
 
     group_id: str
@@ -135,7 +136,7 @@ class Syncing:
 
 
 class Leaver(NamedTuple):
-    """Who leaves: by member id, or (with an empty one) by instance id."""
+    """A member that leaves, named by its member id or, if that is empty, by its instance id."""
 
     member_id: str
     instance_id: str | None = None
@@ -143,15 +144,15 @@ class Leaver(NamedTuple):
 
 
 class Groups:
-    """All classic groups.
+    """Coordinates all classic groups.
 
     Args:
-        store: keeps a group as it is, or (second argument) forgets it; may raise a `BrokerError`.
+        store: stores a group, or removes it if the second argument is true; may raise a `BrokerError`.
         new_id: makes the random part of member ids.
 
     Attributes:
-        by_id: the groups; those that are in it at the start were stored.
-        created: told the time when there may be a new group.
+        by_id: the groups, including groups loaded at the start.
+        created: called with the time when a group may have been created.
     """
 
     def __init__(
@@ -177,14 +178,18 @@ class Groups:
         return self._clock.timestamp
 
     def get_or_create(self, group_id: str, now: float) -> Group:
-        """The group, which did not have to exist.
+        """Return the group; create it if it does not exist.
 
         Raises:
             CoordinatorNotAvailable: there are too many.
         """
         if (group := self.by_id.get(group_id)) is None:
             if len(self.by_id) >= self.settings.max_groups:
-                log.warning("no group is made beyond %d", self.settings.max_groups, extra={"group": group_id})
+                log.warning(
+                    "group refused: the broker has %d groups, its maximum",
+                    self.settings.max_groups,
+                    extra={"group": group_id},
+                )
                 raise CoordinatorNotAvailable(f"this broker has {len(self.by_id)} groups already")
             group = self.by_id[group_id] = Group(group_id, since=self.timestamp)
             self.created(now)
@@ -203,14 +208,14 @@ class Groups:
             self.timers.cancel(("session", group.group_id, member_id))
 
     def resume(self, now: float) -> None:
-        """After a start: the members that were stored have a session's time to be heard of."""
+        """After a start, begin a new session for each stored member."""
         for group in self.by_id.values():
             for member in group.members.values():
                 self._renew(group, member, now)
         self.created(now)
 
     def drain(self) -> None:
-        """Send everybody who waits away; from now on nobody may."""
+        """Answer all waiting members with NOT_COORDINATOR; from now on none may wait."""
         self._draining = True
         for group in self.by_id.values():
             for member in group.members.values():
@@ -220,7 +225,7 @@ class Groups:
     # -- joining
 
     def join(self, asked: Joining, now: float) -> None:
-        """Take a member into the next generation."""
+        """Handle JoinGroup: add the member to the next generation."""
         try:
             self._join(asked, now)
         except BrokerError as error:
@@ -231,17 +236,17 @@ class Groups:
         if self._draining:
             raise CoordinatorNotAvailable
         if not asked.group_id:
-            raise InvalidGroupId("a group's id is not empty")
+            raise InvalidGroupId("the group id must not be empty")
         settings = self.settings
         if not settings.min_session_timeout <= asked.session_timeout_ms / 1000 <= settings.max_session_timeout:
-            raise InvalidSessionTimeout(f"{asked.session_timeout_ms} ms")
+            raise InvalidSessionTimeout(f"a session timeout of {asked.session_timeout_ms} ms is out of range")
         group = self.by_id.get(asked.group_id) if asked.member_id else self.get_or_create(asked.group_id, now)
         if group is None:
             raise UnknownMemberId(f"there is no group {asked.group_id}")
         if not self._has_room(group, asked):
             if (member := group.members.get(asked.member_id)) is not None:
                 self._drop(group, member)
-                self._rebalance(group, f"there was no room for {asked.member_id}", now)
+                self._rebalance(group, f"the group has no room for member {asked.member_id}", now)
             raise GroupMaxSizeReached(f"group {group.group_id} is full")
         if not group.supports(asked.protocol_type, asked.protocols):
             raise InconsistentGroupProtocol(f"group {group.group_id} has no protocol in common with this member")
@@ -259,12 +264,12 @@ class Groups:
             return False
         if group.state is State.EMPTY:
             return True
-        if group.state is State.PREPARING:  # who has joined counts, so that the last to come are out
+        if group.state is State.PREPARING:  # only members that have joined count, so the last to join are refused
             return bool(member and member.joining) or group.waiting < self.settings.max_members
         return member is not None or len(group.members) < self.settings.max_members
 
     def _join_again(self, group: Group, asked: Joining, now: float) -> None:
-        """A member that has no id yet."""
+        """Handle a JoinGroup without a member id."""
         name = asked.instance_id or asked.client_id or "member"
         member_id = f"{name[:_LONGEST_NAME]}-{self._new_id()}"
         if (holder := group.static_member(asked.instance_id)) is not None:
@@ -295,20 +300,20 @@ class Groups:
             group.grown = True
         group.add(member, asked.protocol_type)
         self._renew(group, member, now, self.settings.new_member_timeout)
-        self._rebalance(group, f"member {member_id} came: {asked.reason}", now)
+        self._rebalance(group, f"member {member_id} joined: {asked.reason}", now)
 
     def _rejoin(self, group: Group, member: Member, asked: Joining, now: float) -> None:
-        """A member that the group knows."""
+        """Handle the JoinGroup of a member of the group."""
         follows = group.state is State.STABLE and member.member_id != group.leader
         if member.protocols == asked.protocols and (follows or group.state is State.COMPLETING):
-            asked.answer(group.described_to(member))  # it may not have got the answer
+            asked.answer(group.described_to(member))  # the answer may have been lost
         else:
             self._update(group, member, asked)
-            self._rebalance(group, f"member {member.member_id} joins again: {asked.reason}", now)
+            self._rebalance(group, f"member {member.member_id} rejoined: {asked.reason}", now)
 
     def _replace(self, group: Group, member: Member, member_id: str, asked: Joining, now: float) -> None:
-        """A static member was started again."""
-        log.info("static member %s is %s now", asked.instance_id, member_id, extra={"group": group.group_id})
+        """Handle the JoinGroup of a static member that was restarted."""
+        log.info("static member %s restarted as %s", asked.instance_id, member_id, extra={"group": group.group_id})
         old_id, old_protocols, old_leader = member.member_id, member.protocols, group.leader or ""
         member.answer_join(Joined(FencedInstanceId.code, old_id))
         member.answer_sync(Synced(FencedInstanceId.code))
@@ -317,7 +322,7 @@ class Groups:
         self._update(group, member, asked)
         if group.state is not State.STABLE or group.vote() != group.protocol:
             self._renew(group, member, now)
-            self._rebalance(group, f"static member {member_id} was started again: {asked.reason}", now)
+            self._rebalance(group, f"static member {member_id} restarted: {asked.reason}", now)
             return
         member.joining = None
         try:
@@ -331,12 +336,12 @@ class Groups:
         group.learn_subscriptions()
         if asked.skips_assignment:
             asked.answer(group.described_to(member, skip_assignment=member_id == group.leader))
-        else:  # if it was the leader, it is to take itself for a follower: nobody else is here to be assigned to
+        else:  # a restarted leader must take itself for a follower and not assign: the others do not rejoin
             asked.answer(group.described_to(member)._replace(leader=old_leader, members=()))
 
     def _update(self, group: Group, member: Member, asked: Joining) -> None:
-        """Take over what a member that joins again says about itself."""
-        member.answer_join(Joined(RebalanceInProgress.code, member.member_id))  # of an earlier connection
+        """Take over timeouts and protocols of a member that rejoins."""
+        member.answer_join(Joined(RebalanceInProgress.code, member.member_id))  # a request of an earlier connection
         group.update(member, asked.protocols)
         member.session_timeout_ms = asked.session_timeout_ms
         member.rebalance_timeout_ms = asked.rebalance_timeout_ms
@@ -345,7 +350,7 @@ class Groups:
     # -- rebalances
 
     def _rebalance(self, group: Group, reason: str, now: float) -> None:
-        """Begin a rebalance, or see whether the one under way is through."""
+        """Begin a rebalance, or complete the current one if all members have joined."""
         if not group.can_rebalance:
             self._try_complete_join(group, now)
             return
@@ -369,7 +374,7 @@ class Groups:
             )
 
     def _wait_for_others(self, group: Group, delay: float, remaining: float, now: float) -> None:
-        """Give the first rebalance of an empty group ``delay`` seconds; it may have ``remaining`` more."""
+        """Wait ``delay`` seconds in the first rebalance of an empty group, and up to ``remaining`` if members join."""
 
         def over(now: float) -> None:
             if group.grown and remaining > 0:
@@ -382,29 +387,29 @@ class Groups:
         self.timers.set(("join", group.group_id), now + delay, over)
 
     def _try_complete_join(self, group: Group, now: float) -> None:
-        """Go on if everybody has joined, unless the first rebalance waits for others."""
+        """Complete the join if all members have joined, unless the first rebalance waits for more members."""
         if group.state is State.PREPARING and group.previous is not State.EMPTY and group.all_joined:
             self._complete_join(group, now)
 
     def _complete_join(self, group: Group, now: float) -> None:
-        """Begin the next generation with those that are there."""
+        """Begin the next generation with the members that have joined."""
         self.timers.cancel(("join", group.group_id))
         for member in list(group.members.values()):
             if member.joining is None and member.instance_id is None:
-                log.info("%s did not join in time", member.member_id, extra={"group": group.group_id})
+                log.info("member %s did not rejoin in time", member.member_id, extra={"group": group.group_id})
                 self._drop(group, member)
-        if not group.elect() and group.members:  # static members only: they may yet come, or their sessions end
+        if not group.elect() and group.members:  # only absent static members: they rejoin, or their sessions time out
             patience = max(group.rebalance_timeout, _LEAST_PATIENCE)
             self.timers.set(("join", group.group_id), now + patience, partial(self._complete_join, group))
             return
         group.next_generation(self.timestamp)
         extra = {"group": group.group_id, "members": len(group.members)}
-        log.info("generation %d", group.generation, extra=extra)
+        log.info("generation %d begins", group.generation, extra=extra)
         if group.state is State.EMPTY:
             try:
                 self._store(group, False)
-            except BrokerError as error:  # after a restart the last generation would be there, and time out
-                log.warning("an empty group is not stored: %s", error, extra={"group": group.group_id})
+            except BrokerError as error:  # after a restart the last generation is back, until its sessions time out
+                log.warning("storing an empty group failed: %s", error, extra={"group": group.group_id})
             return
         for member in group.members.values():
             member.answer_join(group.described_to(member))
@@ -418,18 +423,18 @@ class Groups:
         )
 
     def _end_sync(self, group: Group, generation: int, now: float) -> None:
-        """Who has not asked for its assignment by now is out."""
+        """Remove the members that have not sent SyncGroup in time."""
         if generation != group.generation or not group.unsynced:
             return
         late = list(group.unsynced)
         for member_id in late:
             self._drop(group, group.members[member_id])
-        self._rebalance(group, f"{', '.join(late)} did not sync in time", now)
+        self._rebalance(group, f"members did not sync in time: {', '.join(late)}", now)
 
     # -- assignments
 
     def sync(self, asked: Syncing, now: float) -> None:
-        """Give a member its assignment, as soon as the leader has handed it in."""
+        """Handle SyncGroup: answer with the assignment as soon as the leader has sent it."""
         try:
             self._sync(asked, now)
         except BrokerError as error:
@@ -440,7 +445,7 @@ class Groups:
         member = group.member(asked.member_id, asked.instance_id, asked.generation)
         if asked.protocol_type not in (None, group.protocol_type) or asked.protocol not in (None, group.protocol):
             raise InconsistentGroupProtocol(
-                f"{asked.protocol_type} {asked.protocol}; group {group.group_id} has chosen "
+                f"protocol {asked.protocol_type} {asked.protocol}; group {group.group_id} uses "
                 f"{group.protocol_type} {group.protocol}"
             )
         if group.state is State.PREPARING:
@@ -451,13 +456,13 @@ class Groups:
         if group.state is State.STABLE:
             asked.answer(self._synced(group, member))
             return
-        member.answer_sync(Synced(RebalanceInProgress.code))  # of an earlier connection
+        member.answer_sync(Synced(RebalanceInProgress.code))  # a request of an earlier connection
         member.syncing = asked.answer
         if member.member_id == group.leader:
             self._assign(group, asked.assignments, now)
 
     def _assign(self, group: Group, assignments: Mapping[str, bytes], now: float) -> None:
-        """Store what the leader decided, then tell everybody."""
+        """Store the leader's assignment, then answer all members."""
         for member in group.members.values():
             member.assignment = assignments.get(member.member_id, b"")
         self._store_assignment(group, now)
@@ -466,15 +471,15 @@ class Groups:
         again = ("assign", group.group_id)
         try:
             if sum(len(member.assignment) for member in group.members.values()) > self.settings.max_group_bytes:
-                raise UnknownServerError("the assignment is larger than this broker stores")
+                raise UnknownServerError("the assignment is larger than this broker allows")
             self._store(group, False)
         except KafkaStorageError as error:
             if not waited:
-                log.warning("an assignment waits for the disk: %s", error.detail, extra={"group": group.group_id})
+                log.warning("assignment not stored yet, retrying: %s", error.detail, extra={"group": group.group_id})
             self.timers.set(again, now + _STORE_AGAIN, partial(self._store_assignment, group, waited=True))
             return
         except BrokerError as error:
-            log.error("an assignment is not stored: %s", error, extra={"group": group.group_id})
+            log.error("storing an assignment failed: %s", error, extra={"group": group.group_id})
             self._answer_syncs(group, _as_coordinator(error).code, now)
             self._rebalance(group, "the assignment could not be stored", now)
             return
@@ -485,7 +490,7 @@ class Groups:
                 self._renew(group, member, now)
 
     def _answer_syncs(self, group: Group, error: int, now: float) -> None:
-        """There will be no assignment in this generation."""
+        """Answer waiting SyncGroups with an error: this generation gets no assignment."""
         for member in group.members.values():
             member.assignment = b""
             if member.answer_sync(Synced(error)):
@@ -495,13 +500,13 @@ class Groups:
     def _synced(group: Group, member: Member) -> Synced:
         return Synced(0, group.protocol_type, group.protocol, member.assignment)
 
-    # -- living and leaving
+    # -- heartbeats and leaving
 
     def heartbeat(self, group_id: str, member_id: str, instance_id: str | None, generation: int, now: float) -> None:
-        """A member lives.
+        """Renew a member's session.
 
         Raises:
-            RebalanceInProgress: it lives, and is to join again.
+            RebalanceInProgress: the session is renewed, and the member must rejoin.
             UnknownMemberId, FencedInstanceId, IllegalGeneration: see `Group.member`.
             NotCoordinator, InvalidGroupId.
         """
@@ -511,7 +516,7 @@ class Groups:
             raise RebalanceInProgress(f"group {group_id} waits for members to join")
 
     def leave(self, group_id: str, leavers: Sequence[Leaver], now: float) -> list[int]:
-        """Take members out; return an error code for each.
+        """Remove members; return an error code for each.
 
         Raises:
             UnknownMemberId: there is no such group.
@@ -540,12 +545,14 @@ class Groups:
                 raise UnknownMemberId
         except BrokerError as error:
             return error.code
-        log.info("%s left: %s", member.member_id, leaver.reason or "no reason given", extra={"group": group.group_id})
+        log.info(
+            "member %s left: %s", member.member_id, leaver.reason or "no reason given", extra={"group": group.group_id}
+        )
         self._drop(group, member)
         return 0
 
     def renew(self, group: Group, member_id: str, now: float) -> None:
-        """A member was heard of."""
+        """Renew the session of a member, if the group has it."""
         if (member := group.members.get(member_id)) is not None:
             self._renew(group, member, now)
 
@@ -555,39 +562,39 @@ class Groups:
         self.timers.set(("session", group.group_id, member.member_id), deadline, end)
 
     def _end(self, group: Group, member_id: str, now: float) -> None:
-        """A session has ended."""
+        """Remove a member whose session timed out."""
         if member_id in group.pending:
             group.remove(member_id)
         elif (member := group.members.get(member_id)) is not None:
             if not member.is_new and (member.joining or member.syncing):
-                return  # it waits for us
-            log.info("%s was not heard of in time", member_id, extra={"group": group.group_id})
+                return  # it waits for the broker's answer, so it cannot send heartbeats
+            log.info("member %s timed out", member_id, extra={"group": group.group_id})
             self._drop(group, member)
             if group.can_rebalance:
-                self._rebalance(group, f"the session of {member_id} ended", now)
+                self._rebalance(group, f"member {member_id} timed out", now)
         if group.state is State.PREPARING and group.all_joined:
             self._complete_join(group, now)
 
     def _drop(self, group: Group, member: Member) -> None:
-        """Take a member out, and say so if it waits."""
+        """Remove a member, and answer its waiting requests with UNKNOWN_MEMBER_ID."""
         self.timers.cancel(("session", group.group_id, member.member_id))
         member.answer_join(Joined(UnknownMemberId.code))
         member.answer_sync(Synced(UnknownMemberId.code))
         group.remove(member.member_id)
 
     def _member_group(self, group_id: str) -> Group:
-        """The group that a member speaks of."""
+        """Return the group that a member's request names."""
         if self._draining:
             raise NotCoordinator
         if not group_id:
-            raise InvalidGroupId("a group's id is not empty")
+            raise InvalidGroupId("the group id must not be empty")
         if (group := self.by_id.get(group_id)) is None:
             raise UnknownMemberId(f"there is no group {group_id}")
         return group
 
 
 def _as_coordinator(error: BrokerError) -> BrokerError:
-    """What members are told of an error of the log."""
+    """Return the error that members get for an error of the log."""
     if isinstance(error, KafkaStorageError):
         return CoordinatorLoadInProgress(error.detail)
     return UnknownServerError(error.detail) if isinstance(error, MessageTooLarge | RecordListTooLarge) else error

@@ -1,10 +1,10 @@
-"""What a broker does to its logs by itself, by its own clock.
+"""Periodic work on the logs: retention, compaction and flushes.
 
-- Every `retention_check` seconds: segments that have expired go, and producers that were silent for long are forgotten.
-- Every `cleaner_backoff` seconds: the log with the largest dirty part is compacted, and then the next, until none is
-  dirty enough; one at a time.
-- A log whose topic has `flush.messages` or `flush.ms` is flushed after so many records, or so long after the first of
-  them. A request does not wait for that.
+- Every `retention_check` seconds expired segments are deleted, and producers that were idle for long are forgotten.
+- Every `cleaner_backoff` seconds the log with the highest dirty ratio is compacted, then the next, one at a time, until
+  no log is dirty enough.
+- A log whose topic has `flush.messages` or `flush.ms` is flushed after that many records, or that long after the first
+  unflushed one. Requests do not wait for the flush.
 
 Source: LogManager.java (cleanupLogs, flushDirtyLogs), LogCleaner.java, ProducerStateManager.java
 (removeExpiredProducers).
@@ -30,14 +30,14 @@ from ottla.errors import KafkaStorageError
 log = logging.getLogger("ottla.brokerlite")
 
 _AT_ONCE, _PAUSE = 500, 0.005
-"""Partitions whose retention is looked at in one go, and seconds until the next: requests are not kept waiting."""
+"""Partitions checked for retention in one step, and seconds between steps, so that requests get their turn."""
 _RETENTION, _CLEANER = "log retention", "log cleaner"
 """Names of timers."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class HousekeepingSettings:
-    """How often; seconds."""
+    """Intervals of the periodic work, in seconds."""
 
     retention_check: float = 300.0
     """`log.retention.check.interval.ms`."""
@@ -46,11 +46,11 @@ class HousekeepingSettings:
 
 
 class Expired(NamedTuple):
-    """Segments whose time has come.
+    """Segments of a log that are to be deleted.
 
     Attributes:
-        start_offset: where the log is to begin.
-        more: the active one is to go, too; it does after the others, which make room for the next.
+        start_offset: the new start offset of the log.
+        more: the active segment must go, too. It goes after the others, whose deletion makes room for a new segment.
     """
 
     segments: int
@@ -60,10 +60,10 @@ class Expired(NamedTuple):
 
 
 class Housekeeping:
-    """The housekeeping of one broker.
+    """Does the periodic work of one broker.
 
     Args:
-        start: has a job done.
+        start: starts a job.
     """
 
     def __init__(
@@ -83,21 +83,21 @@ class Housekeeping:
         self._storage = storage
         self._start = start
         self._left: Iterator[tuple[Place, PartitionLog]] = iter(())
-        """Partitions that this check has still to look at."""
+        """Partitions that this check of retention has not reached yet."""
         self._uncleanable: set[PartitionLog] = set()
-        """Their last round failed; they are tried again after the next check of retention."""
+        """Partitions whose last compaction failed; it is retried after the next check of retention."""
         self._flushing: set[PartitionLog] = set()
         self._compaction: Compaction | None = None
-        """What is under way."""
+        """The round of compaction that is running."""
         self._stopped = False
 
     def resume(self, now: float) -> None:
-        """Begin, after a start."""
+        """Set the timers, after a start."""
         self._timers.set(_RETENTION, now + self._settings.retention_check, self._check_retention)
         self._timers.set(_CLEANER, now + self._settings.cleaner_backoff, self._clean_next)
 
     def stop(self) -> None:
-        """Have what is under way end soon, and begin nothing more: the broker ends."""
+        """Stop at shutdown: end the running compaction soon, and begin nothing new."""
         self._timers.cancel(_RETENTION)
         self._timers.cancel(_CLEANER)
         self._stopped = True
@@ -118,7 +118,7 @@ class Housekeeping:
         self._go_on(now)
 
     def _go_on(self, now: float) -> None:
-        """Look at the next partitions."""
+        """Check the retention of the next partitions."""
         some = dict(islice(self._left, _AT_ONCE))
         for partition in some.values():
             partition.producers.expire(now)
@@ -129,7 +129,7 @@ class Housekeeping:
             self._timers.set(_RETENTION, now + self._settings.retention_check, self._check_retention)
 
     def _delete_expired(self, partitions: Mapping[Place, PartitionLog]) -> None:
-        """Remove the segments whose time has come."""
+        """Delete the expired segments of ``partitions``."""
         due: dict[Place, Expired] = {}
         for place, partition in partitions.items():
             if self._topics.partition(*place) is not partition:  # it was deleted meanwhile
@@ -138,7 +138,7 @@ class Housekeeping:
                 if (found := expired(partition, self._clock.record_timestamp)) is not None:
                     due[place] = found
             except KafkaStorageError as error:
-                log.error("segments of %s that have expired stay: %s", partition.name, error)
+                log.error("deleting expired segments of %s failed: %s", partition.name, error)
         if due:
             starts = {place: each.start_offset for place, each in due.items()}
             self._start(self._storage.set_start_offsets(starts, partial(self._deleted, partitions, due)))
@@ -149,19 +149,19 @@ class Housekeeping:
         for place, each in due.items():
             if refused is None:
                 log.info(
-                    "%s: %d segments up to offset %d are deleted: %s",
+                    "%s: %d segments up to offset %d deleted: %s",
                     partitions[place].name,
                     each.segments,
                     each.start_offset,
                     each.why,
                 )
             else:
-                log.error("segments of %s that have expired stay: %s", partitions[place].name, refused)
+                log.error("deleting expired segments of %s failed: %s", partitions[place].name, refused)
         if refused is None and not self._stopped:
             self._delete_expired({place: partitions[place] for place, each in due.items() if each.more})
 
     def _is_there(self, partition: PartitionLog) -> bool:
-        """Whether its topic was not deleted meanwhile."""
+        """Return whether the partition still exists."""
         return any(each is partition for each in self._partitions())
 
     def _partitions(self) -> Iterator[PartitionLog]:
@@ -170,7 +170,7 @@ class Housekeeping:
     # -- compaction
 
     def _clean_next(self, now: float) -> None:
-        """Compact the log that needs it most."""
+        """Compact the log with the highest dirty ratio."""
         rounds = [
             (due, partition)
             for partition in self._partitions()
@@ -195,7 +195,7 @@ class Housekeeping:
             yield self._storage.note_cleaned()
         except (KafkaStorageError, OSError) as error:
             if self._is_there(partition):
-                log.error("%s is not compacted: %s", partition.name, error)
+                log.error("compaction of %s failed: %s", partition.name, error)
                 self._uncleanable.add(partition)
         finally:
             self._compaction = None
@@ -205,7 +205,7 @@ class Housekeeping:
     # -- flushes
 
     def grown(self, partition: PartitionLog) -> None:
-        """Something was appended to ``partition``."""
+        """Notice an append to ``partition``: flush it, or set the timer for that."""
         settings = partition.settings
         if settings.flush_messages == settings.flush_ms == LONGEST or partition in self._flushing:
             return
@@ -226,15 +226,15 @@ class Housekeeping:
             yield partition.segments.begin_flush()
         except OSError as error:
             if self._is_there(partition):
-                log.error("%s is not flushed: %s", partition.name, error)
+                log.error("flush of %s failed: %s", partition.name, error)
         finally:
             self._flushing.discard(partition)
-        if partition.unflushed:  # what came meanwhile
+        if partition.unflushed:  # appended meanwhile
             self.grown(partition)
 
 
 def expired(partition: PartitionLog, now: int) -> Expired | None:
-    """What is to go of a partition; if that is the active segment, another is begun.
+    """Return the segments of a partition to delete; if that is only the active segment, roll it first.
 
     Args:
         now: milliseconds since 1970.
@@ -255,7 +255,7 @@ def expired(partition: PartitionLog, now: int) -> Expired | None:
 
 
 def due_round(partition: PartitionLog, now: int) -> Round | None:
-    """What to compact of a partition; see `next_round`."""
+    """Return the next round of compaction of a partition; see `next_round`."""
     segments, settings = partition.segments, partition.settings
     return next_round(
         segments.states(first_timestamps=settings.max_compaction_lag_ms < LONGEST),

@@ -1,13 +1,13 @@
-"""A table that outlives the broker: key -> last value, as the records of an internal topic.
+"""A persistent table: key -> last value, stored as the records of an internal topic.
 
-Theory of operation: the topic has one partition, is compacted, and is made with the first record. The owner of a table
-writes a record before it changes its memory or tells anybody; at a start the log is read from its beginning, and the
-last value of each key holds. Records may be part of a transaction: they hold when its marker says so.
+Theory of operation: the topic has one partition, is compacted, and is created with the first record. The owner of a
+table writes a record before it changes its memory or answers a client. At a start the log is read from its beginning,
+and the last value of each key is valid. Records of a transaction become valid with its commit marker.
 
 Rules:
-- What is written together is one batch, so that all or none of it is there after a kill.
-- Of two values of a key the one with the higher offset holds, also where it became valid first.
-- A damaged batch is left out, and told in the log: what was stored before it holds.
+- Records that are written together are one batch, so after a crash all of them are there or none.
+- Of two values of a key, the one with the higher offset is valid, even if it was committed first.
+- A damaged batch is skipped and logged: earlier values of its keys stay valid.
 
 Source: CoordinatorRuntime.java, CoordinatorLoaderImpl.java; OffsetMetadataManager.java (replayEndTransactionMarker).
 """
@@ -31,7 +31,7 @@ Pair = tuple[bytes, bytes | None]
 
 
 class Transactional(NamedTuple):
-    """The producer of whose open transaction records are part."""
+    """The producer whose open transaction the records belong to."""
 
     producer_id: int
     epoch: int
@@ -47,11 +47,11 @@ class Entry(NamedTuple):
 
 @dataclass(slots=True)
 class Loaded:
-    """What a log holds.
+    """The content of a log.
 
     Attributes:
         entries: the last value of each key.
-        pending: producer id -> what its open transaction has written.
+        pending: producer id -> the records of its open transaction.
     """
 
     entries: list[Entry] = field(default_factory=list)
@@ -59,11 +59,11 @@ class Loaded:
 
 
 class KeyedLog:
-    """The log behind one table.
+    """Writes and loads the log behind one table.
 
     Args:
-        name, configs: of the topic.
-        grown: is told that records were added, for those that wait for them.
+        name, configs: the topic's name and configuration.
+        grown: called when records were added, so that waiting fetches notice them.
     """
 
     def __init__(
@@ -81,7 +81,7 @@ class KeyedLog:
         self._grown = grown
 
     def topic(self) -> Topic:
-        """The topic, which did not have to exist.
+        """Return the topic; create it if it does not exist.
 
         Raises:
             KafkaStorageError: the disk refused.
@@ -108,7 +108,7 @@ class KeyedLog:
         return stored.base_offset
 
     def load(self) -> Loaded:
-        """Read everything.
+        """Read the whole log.
 
         Raises:
             KafkaStorageError: the disk refused.
@@ -134,7 +134,7 @@ class KeyedLog:
 
 
 def _is_forgotten(pending: Entry, newest: Mapping[bytes, Entry]) -> bool:
-    """Whether its key was removed after it was written."""
+    """Return whether a tombstone for its key was written after it."""
     known = newest.get(pending.key)
     return known is not None and known.value is None and known.offset > pending.offset
 

@@ -1,12 +1,12 @@
-"""One partition: which batches it takes, at which offsets, and what a reader may see.
+"""The log of one partition: accepts batches, assigns offsets, and returns records to readers.
 
 Rules:
-- A produced record set comes as what `ottla.brokerlite.machines.validation` makes of it; here its producer is checked.
-- A repeat of a remembered batch is answered with its first offset; nothing is written.
-- With one replica everything stored is committed: the high watermark is the end offset. The last stable offset is where
-  the oldest open transaction begins, and the high watermark if none is open: up to there read_committed reads.
-- What the broker itself writes (markers of transactions, records of its internal topics) is not validated.
-- This class decides, a `Segments` stores: it is handed in, so nothing here knows of files.
+- `ottla.brokerlite.machines.validation` has validated a produced record set before; only its producer is checked here.
+- A duplicate of a remembered batch is answered with its original offset and not written.
+- With one replica everything stored is committed: the high watermark is the end offset. The last stable offset, up to
+  which read_committed reads, is where the oldest open transaction begins, or else the high watermark.
+- Batches of the broker itself (transaction markers, records of internal topics) are not validated.
+- `PartitionLog` decides and a `Segments` stores. It is handed in, so nothing here depends on files.
 
 Source: UnifiedLog.java (append).
 """
@@ -39,9 +39,9 @@ from ottla.errors import (
 )
 
 IMPLICIT_SINCE = 12
-"""The version of Produce with which a partition joins a transaction by itself (KIP-890)."""
+"""The first version of Produce that adds the partition to the transaction (KIP-890)."""
 HIGH_WATERMARK = -1
-"""What DeleteRecords calls it."""
+"""The offset in DeleteRecords that stands for the high watermark."""
 
 _NOTHING = memoryview(b"")
 
@@ -50,17 +50,17 @@ class Compaction(Protocol):
     """A round of compaction on the disk.
 
     Attributes:
-        stopped: may be set at any time, and has the round end soon.
+        stopped: may be set at any time to end the round soon.
     """
 
     stopped: bool
 
     def job(self) -> Job:
-        """The round. An `OSError` ends it; what was replaced until then stays so."""
+        """Return the job of the round. An `OSError` ends it; segments replaced until then stay replaced."""
 
 
 class Segments(Protocol):
-    """Where a partition's batches are kept, in order and in segments; the last segment is the active one."""
+    """Stores a partition's batches, in order and in segments; the last segment is the active one."""
 
     @property
     def epochs(self) -> LeaderEpochs: ...
@@ -73,35 +73,35 @@ class Segments(Protocol):
         """One past the last record."""
 
     def append(self, batch: RecordBatch) -> None:
-        """Store a batch at the end, as its `parts` are.
+        """Store the `parts` of a batch at the end.
 
         Raises:
             KafkaStorageError: the disk refused; nothing is stored.
         """
 
     def roll(self, producers: Producers) -> None:
-        """Begin a new active segment at the end offset; keep ``producers`` as they are there.
+        """Begin a new active segment at the end offset, with a snapshot of ``producers``.
 
         Raises:
-            KafkaStorageError: the disk refused; the segment goes on.
+            KafkaStorageError: the disk refused; the old segment stays active.
         """
 
     @property
     def synced_offset(self) -> int:
-        """What lies before this offset is on the disk, not merely in the page cache."""
+        """Records before this offset are on disk, not only in the page cache."""
 
     def add_aborted(self, entry: AbortedTxn) -> None:
-        """Note that a transaction is aborted; its marker, at ``entry.last_offset``, is the next batch to be stored.
+        """Index an aborted transaction; its marker, at ``entry.last_offset``, is the next batch to be stored.
 
         Raises:
-            KafkaStorageError: the disk refused; nothing is noted.
+            KafkaStorageError: the disk refused; the index is unchanged.
         """
 
     def drop_aborted(self, entry: AbortedTxn) -> None:
-        """Take back the last entry that was added: its marker could not be stored."""
+        """Remove the last entry that was added, because its marker could not be stored."""
 
     def aborted(self, first_offset: int, upper_bound: int) -> list[AbortedTxn]:
-        """The aborted transactions that a reader from ``first_offset`` to before ``upper_bound`` needs to know.
+        """Return the aborted transactions that a reader of ``first_offset`` up to before ``upper_bound`` needs.
 
         Source: LogSegment.java and LocalLog.java (collectAbortedTransactions).
 
@@ -110,7 +110,7 @@ class Segments(Protocol):
         """
 
     def bound(self, offset: int, size: int) -> int:
-        """An offset behind all records among ``size`` bytes that were read at ``offset``; the index tells it, roughly.
+        """Return an offset after all records in the ``size`` bytes read at ``offset``: an upper bound, from the index.
 
         Source: LogSegment.java (fetchUpperBoundOffset).
 
@@ -119,13 +119,13 @@ class Segments(Protocol):
         """
 
     cleaned_up_to: int
-    """Where the last round of compaction ended; -1: there was none."""
+    """The offset at which the last round of compaction ended; -1: there was none."""
 
     def states(self, *, first_timestamps: bool = False) -> list[SegmentState]:
-        """All segments; the last is the active one.
+        """Return the states of all segments; the last is the active one.
 
         Args:
-            first_timestamps: have these, too; they may have to be read.
+            first_timestamps: include the first timestamps, which may have to be read from disk.
 
         Raises:
             KafkaStorageError: the disk refused.
@@ -136,40 +136,40 @@ class Segments(Protocol):
         """The active segment."""
 
     def begin_flush(self) -> Work:
-        """Work that has the disk hold all that was stored before this call; it may run while more is stored."""
+        """Return work that syncs everything stored before this call; it may run while more is stored."""
 
     def compact(self, due: Round, settings: LogSettings, producers: Mapping[int, LastBatch], now: int) -> Compaction:
-        """A round of compaction.
+        """Return a round of compaction, not started yet.
 
         Args:
-            producers: the active ones, by id.
+            producers: the active producers, by id.
             now: milliseconds since 1970.
         """
 
     def read(self, offset: int, max_bytes: int, at_least_one: bool, up_to: int | None = None) -> Part:
-        """The bytes from the batch that holds ``offset`` on, or from the next if none does; of one segment.
+        """Return the bytes of one segment, from the batch with ``offset`` on, or from the next batch if there is none.
 
-        CRCs are not compared: readers do. Many bytes are not read.
+        CRCs are not checked: readers do that. A large range of bytes is not read into memory.
 
         Args:
-            max_bytes: no more than this; the last batch may be cut, but not the first.
-            at_least_one: the first batch is given, even if it is larger.
-            up_to: an offset; batches that begin there or behind it are not given.
+            max_bytes: the most bytes to return; the last batch may be cut, but not the first.
+            at_least_one: return the first batch even if it is larger than that.
+            up_to: an offset; batches that begin at it or after it are not returned.
 
         Raises:
-            CorruptMessage: what holds ``offset`` is damaged beyond that.
+            CorruptMessage: the batch with ``offset`` is lost, or so damaged that its bytes cannot be returned.
             KafkaStorageError: the disk refused.
         """
 
     def batches(self) -> Iterator[RecordBatch]:
-        """Every whole batch; what lies between them is told in the log.
+        """Yield every whole batch; damage between batches is logged.
 
         Raises:
             KafkaStorageError: the disk refused.
         """
 
     def batches_since(self, timestamp: int) -> Iterator[RecordBatch]:
-        """The batches whose largest timestamp is ``timestamp`` (milliseconds) or later, in order.
+        """Yield the batches whose largest timestamp is ``timestamp`` (milliseconds) or later, in order.
 
         Raises:
             KafkaStorageError: the disk refused.
@@ -177,26 +177,26 @@ class Segments(Protocol):
 
     @property
     def max_timestamp(self) -> int:
-        """The largest in the log, in milliseconds; -1 for none."""
+        """The largest timestamp in the log, in milliseconds; -1 for none."""
 
 
 class Appended(NamedTuple):
-    """Where a batch is stored."""
+    """The result of an append."""
 
     base_offset: int
     append_time: int
-    """When, in milliseconds, if the topic stamps records; otherwise -1."""
+    """The append time in milliseconds if the topic uses LogAppendTime, else -1."""
     size: int
-    """Bytes that were added; 0 for a repeat."""
+    """Bytes that were added; 0 for a duplicate."""
 
 
 class PartitionLog:
-    """One partition's log.
+    """Appends to and reads from one partition's log.
 
     Attributes:
         name: ``topic-partition``, for messages.
         settings: may be replaced at any time.
-        segments: where the batches are.
+        segments: stores the batches.
     """
 
     def __init__(
@@ -207,9 +207,9 @@ class PartitionLog:
         self.producers = producers or Producers()
         self.segments = segments
         self._written = 0
-        """Bytes that were appended since the start."""
+        """Bytes appended since the start."""
         self._begun = dict.fromkeys(self.producers.ongoing, 0)
-        """Producer id -> how many bytes had been appended when its open transaction began."""
+        """Producer id -> the bytes appended since the start when its open transaction began."""
 
     @property
     def epochs(self) -> LeaderEpochs:
@@ -225,7 +225,7 @@ class PartitionLog:
 
     @property
     def unflushed(self) -> int:
-        """Offsets that the disk may not hold."""
+        """The number of offsets that may not be on disk yet."""
         return self.end_offset - self.segments.synced_offset
 
     @property
@@ -240,14 +240,14 @@ class PartitionLog:
         return max(self.start_offset, min(unstable, self.high_watermark))
 
     def bytes_below(self, *, stable: bool) -> int:
-        """How many bytes were appended since the start below the high watermark, or below the last stable offset."""
+        """Return the bytes appended since the start up to the high watermark, or up to the last stable offset."""
         return next(iter(self._begun.values()), self._written) if stable else self._written
 
     def append(self, batch: RecordBatch, timestamp: int, now: float = 0.0) -> Appended:
-        """Store a produced record set that is valid by the `settings`, and return where.
+        """Append a produced batch, which must be valid for the `settings`.
 
         Args:
-            timestamp: the time, in milliseconds since 1970; the records are stamped with it if the topic does so.
+            timestamp: the time, in milliseconds since 1970; with LogAppendTime the records get it.
             now: seconds of the broker's clock.
 
         Raises:
@@ -264,7 +264,7 @@ class PartitionLog:
         return self._store(batch, now)
 
     def attempt(self, batch: RecordBatch, version: int) -> bool:
-        """Whether a produced batch would begin a transaction here: then ask the coordinator first.
+        """Return whether a produced batch would begin a transaction here; if so, the coordinator must be asked first.
 
         Raises:
             InvalidProducerEpoch: see `Producers`.
@@ -277,7 +277,7 @@ class PartitionLog:
         return True
 
     def append_own(self, batch: Buffer, now: float = 0.0) -> Appended:
-        """Store a batch that the broker has made.
+        """Append a batch that the broker has made itself.
 
         Raises:
             KafkaStorageError: the disk refused.
@@ -316,7 +316,9 @@ class PartitionLog:
         if ending is None:
             return self._store(batch, now)
         entry = ending.index_entry()
-        self.segments.add_aborted(entry)  # first: a marker whose transaction is not indexed would make it committed
+        self.segments.add_aborted(
+            entry
+        )  # before the marker: readers take a transaction that is not indexed as committed
         try:
             return self._store(batch, now)
         except BrokerError:
@@ -324,7 +326,7 @@ class PartitionLog:
             raise
 
     def _store(self, batch: RecordBatch, now: float, append_time: int = -1) -> Appended:
-        """Append a batch at the end, as it is but for its place."""
+        """Append a batch; only its offset and leader epoch are changed."""
         segments = self.segments
         active = segments.active
         batch.base_offset, batch.partition_leader_epoch = active.end_offset, segments.epochs.current
@@ -346,22 +348,24 @@ class PartitionLog:
         self._begun.pop(completed.producer_id, None)
 
     def aborted(self, offset: int, size: int) -> Sequence[AbortedTxn]:
-        """The aborted transactions of the ``size`` bytes that were read at ``offset``, and perhaps some behind them."""
+        """Return the aborted transactions of the ``size`` bytes read at ``offset``, and perhaps some later ones."""
         return self.segments.aborted(offset, min(self.last_stable_offset, self.segments.bound(offset, size)))
 
     def read(self, offset: int, max_bytes: int, *, at_least_one: bool = False, up_to: int | None = None) -> Part:
-        """Batches from the one that holds ``offset`` on; the last may be cut short.
+        """Return batches from the one with ``offset`` on; the last may be cut.
 
         Args:
-            max_bytes, at_least_one: with 0 and without it nothing is read.
-            up_to: an offset; batches that begin there or behind it are not given.
+            max_bytes, at_least_one: as in `Segments.read`; with 0 and ``False`` the result is empty.
+            up_to: an offset; batches that begin at it or after it are not returned.
 
         Raises:
-            OffsetOutOfRange: ``offset`` is before the start or behind the end.
+            OffsetOutOfRange: ``offset`` is before the start or after the end.
             CorruptMessage, KafkaStorageError: as `Segments.read`.
         """
         if not self.start_offset <= offset <= self.end_offset:
-            raise OffsetOutOfRange(f"{offset} is not within {self.start_offset} to {self.end_offset} of {self.name}")
+            raise OffsetOutOfRange(
+                f"offset {offset} is not within {self.start_offset} to {self.end_offset} of {self.name}"
+            )
         if offset >= (self.end_offset if up_to is None else up_to):
             return _NOTHING
         if max_bytes <= 0 and not at_least_one:
@@ -369,25 +373,31 @@ class PartitionLog:
         return self.segments.read(offset, max_bytes, at_least_one, up_to)
 
     def batches(self) -> Iterator[RecordBatch]:
-        """As `Segments.batches`."""
+        """Yield every whole batch, as `Segments.batches`."""
         return self.segments.batches()
 
     def divergence(self, epoch: int, offset: int) -> tuple[int, int] | None:
-        """Whether a reader that came to ``offset``, with a last record of ``epoch`` (-1: unknown), read what is not in
-        this log any more: the epoch and the offset up to which both have the same, or ``None``.
+        """Detect whether a reader has read records that are no longer in this log (KIP-595).
+
+        Args:
+            epoch: the leader epoch of the last record that the reader has; -1: unknown.
+            offset: the offset that it wants to read next.
+
+        Returns:
+            The last common epoch and its end offset, or ``None`` if the reader's log does not diverge.
 
         Raises:
-            OffsetOutOfRange: there is no telling.
+            OffsetOutOfRange: the log has neither ``epoch`` nor a later one.
         """
         if epoch < 0:
             return None
         known, end = self.epochs.end_of(epoch, self.end_offset)
         if end < 0:
-            raise OffsetOutOfRange(f"{self.name} has no leader epoch {epoch}, nor a later one")
+            raise OffsetOutOfRange(f"{self.name} has no leader epoch {epoch} or later")
         return (known, end) if known < epoch or end < offset else None
 
     def roll(self) -> None:
-        """Begin a segment.
+        """Begin a new segment if the active one is not empty.
 
         Raises:
             KafkaStorageError: the disk refused.
@@ -396,27 +406,29 @@ class PartitionLog:
             self.segments.roll(self.producers)
 
     def start_without(self, offset: int) -> int:
-        """Where the log is to begin when the records before ``offset`` (-1: the high watermark) are deleted.
+        """Return the start offset of the log once the records before ``offset`` (-1: the high watermark) are deleted.
 
         Raises:
-            PolicyViolation: nothing is deleted from the topic.
-            OffsetOutOfRange: there is no such offset, or it lies behind the high watermark.
+            PolicyViolation: the topic's cleanup policy does not allow deleting.
+            OffsetOutOfRange: the offset is negative or after the high watermark.
         """
         if not self.settings.delete:
             raise PolicyViolation(f'{self.name} is only compacted: its cleanup.policy has no "delete"')
         start = self.high_watermark if offset == HIGH_WATERMARK else offset
         if not 0 <= start <= self.high_watermark:
-            raise OffsetOutOfRange(f"{offset} is no offset of {self.name}, which ends at {self.high_watermark}")
+            raise OffsetOutOfRange(
+                f"{offset} is not an offset of {self.name}, whose high watermark is {self.high_watermark}"
+            )
         return max(start, self.start_offset)
 
     def in_active_segment(self, offset: int) -> bool:
-        """Whether more may yet come behind what a read at ``offset`` gives."""
+        """Return whether ``offset`` is in the active segment, where more records may be appended after a read."""
         return offset >= self.segments.active.base_offset
 
     def first_at(self, timestamp: int) -> Generator[Work, None, Record | None]:
-        """The first record whose timestamp is ``timestamp`` (milliseconds) or later.
+        """Find the first record whose timestamp is ``timestamp`` (milliseconds) or later.
 
-        Gives the searches of batches, to be run in a thread.
+        Yields the searches of batches, which run in a thread.
 
         Raises:
             DecodeError: a batch cannot be read.
@@ -424,7 +436,7 @@ class PartitionLog:
         behind = -1
         found: list[Record] = []
         while not found:
-            # Anew each time: what the segments are may change while a thread works.
+            # Looked up again each time: the segments may change while a thread works.
             behind = max(behind, self.start_offset - 1)
             batches = self.segments.batches_since(timestamp)
             if (batch := next((each for each in batches if each.last_offset > behind), None)) is None:
@@ -434,13 +446,13 @@ class PartitionLog:
         return found[0]
 
     def of_max_timestamp(self) -> Generator[Work, None, Record | None]:
-        """As `first_at`, the first record with the largest timestamp."""
+        """Find the first record with the largest timestamp, as `first_at` does."""
         largest = self.segments.max_timestamp
         return (yield from self.first_at(largest)) if largest >= 0 else None
 
 
 def _look(batch: RecordBatch, timestamp: int, start_offset: int, found: list[Record]) -> None:
-    """Put into ``found`` the first record that is not before either."""
+    """Add to ``found`` the first record at or after both ``timestamp`` and ``start_offset``."""
     found += islice(
         (each for each in batch.records() if each.timestamp >= timestamp and each.offset >= start_offset), 1
     )

@@ -1,4 +1,4 @@
-"""What committed offsets ask of a group: another kind of groups is another class that answers it.
+"""The interface between committed offsets and a group; each kind of group has a class that implements it.
 
 Source: Group.java (validateOffsetCommit, validateOffsetDelete, isSubscribedToTopic, offsetExpirationCondition).
 """
@@ -7,10 +7,10 @@ from typing import NamedTuple, Protocol
 
 
 class Committer(NamedTuple):
-    """Who commits, as the request says.
+    """The client that commits, as the request says.
 
     Attributes:
-        generation: -1: no member.
+        generation: -1 if the client is not a member.
         transactional: the offsets are part of a transaction (TxnOffsetCommit).
     """
 
@@ -21,31 +21,31 @@ class Committer(NamedTuple):
 
 
 class OffsetGroup(Protocol):
-    """What a group of any kind is asked."""
+    """A group of any kind, as committed offsets need it."""
 
     @property
     def group_id(self) -> str: ...
 
     @property
     def is_empty(self) -> bool:
-        """It has no members."""
+        """Whether the group has no members."""
 
     @property
     def is_unused(self) -> bool:
-        """It has no members, and expects none."""
+        """Whether the group has no members and no pending ids."""
 
     def check_commit(self, committer: Committer) -> None:
-        """Whether offsets may be committed.
+        """Check that the client may commit offsets.
 
         Raises:
             IllegalGeneration, UnknownMemberId, FencedInstanceId, RebalanceInProgress.
         """
 
     def check_offset_delete(self) -> None:
-        """Whether single offsets may be deleted; raises `NonEmptyGroup`."""
+        """Check that single offsets may be deleted; raises `NonEmptyGroup` if not."""
 
     def subscribes_to(self, topic: str) -> bool:
-        """Whether a member wants the topic, as far as the broker knows."""
+        """Return whether a member subscribes to the topic, as far as the broker knows."""
 
     def retention_begins(self, commit_timestamp: int) -> int | None:
-        """From when (milliseconds since 1970) the retention of an offset counts; ``None``: not yet."""
+        """Return when the retention of an offset begins, in milliseconds since 1970; ``None``: not yet."""

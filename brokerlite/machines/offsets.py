@@ -1,14 +1,14 @@
-"""Committed offsets: a store of their own, for groups of any kind.
+"""The committed offsets of groups of any kind.
 
 Rules:
-- Who may commit, what is still subscribed to and when retention begins, the group says (`OffsetGroup`). A group that
-  does not exist may be made by its first commit, if that names no generation.
-- The last commit counts, also if it goes back. Offsets that are part of a transaction are pending until its marker is
-  written; then those hold that were written last, whichever became valid first.
-- Offsets expire `offsets_retention` after the moment from which the group has them counted, but never those of topics
-  that somebody in it subscribes to, and none of a group that has pending ones. An empty group without offsets goes.
-- With a topic go its offsets. Where the disk could not forget them, `Committed.topic_id` tells them from those of a
-  later topic with the same name.
+- The group decides who may commit, which topics are subscribed, and when retention begins (`OffsetGroup`). A first
+  commit without a generation creates the group if it does not exist.
+- The last commit counts, even if it is a lower offset. Offsets of a transaction are pending until its marker is
+  written; then the offset that was written last is valid, even if another was committed later.
+- Offsets expire `offsets_retention` after the group lets their retention begin. Offsets of subscribed topics never
+  expire, and no offset of a group does while the group has pending ones. An empty group without offsets is removed.
+- Deleting a topic removes its offsets. If the disk refuses that, `Committed.topic_id` distinguishes them from offsets
+  of a later topic with the same name.
 - Everything is stored before it is answered.
 
 Source: OffsetMetadataManager.java; ClassicGroup.java (validateOffsetCommit, validateOffsetDelete,
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("ottla.brokerlite.groups")
 
 GROUP_ID_NOT_FOUND_SINCE = 9
-"""The version of OffsetCommit that says so; before, an unknown group is an illegal generation."""
+"""The first version of OffsetCommit with GROUP_ID_NOT_FOUND; before, an unknown group is an illegal generation."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,18 +45,18 @@ class Committed:
     metadata: str
     commit_timestamp: int
     expire_timestamp: int = -1
-    """-1: when the broker's retention is over."""
+    """-1: the broker's retention decides."""
     topic_id: "UUID | None" = None
     record_offset: int = field(default=-1, compare=False)
-    """Of the record that says so, in the log of offsets."""
+    """The offset of its own record in `__consumer_offsets`."""
 
 
 class Offsets:
-    """The committed offsets of all groups.
+    """Keeps the committed offsets of all groups.
 
     Args:
-        write: keeps the offsets of a group, ``None`` in place of one that is to be forgotten; returns the offset of the
-            first record. May raise a `BrokerError`.
+        write: stores offsets of a group, with ``None`` for an offset to remove; returns the offset of the first record.
+            May raise a `BrokerError`.
     """
 
     def __init__(
@@ -68,21 +68,21 @@ class Offsets:
         self._write_log = write
         self._offsets: dict[str, dict[Place, Committed]] = {}
         self._pending: dict[str, dict[Place, dict[int, Committed]]] = {}
-        """Group -> where open transactions commit -> what, by producer id."""
+        """Group -> topic-partition -> producer id -> the offset that its open transaction commits."""
         self._producers: dict[int, dict[tuple[str, Place], None]] = {}
-        """Producer id -> where its open transaction commits."""
+        """Producer id -> the groups and topic-partitions for which its open transaction commits."""
         groups.created = self.watch
 
     def of(self, group_id: str) -> Mapping[Place, Committed]:
-        """What the group has committed."""
+        """Return the committed offsets of the group."""
         return self._offsets.get(group_id, {})
 
     def pending(self, group_id: str) -> Set[Place]:
-        """Where open transactions are about to commit."""
+        """Return the topic-partitions for which open transactions commit offsets of the group."""
         return self._pending.get(group_id, {}).keys()
 
     def restore(self, group_id: str, place: Place, committed: Committed, producer_id: int | None = None) -> None:
-        """Take over what a start found in the log, of an open transaction or valid."""
+        """Take over an offset that is stored: valid, or pending in the transaction of ``producer_id``."""
         if producer_id is None:
             self._offsets.setdefault(group_id, {})[place] = committed
         else:
@@ -94,13 +94,13 @@ class Offsets:
     def begin_commit(
         self, group_id: str, committer: Committer, now: float, *, names_groups: bool = True
     ) -> OffsetGroup:
-        """The group, for somebody who may commit to it; a member's commit counts as a heartbeat.
+        """Check that ``committer`` may commit, and return the group; a member's commit counts as a heartbeat.
 
         Args:
-            names_groups: the client knows the error of a group that does not exist.
+            names_groups: the client knows the error GROUP_ID_NOT_FOUND.
 
         Raises:
-            GroupIdNotFound, CoordinatorNotAvailable, and what `OffsetGroup.check_commit` raises.
+            GroupIdNotFound, CoordinatorNotAvailable, and the errors of `OffsetGroup.check_commit`.
         """
         group = self._groups.by_id.get(group_id)
         if group is None:
@@ -114,7 +114,7 @@ class Offsets:
     def commit(
         self, group: OffsetGroup, offsets: Mapping[Place, Committed], transactional: Transactional | None = None
     ) -> None:
-        """Keep offsets of a group that `begin_commit` gave.
+        """Store offsets of a group that `begin_commit` returned.
 
         Raises:
             CoordinatorLoadInProgress: they could not be stored.
@@ -122,7 +122,7 @@ class Offsets:
         self._write(group.group_id, offsets, transactional)
 
     def end_transaction(self, producer_id: int, *, commit: bool) -> None:
-        """The marker of a transaction is written: its offsets hold, or are forgotten."""
+        """Make the pending offsets of a transaction valid, or drop them; its marker is written."""
         for group_id, place in self._producers.pop(producer_id, {}):
             committed = self._pending[group_id][place].pop(producer_id)
             if not self._pending[group_id][place]:
@@ -132,14 +132,14 @@ class Offsets:
                 if place not in known or known[place].record_offset < committed.record_offset:
                     known[place] = committed
 
-    # -- forgetting
+    # -- removing
 
     def delete(self, group_id: str, places: Iterable[Place]) -> dict[Place, bool]:
-        """Forget offsets; the places, and whether each could be forgotten (no member subscribes to its topic).
+        """Remove offsets; return for each topic-partition whether it was allowed: no member may subscribe to its topic.
 
         Raises:
             GroupIdNotFound: there is no such group.
-            NonEmptyGroup: it has members, and nobody knows what they read.
+            NonEmptyGroup: the group has members whose subscriptions the broker cannot know.
             CoordinatorLoadInProgress: the disk refused.
         """
         group = self._groups.by_id.get(group_id)
@@ -151,7 +151,7 @@ class Offsets:
         return free
 
     def delete_group(self, group_id: str) -> None:
-        """Forget a group without members.
+        """Remove a group without members.
 
         Raises:
             GroupIdNotFound, NonEmptyGroup, CoordinatorLoadInProgress.
@@ -164,7 +164,7 @@ class Offsets:
         self._remove(group_id)
 
     def topic_deleted(self, name: str) -> None:
-        """Forget the offsets of a topic."""
+        """Remove the offsets of a deleted topic."""
         refused, last = 0, ""
         for group_id in {*self._offsets, *self._pending}:
             places = [place for place in {*self.of(group_id), *self.pending(group_id)} if place[0] == name]
@@ -175,16 +175,16 @@ class Offsets:
                 for place in places:
                     self._drop(group_id, place)
         if refused:
-            log.error("offsets of %d groups for the deleted topic %s stay on the disk: %s", refused, name, last)
+            log.error("removing the offsets of %d groups for the deleted topic %s failed: %s", refused, name, last)
 
     def watch(self, now: float) -> None:
-        """Look for expired offsets from time to time, as long as there are groups."""
+        """Set the timer for the next removal of expired offsets, if there are groups."""
         if self._groups.by_id and not self._groups.timers.is_set("retention"):
             deadline = now + self._groups.settings.offsets_retention_check
             self._groups.timers.set("retention", deadline, self.expire)
 
     def expire(self, now: float) -> None:
-        """Forget what has expired, and empty groups without offsets."""
+        """Remove expired offsets, and empty groups without offsets."""
         for group in list(self._groups.by_id.values()):
             if self.pending(group.group_id):
                 continue
@@ -193,7 +193,7 @@ class Offsets:
                 if group.is_unused and not self.of(group.group_id):
                     self._remove(group.group_id)
             except BrokerError as error:
-                log.error("expired offsets stay: %s", error, extra={"group": group.group_id})
+                log.error("removing expired offsets failed: %s", error, extra={"group": group.group_id})
         self.watch(now)
 
     def _expired(self, group: OffsetGroup) -> Iterator[Place]:

@@ -1,16 +1,16 @@
-"""What a partition remembers of each idempotent producer: its epoch, its last five batches, and its open transaction.
+"""The state of idempotent producers in a partition: the epoch, the last five batches and the open transaction of each.
 
 Rules:
-- A duplicate is a batch of the same epoch with exactly the first and last sequence of a remembered one; it is looked
-  for first, so that a retry is answered with the original offset whatever came after it.
-- A lower epoch is fenced. A new epoch begins at sequence 0, the same epoch at the last sequence + 1, which wraps from
-  2**31 - 1 to 0. Of a producer that is not remembered any sequence is taken, except in a transaction of version 2
-  (KIP-890), where a batch before it must have been lost.
-- A transaction begins with its first batch here and ends with its marker. In between nothing but the transaction is
-  taken of its producer. If that first batch is refused, none with a higher sequence can be the first in its place.
-- A marker has no sequences of its own: those of its epoch go on behind it, a higher epoch begins at 0.
-- A producer without an open transaction is forgotten a day after its last batch came, by the broker's clock: records
-  may be of any age.
+- A duplicate is a batch of the same epoch with exactly the first and last sequence of a remembered batch. Duplicates
+  are detected before all other checks, so a retry is answered with the original offset whatever came after it.
+- A lower epoch is fenced. A new epoch begins at sequence 0; the same epoch continues at the last sequence + 1, which
+  wraps from 2**31 - 1 to 0. An unknown producer may begin at any sequence, except in a transaction of version 2
+  (KIP-890), where a sequence above 0 means that an earlier batch was lost.
+- A transaction begins with its first batch in this partition and ends with its marker. In between, the producer may
+  send only transactional batches. If the first batch is refused, no batch with a higher sequence may take its place.
+- A marker has no sequence: sequences of its epoch continue after it, and a higher epoch begins at 0.
+- A producer without an open transaction is forgotten a day after its last batch arrived, by the broker's clock, not by
+  timestamps: records may be of any age.
 
 Source: ProducerStateEntry.java, ProducerAppendInfo.java, ProducerStateManager.java.
 """
@@ -37,9 +37,9 @@ EXPIRATION = 24 * 3600.0
 """Seconds; Kafka's `producer.id.expiration.ms`."""
 LAST_SEQUENCE = 2**31 - 1
 _SWEEP_AT = 1000
-"""Producers that may be remembered before the expired ones are looked for."""
+"""With this many producers or more, expired ones are removed before another is added."""
 _MAX_ATTEMPTS = 1000
-"""The oldest are dropped: anybody can make them."""
+"""The oldest is dropped for a new one: any client can cause attempts."""
 
 
 class BatchMetadata(NamedTuple):
@@ -48,9 +48,9 @@ class BatchMetadata(NamedTuple):
     last_sequence: int
     last_offset: int
     offset_delta: int
-    """Of the last record to the first."""
+    """The last record's offset minus the first record's."""
     timestamp: int
-    """The largest, in milliseconds."""
+    """The largest timestamp, in milliseconds."""
 
     @property
     def first_sequence(self) -> int:
@@ -66,15 +66,15 @@ class CompletedTransaction(NamedTuple):
 
     producer_id: int
     first_offset: int
-    """Of its first record."""
+    """Offset of its first record."""
     last_offset: int
-    """Of its marker."""
+    """Offset of its marker."""
     aborted: bool
     last_stable_offset: int
-    """Behind the marker, as far as other transactions are open."""
+    """The last stable offset once the marker is written: after the marker, or where another open transaction begins."""
 
     def index_entry(self) -> AbortedTxn:
-        """What the index of aborted transactions says of it."""
+        """Return the transaction's entry for the index of aborted transactions."""
         return AbortedTxn(
             producer_id=self.producer_id,
             first_offset=self.first_offset,
@@ -85,11 +85,11 @@ class CompletedTransaction(NamedTuple):
 
 @dataclass(slots=True)
 class Producer:
-    """What is remembered of one producer id.
+    """The state of one producer id.
 
     Attributes:
-        last_timestamp: the largest of its last batch or marker, in milliseconds; snapshots keep it.
-        last_seen: when its last batch or marker came, in seconds of the broker's clock.
+        last_timestamp: the largest timestamp of its last batch or marker, in milliseconds; snapshots keep it.
+        last_seen: when its last batch or marker arrived, in seconds of the broker's clock.
     """
 
     epoch: int
@@ -100,17 +100,17 @@ class Producer:
 
     @property
     def last_sequence(self) -> int:
-        """-1 where none of its batches is remembered."""
+        """The sequence of its last record; -1 if no batch is remembered."""
         return self.batches[-1].last_sequence if self.batches else -1
 
 
 @dataclass(slots=True)
 class Attempt:
-    """Batches that would have begun a transaction here, and were refused so far.
+    """Batches of one producer that would have begun a transaction here but have not been stored.
 
     Attributes:
-        lowest: of their sequences.
-        rises: of version 2, where a producer that is not remembered begins at sequence 0.
+        lowest: the lowest of their sequences.
+        rises: the transaction is of version 2, where an unknown producer begins at sequence 0.
     """
 
     epoch: int
@@ -119,11 +119,11 @@ class Attempt:
 
 
 class Producers:
-    """The producers of one partition.
+    """Checks and remembers the producers of one partition.
 
     Attributes:
         entries: producer id -> `Producer`.
-        ongoing: producer id -> the first offset of its open transaction; the lowest first.
+        ongoing: producer id -> the first offset of its open transaction, in ascending order of offsets.
     """
 
     def __init__(self, entries: dict[int, Producer] | None = None, ongoing: dict[int, int] | None = None) -> None:
@@ -134,11 +134,11 @@ class Producers:
 
     @property
     def first_unstable_offset(self) -> int | None:
-        """Where the oldest open transaction begins."""
+        """The offset at which the oldest open transaction begins; ``None`` if no transaction is open."""
         return next(iter(self.ongoing.values()), None)
 
     def duplicate(self, batch: RecordBatch) -> BatchMetadata | None:
-        """The stored batch that ``batch`` repeats."""
+        """Return the stored batch that ``batch`` repeats, if any."""
         producer = self.entries.get(batch.producer_id)
         if producer is None or producer.epoch != batch.producer_epoch:
             return None
@@ -149,10 +149,10 @@ class Producers:
         return None
 
     def begins(self, producer_id: int, epoch: int) -> bool:
-        """Whether a transactional batch of this producer is the first of its transaction here.
+        """Return whether a transactional batch of this producer is the first of its transaction in this partition.
 
         Raises:
-            InvalidProducerEpoch: a newer instance of the producer has been seen.
+            InvalidProducerEpoch: a newer instance of the producer has fenced this one.
         """
         if producer_id not in self.entries:
             return True
@@ -160,7 +160,7 @@ class Producers:
         return self.entries[producer_id].epoch != epoch or producer_id not in self.ongoing
 
     def attempt(self, batch: RecordBatch, *, rises: bool) -> None:
-        """Note that ``batch`` would begin a transaction, before anybody decides whether it may.
+        """Note that ``batch`` would begin a transaction, before the coordinator decides whether it may.
 
         Args:
             rises: the transaction is of version 2.
@@ -177,12 +177,12 @@ class Producers:
             known.lowest = min(known.lowest, sequence)
 
     def check(self, batch: RecordBatch) -> None:
-        """Whether ``batch`` may follow what is stored.
+        """Check that ``batch`` may be appended.
 
         Raises:
-            InvalidProducerEpoch: a newer instance of the producer has been seen.
+            InvalidProducerEpoch: a newer instance of the producer has fenced this one.
             OutOfOrderSequenceNumber: a batch before it is missing.
-            InvalidTxnState: its producer has an open transaction, and the batch is not part of one.
+            InvalidTxnState: its producer has an open transaction, but the batch is not transactional.
         """
         producer = self.entries.get(batch.producer_id)
         if producer is not None:
@@ -197,39 +197,39 @@ class Producers:
             fits = batch.base_sequence == expected and (attempt is None or expected <= attempt.lowest)
         if not fits:
             raise OutOfOrderSequenceNumber(
-                f"producer {batch.producer_id} sends sequence {batch.base_sequence} of epoch {batch.producer_epoch}; "
-                f"{expected} comes next"
+                f"producer {batch.producer_id} sent sequence {batch.base_sequence} of epoch {batch.producer_epoch}; "
+                f"expected {expected}"
             )
         if not batch.transactional and batch.producer_id in self.ongoing:
             raise InvalidTxnState(
-                f"producer {batch.producer_id} has an open transaction, and this batch is not part of it"
+                f"producer {batch.producer_id} has an open transaction, but this batch is not transactional"
             )
 
     def check_marker(self, producer_id: int, epoch: int, coordinator_epoch: int, *, newer: bool = False) -> None:
-        """Whether a marker may end the producer's transaction.
+        """Check that a marker may end the producer's transaction.
 
         Args:
-            newer: the epoch must be higher than that of an open transaction's records (version 2, KIP-1228).
+            newer: the epoch must be higher than the epoch of the open transaction's records (version 2, KIP-1228).
 
         Raises:
-            InvalidProducerEpoch: a newer instance of the producer has been seen.
-            TransactionCoordinatorFenced: a newer coordinator has.
+            InvalidProducerEpoch: a newer instance of the producer has fenced this one.
+            TransactionCoordinatorFenced: a newer coordinator has written a marker already.
         """
         if (producer := self.entries.get(producer_id)) is None:
             return
         self._check_epoch(producer_id, epoch - (newer and producer_id in self.ongoing))
         if coordinator_epoch < producer.coordinator_epoch:
             raise TransactionCoordinatorFenced(
-                f"a marker of coordinator epoch {coordinator_epoch} for producer {producer_id}, which has one of "
-                f"{producer.coordinator_epoch}"
+                f"a marker for producer {producer_id} has coordinator epoch {coordinator_epoch}; "
+                f"the last marker had {producer.coordinator_epoch}"
             )
 
     def _check_epoch(self, producer_id: int, epoch: int) -> None:
         if epoch < (seen := self.entries[producer_id].epoch):
-            raise InvalidProducerEpoch(f"producer {producer_id} has epoch {epoch}, and epoch {seen} has been seen")
+            raise InvalidProducerEpoch(f"producer {producer_id} sent epoch {epoch}; its latest epoch is {seen}")
 
     def record(self, batch: RecordBatch, now: float = 0.0) -> CompletedTransaction | None:
-        """Remember ``batch``, which is stored at its `base_offset`; return the transaction that it ends.
+        """Update the state with ``batch``, stored at its `base_offset`; return the transaction that it ends, if any.
 
         Args:
             now: seconds of the broker's clock.
@@ -253,13 +253,16 @@ class Producers:
         return None
 
     def _drop_attempt(self, batch: RecordBatch) -> None:
-        """The transaction has begun or ended; but the next one may have been attempted before this one's marker."""
+        """Drop the producer's attempt, unless it belongs to the next transaction.
+
+        The next transaction may have been attempted before this one's marker is written.
+        """
         attempt = self._attempts.get(batch.producer_id)
         if attempt is not None and not (batch.control and attempt.rises and attempt.epoch == batch.producer_epoch):
             del self._attempts[batch.producer_id]
 
     def _end(self, producer: Producer, batch: RecordBatch) -> CompletedTransaction | None:
-        """A control batch ends the producer's transaction, if one is open."""
+        """End the producer's open transaction, if ``batch`` is a marker."""
         if (marker := end_marker(batch)) is None:
             return None
         producer.coordinator_epoch = marker.value.coordinator_epoch
@@ -268,18 +271,18 @@ class Producers:
         return completed
 
     def ending(self, producer_id: int, marker: int, *, aborted: bool) -> CompletedTransaction | None:
-        """The producer's open transaction, as it is when its marker stands at that offset."""
+        """Return the producer's open transaction as completed by a marker at offset ``marker``."""
         if (first := self.ongoing.get(producer_id)) is None:
             return None
         others = (offset for other, offset in self.ongoing.items() if other != producer_id)
         return CompletedTransaction(producer_id, first, marker, aborted, next(others, marker + 1))
 
     def replay(self, batches: Iterable[RecordBatch], since: int = 0) -> list[CompletedTransaction]:
-        """Remember ``batches`` of a log, as they were accepted before; return the transactions that they end.
+        """Update the state with ``batches`` of a log, without checks; return the transactions that they end.
 
         Args:
-            since: what is remembered so far is of this offset: batches before it tell only what a snapshot leaves out,
-                which is all but the last batch of a producer.
+            since: the offset of the snapshot that the state came from. A snapshot has only the last batch of each
+                producer; batches before this offset fill in the others.
         """
         older: Producers | None = Producers()
         completed = []
@@ -299,7 +302,7 @@ class Producers:
         return completed
 
     def _complete_from(self, older: "Producers") -> None:
-        """Take the batches of the same epochs that are not remembered."""
+        """Add the batches of ``older`` that are missing here, if the epochs are the same."""
         for producer_id, before in older.entries.items():
             producer = self.entries.setdefault(producer_id, before)
             if producer.epoch == before.epoch:
@@ -308,13 +311,12 @@ class Producers:
                 producer.batches = deque(in_order, maxlen=REMEMBERED_BATCHES)
 
     def seen_at(self, now: float) -> None:
-        """Count the time until producers are forgotten from ``now`` on: after a start nobody knows for how long they
-        were silent."""
+        """Restart the expiration of all producers at ``now``: after a start it is unknown how long they were idle."""
         for producer in self.entries.values():
             producer.last_seen = now
 
     def expire(self, now: float) -> None:
-        """Forget those that were last seen a day before ``now`` and have no open transaction."""
+        """Forget producers that were idle for `EXPIRATION` seconds and have no open transaction."""
         for producer_id, producer in list(self.entries.items()):
             if now - producer.last_seen >= EXPIRATION and producer_id not in self.ongoing:
                 del self.entries[producer_id]
@@ -322,7 +324,7 @@ class Producers:
 
 
 def end_marker(batch: RecordBatch) -> ControlRecord | None:
-    """The marker in a control batch; ``None`` where that is of another kind, or not to be understood."""
+    """Return the marker in a control batch; ``None`` if the batch is of another kind or cannot be parsed."""
     try:
         for record in batch.records():
             marker = parse_control(record.key, record.value)

@@ -1,11 +1,11 @@
-"""Requests that take so much computing that threads do it; meanwhile other connections are served.
+"""Runs requests that need much computing in threads, while the loop serves other connections.
 
 Rules:
-- The requests of a connection stay in order: the driver hands in no other of one that is held (`Hold`).
-- The work of a request comes in pieces, and what a piece has made is used before the next begins: a request takes no
-  more memory than its largest piece. Those that have pieces left take turns, and only a few are at work at once.
-- What waits is bounded, too: beyond that a request is told so instead. One whose connection is gone is done as well:
-  with ``acks=0`` nobody waits for an answer anyway.
+- The requests of a connection stay in order: the driver hands in no request of a connection that is held (`Hold`).
+- The work of a request comes in pieces, and the result of a piece is used before the next begins, so a request takes no
+  more memory than its largest piece. Requests with remaining pieces take turns, and only `AT_ONCE` of them run at once.
+- Waiting requests are bounded by `MOST_BYTES`; beyond that a request is refused. A request whose connection is gone is
+  still processed: with ``acks=0`` the client does not wait for an answer anyway.
 """
 
 import logging
@@ -18,18 +18,18 @@ from ottla.brokerlite.machines.jobs import Job, Work
 log = logging.getLogger("ottla.brokerlite")
 
 AT_ONCE = 2
-"""Requests that threads work for at the same time."""
+"""Requests whose work runs in threads at the same time."""
 MOST_BYTES = 256 * 2**20
-"""Bytes of requests that wait, or are worked for."""
+"""The most bytes of all requests that wait or run."""
 
 
 class WorkFirst(NamedTuple):
-    """What a handler returns where threads have to work before there is an answer.
+    """Returned by a handler if threads have to work before there is an answer.
 
     Attributes:
-        pieces: gives each piece of the work, to be run in a thread, is resumed on the loop when that is done, and
-            returns what the handler would.
-        refuse: returns what the handler would if nothing is done because too much waits already.
+        pieces: yields each piece of the work, which runs in a thread; is resumed on the loop when the piece is done;
+            returns the handler's result.
+        refuse: returns the handler's result if the request is refused because too many are waiting.
         size: bytes of the request.
     """
 
@@ -45,10 +45,10 @@ class _Request(NamedTuple):
 
 
 class RequestWork:
-    """All requests that threads work for.
+    """Schedules the requests that need threads.
 
     Args:
-        start: has a job done.
+        start: starts a job.
     """
 
     def __init__(self, start: Callable[[Job], None]) -> None:
@@ -59,11 +59,11 @@ class RequestWork:
         self._bytes = 0
 
     def add(self, first: WorkFirst, settle: Callable[[Any], None], fail: Callable[[], None]) -> None:
-        """Have the work of a request done.
+        """Run the work of a request in threads, or refuse it.
 
         Args:
-            settle: takes what the handler would have returned.
-            fail: called where there is nothing to take.
+            settle: called with the handler's result.
+            fail: called if the work raised.
         """
         if self._bytes + first.size > MOST_BYTES:
             settle(first.refuse())
@@ -73,7 +73,7 @@ class RequestWork:
         self._begin()
 
     def _go_on(self, request: _Request, raised: Exception | None = None) -> None:
-        """Take a request up to its next piece, with which it waits for its turn, or to its end."""
+        """Run a request up to its next piece, which then waits for its turn, or to its end."""
         pieces = request.first.pieces
         try:
             try:
@@ -83,8 +83,8 @@ class RequestWork:
             else:
                 self._waiting.append((request, work))
                 return
-        except Exception:  # a mistake of ours, or no memory
-            log.exception("a request failed")
+        except Exception:  # a bug, or out of memory
+            log.exception("request failed")
             request.fail()
         self._bytes -= request.first.size
 

@@ -1,15 +1,16 @@
-"""When a log's segments begin, and when they go.
+"""Decides when a log's active segment is rolled, and when segments are deleted.
 
 Rules:
-- Segments go from the oldest on: those behind the log's start offset; where `cleanup.policy` has ``delete``, the log as
-  long as it stays at least `retention.bytes` large without them, and those whose largest timestamp is older than
-  `retention.ms`. Nothing at or beyond the high watermark goes.
-- The active segment goes too when it is its turn: then another is begun first. An empty one stays.
-- A segment's time is the largest timestamp of its records; where none has one, when it was last written to. One that
-  has lost all of its records has no time and no size: it goes with the next that goes, so that readers learn of it.
-- An active segment is rolled before a batch that would make it, or its index, too large, that is too far from its first
-  offset, or that is `segment.ms` younger than its first batch: by the timestamps of the two, so that a backfill makes
-  the segments that it would have made at its time. A segment that begins without a timestamp is not rolled by time.
+- Segments are deleted from the oldest on: segments before the log's start offset; and, if `cleanup.policy` has
+  ``delete``, segments without which the log is still at least `retention.bytes` large, and segments whose largest
+  timestamp is older than `retention.ms`. Nothing at or after the high watermark is deleted.
+- The active segment may be deleted, too; a new one is begun first. An empty active segment stays.
+- The time of a segment is the largest timestamp of its records, or if no record has one, its last modification. A
+  segment that has lost all of its records has no time and no size: it is deleted together with a later segment, so that
+  readers learn of the loss.
+- The active segment is rolled before a batch that would make it or its index too large, that is too far from its first
+  offset, or that is `segment.ms` younger than its first batch. Their timestamps are compared, so a backfill makes the
+  segments that it would have made at its time. A segment that begins without a timestamp is not rolled by time.
 
 Times are milliseconds since 1970, sizes bytes.
 
@@ -25,11 +26,11 @@ from ottla.brokerlite.machines.configs import LogSettings
 from ottla.codec.records import RecordBatch
 
 MAX_RELATIVE_OFFSET = 2**31 - 1
-"""Indexes hold offsets relative to the segment's first, in 32 bits."""
+"""Indexes store offsets relative to the segment's base offset, in 32 bits."""
 
 
 class ActiveSegment(Protocol):
-    """What decides whether a segment is full; as in `SegmentState`."""
+    """The state that decides whether the active segment is full; attributes as in `SegmentState`."""
 
     @property
     def base_offset(self) -> int: ...
@@ -44,53 +45,53 @@ class ActiveSegment(Protocol):
 
 
 class SegmentState(NamedTuple):
-    """What decisions about a segment need."""
+    """The state of a segment that decides about its deletion and compaction."""
 
     base_offset: int
     end_offset: int
-    """Where the next segment begins, or of the active one where the log ends."""
+    """Where the next segment begins; for the active segment, where the log ends."""
     size: int
     """Bytes of its log file."""
     index_size: int = 0
     """Bytes of its larger index."""
     first_timestamp: int = -1
-    """The largest of its first batch; -1: it has none."""
+    """The largest timestamp of its first batch; -1 for none."""
     max_timestamp: int = -1
-    """The largest of all; -1: no record has one."""
+    """The largest timestamp of its records; -1 for none."""
     modified: int = 0
     """When it was last written to."""
 
     @property
     def time(self) -> int:
-        """By which it expires."""
+        """The time from which its retention counts."""
         return self.max_timestamp if self.max_timestamp >= 0 else self.modified
 
 
 class Deletion(NamedTuple):
-    """Segments that go."""
+    """Segments to delete."""
 
     segments: int = 0
-    """How many, from the oldest on. If all, another is begun first."""
+    """Their number, from the oldest on. If it is all segments, a new one must be begun first."""
     why: str = ""
-    """For the log."""
+    """The reason, as logged."""
 
 
 def deletable(
     segments: Sequence[SegmentState], settings: LogSettings, start_offset: int, high_watermark: int, now: int
 ) -> Deletion:
-    """Which of ``segments`` go now."""
+    """Return how many of ``segments`` are to be deleted now."""
     behind = sum(segment.end_offset <= start_offset for segment in segments[:-1])
     if not settings.delete:
-        return Deletion(behind, f"it lies before the start offset {start_offset}" if behind else "")
+        return Deletion(behind, f"before the start offset {start_offset}" if behind else "")
     candidates = [
         each for each in segments if each.end_offset <= high_watermark and (each.size or each is not segments[-1])
     ]
     by_size = _beyond_size(segments, candidates, settings.retention_bytes)
     by_time = _beyond_time(candidates, settings.retention_ms, now)
     reasons = (
-        Deletion(behind, f"it lies before the start offset {start_offset}"),
+        Deletion(behind, f"before the start offset {start_offset}"),
         Deletion(by_size, f"the log is larger than retention.bytes = {settings.retention_bytes}"),
-        Deletion(by_time, f"it is older than retention.ms = {settings.retention_ms}"),
+        Deletion(by_time, f"older than retention.ms = {settings.retention_ms}"),
     )
     most = max(reasons, key=lambda each: each.segments)
     return most if most.segments else Deletion()
@@ -123,10 +124,10 @@ def _beyond_time(candidates: list[SegmentState], limit: int, now: int) -> int:
 
 
 def is_full(active: ActiveSegment, settings: LogSettings, name: str, batch: RecordBatch) -> bool:
-    """Whether the active segment is rolled before a batch.
+    """Return whether the active segment must be rolled before a batch.
 
     Args:
-        name: of the partition; the jitter depends on it, so that partitions that began together do not roll together.
+        name: the partition's name; the jitter depends on it, so partitions that began together do not roll together.
     """
     if (size := active.size) == 0:
         return False
@@ -140,6 +141,6 @@ def is_full(active: ActiveSegment, settings: LogSettings, name: str, batch: Reco
 
 
 def jitter(settings: LogSettings, name: str, base_offset: int) -> int:
-    """How much earlier than `segment.ms` a segment is rolled: for each of them another part of `segment.jitter.ms`."""
+    """Return how much before `segment.ms` a segment is rolled: a different part of `segment.jitter.ms` for each."""
     most = min(settings.segment_jitter_ms, settings.segment_ms)
     return crc32(f"{name} {base_offset}".encode()) % most if most > 0 else 0

@@ -1,7 +1,7 @@
-"""Deadlines by name: what is to happen when, unless it is put off or called off before.
+"""Named timers that can be postponed cheaply.
 
-Putting one off costs no more than a look into a dictionary: the heap is told only when the old deadline has passed,
-because members put their session's end off with every heartbeat and every commit.
+Postponing a timer only updates a dictionary; the heap is updated when the old deadline has passed. This matters because
+members postpone the end of their session with every heartbeat and every commit.
 """
 
 import heapq
@@ -10,21 +10,21 @@ from collections.abc import Callable, Hashable
 from typing import NamedTuple
 
 _SPARE = 100
-"""Cancelled entries that the heap may have beside two for each timer."""
+"""Stale entries that the heap may have beside two for each timer before it is cleaned up."""
 
 Action = Callable[[float], None]
-"""Is told the time."""
+"""Called with the time when a timer expires."""
 
 
 class _Timer(NamedTuple):
     deadline: float
     action: Action
     queued: float
-    """The deadline under which the heap has it."""
+    """The deadline of its entry in the heap."""
 
 
 class Timers:
-    """All deadlines of one machine; times are seconds."""
+    """Keeps the timers of one machine; times are seconds."""
 
     def __init__(self) -> None:
         self._timers: dict[Hashable, _Timer] = {}
@@ -32,7 +32,7 @@ class Timers:
         self._count = itertools.count()
 
     def set(self, name: Hashable, deadline: float, action: Action) -> None:
-        """Have ``action`` called at ``deadline``, in place of what was set under ``name``."""
+        """Call ``action`` at ``deadline``; this replaces the timer with the same ``name``."""
         known = self._timers.get(name)
         if known is not None and known.queued <= deadline:
             self._timers[name] = _Timer(deadline, action, known.queued)
@@ -47,16 +47,16 @@ class Timers:
             self._sweep()
 
     def _sweep(self) -> None:
-        """Drop what was cancelled and lies far ahead: it would stay until its time."""
+        """Drop stale entries, which would otherwise stay in the heap until their deadline."""
         timers = self._timers
         self._heap = [entry for entry in self._heap if entry[2] in timers and timers[entry[2]].queued == entry[0]]
         heapq.heapify(self._heap)
 
     def expire(self, now: float) -> None:
-        """Call what is due, in the order of the deadlines, and what this brings about.
+        """Call the actions that are due, in the order of their deadlines, including timers that these actions set.
 
-        Under each name once, however far the clock has gone: what is set again, and due at once, is left for the next
-        call, so that nothing is called for ever.
+        Each name is called once, however far the clock has advanced: a timer that is set again and due at once is left
+        for the next call, so that this loop ends.
         """
         if not self._heap or self._heap[0][0] > now:  # no deadline is earlier than its entry
             return

@@ -1,14 +1,14 @@
 """The topics of a broker: their names, ids, configurations and partitions.
 
 Rules:
-- A name has 1 to 249 letters, digits, ``.``, ``_`` and ``-``, and is not ``.`` or ``..``; two names that differ only
-  in ``.`` against ``_`` are refused, because Kafka's metrics cannot tell them apart.
-- A configuration that is kept and not acted upon is warned of, by name, when the topic is made and at each start.
-- A topic is in the storage before anybody hears of it.
-- Partitions only grow in number.
-- A topic whose file is damaged is not served, and its name stays taken. Clients see partitions without a leader, as
-  where a disk of Kafka's is offline, and wait. Were the topic unknown, they would take it for deleted; with an error
-  for the topic, librdkafka's consumers stop reading their other topics, too.
+- A name has 1 to 249 letters, digits, ``.``, ``_`` and ``-``, and is not ``.`` or ``..``. A name that differs from an
+  existing one only in ``.`` and ``_`` is refused, because Kafka's metrics cannot tell the two apart.
+- The log warns of each configuration that is stored but not acted upon, when the topic is created and at each start.
+- A topic is stored before clients can see it.
+- The number of partitions only grows.
+- A topic whose file is damaged is not served, and its name stays taken. Clients see leaderless partitions, as with an
+  offline disk of Kafka, and wait. If the topic were unknown, they would take it for deleted; if the topic had an error,
+  librdkafka's consumers would stop reading their other topics, too.
 
 Source: Topic.java.
 """
@@ -42,25 +42,25 @@ Place = tuple[str, int]
 CONSUMER_OFFSETS = "__consumer_offsets"
 TRANSACTION_STATE = "__transaction_state"
 CLUSTER_METADATA = "__cluster_metadata"
-"""What Apache Kafka calls the log of its controllers. There is none here, and no topic of that name."""
+"""The log of Apache Kafka's controllers. This broker has none, and allows no topic of that name."""
 INTERNAL = frozenset((CONSUMER_OFFSETS, TRANSACTION_STATE))
-"""Topics that the broker keeps for itself. Clients may read them."""
+"""Topics that only the broker writes. Clients may read them."""
 
 MAX_NAME = 249
 MAX_PARTITIONS = 10_000
-"""Of one topic: each is a folder."""
+"""The most partitions of one topic: each is a folder."""
 _NAME_CHARACTERS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-")
 
 
 class Partition(NamedTuple):
-    """What the storage keeps of one partition."""
+    """A partition as the storage returns it."""
 
     segments: Segments
     producers: Producers
 
 
 class Stored(NamedTuple):
-    """A topic as the storage has it."""
+    """A topic as the storage returns it."""
 
     name: str
     topic_id: "UUID"
@@ -69,7 +69,7 @@ class Stored(NamedTuple):
 
 
 class Unserved(NamedTuple):
-    """A topic that is there and cannot be served, as far as its folders tell."""
+    """A topic that exists but cannot be served, as far as its folders show."""
 
     topic_id: "UUID"
     partitions: int
@@ -77,10 +77,10 @@ class Unserved(NamedTuple):
 
 
 class Storage(Protocol):
-    """Where topics are kept. Every method may raise `KafkaStorageError`."""
+    """Stores topics. Every method may raise `KafkaStorageError`."""
 
     unserved: Mapping[str, Unserved]
-    """Topics that cannot be served, by their names, which are taken."""
+    """Topics that cannot be served, by name; the names stay taken."""
 
     def topics(self) -> Iterable[Stored]: ...
 
@@ -89,28 +89,29 @@ class Storage(Protocol):
     def delete_topic(self, name: str) -> None: ...
 
     def add_partitions(self, name: str, count: int) -> list[Partition]:
-        """Have ``count`` partitions in all; return the new ones."""
+        """Add partitions up to ``count`` in total; return the new ones."""
 
     def begin_flush(self, partitions: "Iterable[Segments] | None" = None) -> "Callable[[], None]":
-        """Work, for a thread, that has the disk hold what was stored before this call; of some partitions or of all.
+        """Return work for a thread that syncs everything stored before this call, in some partitions or in all.
 
-        The work raises the first `OSError` when it has tried everything; `Segments.synced_offset` tells the rest.
+        The work tries everything, then raises the first `OSError`; `Segments.synced_offset` shows what succeeded.
         """
 
     def set_start_offsets(self, starts: Mapping[Place, int], done: "Callable[[OSError | None], None]") -> Job:
-        """A job that has logs begin at other offsets, where these are higher; what lies before them is then removed.
+        """Return a job that raises the start offsets of logs and deletes the segments before them.
 
-        The disk knows before anybody can see it. If it has no room for that, whole segments go first, which makes some.
+        The new offsets are on disk before clients can see them. If the disk is too full for that, whole segments are
+        deleted first, which makes room.
 
         Args:
-            done: is called once, on the loop: with ``None`` when the logs begin there, or why the disk refused.
+            done: called once, on the loop: with ``None`` on success, or with the error of the disk.
         """
 
     def reserve_producer_ids(self, count: int) -> int:
-        """The first of ``count`` producer ids that nobody has had and nobody else will get."""
+        """Reserve ``count`` producer ids that were never used; return the first."""
 
     def note_cleaned(self) -> Work:
-        """Work that has the disk hold how far each log is cleaned."""
+        """Return work that stores on disk how far each log is cleaned."""
 
 
 @dataclass(slots=True)
@@ -118,7 +119,7 @@ class Topic:
     """A topic.
 
     Attributes:
-        configs: what was set when it was created; the rest are defaults.
+        configs: the configurations set at its creation; all others have their defaults.
     """
 
     name: str
@@ -131,10 +132,10 @@ class Topic:
 
 
 class Topics:
-    """All topics, by name and by id.
+    """Keeps all topics, by name and by id.
 
     Args:
-        defaults: configurations in which the broker differs from `CONFIGS`.
+        defaults: configurations whose defaults differ from `CONFIGS`.
         new_id: makes topic ids.
     """
 
@@ -143,7 +144,7 @@ class Topics:
         self.by_name: dict[str, Topic] = {}
         self.by_id: dict[UUID, Topic] = {}
         self._folded = {_folded(name): name for name in INTERNAL}
-        """Names by what Kafka's metrics make of them."""
+        """Topic names by their names in Kafka's metrics, where ``.`` becomes ``_``."""
         self._folded.update((_folded(name), name) for name in storage.unserved)
         self._storage = storage
         self._new_id = new_id
@@ -151,7 +152,7 @@ class Topics:
             self._add(stored)
 
     def create(self, name: str, partitions: int, configs: Mapping[str, str]) -> Topic:
-        """Make a topic.
+        """Create a topic.
 
         Raises:
             InvalidTopic, TopicAlreadyExists, InvalidPartitions, InvalidConfig, KafkaStorageError.
@@ -160,7 +161,7 @@ class Topics:
         return self._add(self._storage.create_topic(name, self._new_id(), partitions, kept))
 
     def check(self, name: str, partitions: int, configs: Mapping[str, str]) -> dict[str, str]:
-        """The configurations that a topic would be kept with; raises what `create` would."""
+        """Check a topic as `create` does, with the same errors; return the configurations that would be stored."""
         check_name(name)
         if name in self.by_name:
             raise TopicAlreadyExists(f"{name} exists")
@@ -173,7 +174,7 @@ class Topics:
         return check_configs(configs)
 
     def grow(self, topic: Topic, partitions: int) -> None:
-        """Have so many partitions in all.
+        """Add partitions up to ``partitions`` in total.
 
         Raises:
             InvalidPartitions, InvalidRequest, KafkaStorageError.
@@ -184,27 +185,28 @@ class Topics:
             topic.partitions.append(PartitionLog(f"{topic.name}-{i}", each.segments, each.producers, settings))
 
     def check_growth(self, topic: Topic, partitions: int) -> None:
-        """Whether a topic could have so many partitions; raises what `grow` would."""
+        """Check whether a topic may grow to ``partitions``, with the errors of `grow`."""
         _check_own(topic.name)
         known = len(topic.partitions)
         if partitions <= known:
-            raise InvalidPartitions(f"{topic.name} has {known} partitions already, and {partitions} is not more")
+            raise InvalidPartitions(
+                f"{topic.name} has {known} partitions already; asked for {partitions}, which is not more"
+            )
         if partitions > MAX_PARTITIONS:
             raise InvalidPartitions(f"{partitions} partitions; a topic has 1 to {MAX_PARTITIONS}")
 
     def configure(self, topic: Topic, configs: Mapping[str, str]) -> None:
-        """Give a topic of the broker's own the configuration that the broker wants it to have now, whatever it was made
-        with."""
+        """Set the configuration that the broker wants now for an internal topic, whatever it was created with."""
         topic.configs.update(configs)
         settings = self._settings(topic.configs)
         for partition in topic.partitions:
             partition.settings = settings
 
     def delete(self, topic: Topic) -> None:
-        """Forget a topic, and all its records.
+        """Delete a topic with all its records.
 
         Raises:
-            InvalidRequest: it is the broker's own.
+            InvalidRequest: it is an internal topic.
             KafkaStorageError: the disk refused; the topic stays.
         """
         _check_own(topic.name)
@@ -215,11 +217,11 @@ class Topics:
 
     @property
     def unserved(self) -> Mapping[str, Unserved]:
-        """As `Storage.unserved`."""
+        """Topics that cannot be served, as `Storage.unserved`."""
         return self._storage.unserved
 
     def missing(self, name: str) -> KafkaStorageError | UnknownTopicOrPartition:
-        """The error for a topic that is not in `by_name`."""
+        """Return the error for a topic that is not in `by_name`."""
         if (unserved := self.unserved.get(name)) is not None:
             return KafkaStorageError(f"{name} is not served: {unserved.why}")
         return UnknownTopicOrPartition(f"there is no topic {name}")
@@ -229,7 +231,7 @@ class Topics:
         return None if topic is None else topic.partition(index)
 
     def default(self, key: str) -> str:
-        """The value of a configuration that a topic does not set itself."""
+        """Return the value of a configuration that a topic does not set."""
         return self.defaults.get(key, CONFIGS[key].default)
 
     def _add(self, stored: Stored) -> Topic:
@@ -247,7 +249,7 @@ class Topics:
         self._folded[_folded(topic.name)] = topic.name
         self.by_id[topic.topic_id] = topic
         for key in unheeded(topic.configs):
-            log.warning("a configuration is kept, and not acted upon: %s", key, extra={"topic": topic.name})
+            log.warning("topic configuration stored but not acted upon: %s", key, extra={"topic": topic.name})
         return topic
 
     def _settings(self, configs: Mapping[str, str]) -> LogSettings:
@@ -260,12 +262,12 @@ def _folded(name: str) -> str:
 
 def _check_own(name: str) -> None:
     if name in INTERNAL:
-        raise InvalidRequest(f"{name} is the broker's own")
+        raise InvalidRequest(f"{name} is an internal topic")
 
 
 def check_name(name: str) -> None:
     """Raises `InvalidTopic` if no topic may be called ``name``."""
     if not 0 < len(name) <= MAX_NAME:
-        raise InvalidTopic(f"a topic's name has 1 to {MAX_NAME} characters, not {len(name)}")
+        raise InvalidTopic(f"a topic name has 1 to {MAX_NAME} characters, not {len(name)}")
     if name in (".", "..") or not _NAME_CHARACTERS.issuperset(name):
-        raise InvalidTopic(f"{name!r}: a topic's name has letters, digits, '.', '_' and '-' only")
+        raise InvalidTopic(f"{name!r}: a topic name has only letters, digits, '.', '_' and '-'")

@@ -1,10 +1,10 @@
-"""One transactional id: whose it is, what its transaction has touched, and in which state it is.
+"""The state of one transactional id: its producer, its state, and the partitions of its transaction.
 
 Rules:
-- The state changes by `TRANSITIONS` and nowhere else.
-- A `Transaction` never changes; what comes next is another one, which is stored before it counts.
-- In transactions of version 2 (KIP-890) the epoch rises when the outcome is decided, so that a batch of one transaction
-  that arrives late can never slip into the next. When epochs are used up, the next transaction has another producer id.
+- Every state change goes through `TRANSITIONS`.
+- A `Transaction` is immutable: each change makes a new one, which is stored before it takes effect.
+- In transactions of version 2 (KIP-890) the epoch rises when the outcome is decided, so a late batch of one transaction
+  never gets into the next. When the epochs are used up, the next transaction has another producer id.
 
 Source: TransactionMetadata.java, TransactionState.java.
 """
@@ -17,13 +17,13 @@ from ottla.errors import InvalidTxnState, ProducerFenced
 
 NO_EPOCH = -1
 LAST_EPOCH = 2**15 - 2
-"""A producer id with this epoch gets a successor: the one above is for fencing it."""
+"""A producer id with this epoch is replaced by a new id: the epoch above it is reserved for fencing."""
 EPOCH_RISES = 2
-"""The version of transactions from which each has an epoch of its own."""
+"""The version of transactions from which the epoch rises with every transaction."""
 
 
 class State(enum.Enum):
-    """Of a transactional id; the values are Kafka's names."""
+    """The state of a transactional id; the values are Kafka's names."""
 
     EMPTY = "Empty"
     ONGOING = "Ongoing"
@@ -36,14 +36,14 @@ class State(enum.Enum):
 
 
 class Input(enum.Enum):
-    """What changes the state."""
+    """An event that changes the state."""
 
-    INITIALIZED = "a producer was given its id and epoch"
-    ADDED = "a partition has joined"
-    COMMITTED = "the producer has decided to commit"
-    ABORTED = "the producer, a newer one or the time has decided to abort"
+    INITIALIZED = "a producer gets its id and epoch"
+    ADDED = "a partition is added"
+    COMMITTED = "the producer commits"
+    ABORTED = "the producer, a newer producer or the timeout aborts"
     MARKED = "every partition has its marker"
-    LOST = "a partition has records of a later epoch, of which the disk has lost what was stored"
+    LOST = "a partition has records of a later epoch, which the disk has lost for the coordinator"
 
 
 TRANSITIONS: dict[tuple[State, Input], State] = {
@@ -73,12 +73,12 @@ class Transaction:
     """A transactional id and its transaction; times are milliseconds since 1970.
 
     Attributes:
-        last_epoch: the epoch before this one, for a producer that did not get the answer; -1: none.
-        previous_producer_id: before the last change; -1: there was none.
-        next_producer_id: of the transaction after this one, where epochs are used up; -1: this one's.
-        partitions: those that took part and still need a marker.
-        started: when the first partition joined; -1: none has.
-        version: of transactions, as the client knows them.
+        last_epoch: the epoch before this one, which a producer still has if the answer was lost; -1 for none.
+        previous_producer_id: the producer id before the last change; -1 for none.
+        next_producer_id: the producer id of the next transaction if epochs are used up; -1: it keeps this one.
+        partitions: the partitions that take part and have no marker yet.
+        started: when the first partition was added; -1: none was.
+        version: the version of transactions that the client uses.
     """
 
     transactional_id: str
@@ -100,23 +100,23 @@ class Transaction:
 
     @property
     def has_ended(self) -> bool:
-        """The last transaction has its markers, and no other has begun."""
+        """Whether the last transaction has its markers and no other has begun."""
         return self.state in (State.COMPLETE_COMMIT, State.COMPLETE_ABORT)
 
     @property
     def commits(self) -> bool:
-        """Whether it was decided to commit."""
+        """Whether the outcome is commit."""
         return self.state in (State.PREPARE_COMMIT, State.COMPLETE_COMMIT)
 
     def given_out(self, asked: int | None, timeout_ms: int, new_producer_id: int, timestamp: int) -> "Transaction":
-        """Its producer begins, or goes on after an error.
+        """Return the state after InitProducerId: a producer starts, or continues after an error.
 
         Args:
-            asked: the epoch that the producer has; ``None``: it is a new one.
-            new_producer_id: where epochs are used up.
+            asked: the epoch that the producer has; ``None`` for a new producer.
+            new_producer_id: the producer id to use if the epochs are used up.
 
         Raises:
-            ProducerFenced: its epoch is not the last.
+            ProducerFenced: a newer producer has a higher epoch.
         """
         begun = self._after(Input.INITIALIZED, timestamp)
         begun = replace(begun, timeout_ms=timeout_ms, partitions=(), started=-1)
@@ -129,10 +129,10 @@ class Transaction:
             return replace(begun, epoch=self.epoch + 1, last_epoch=self.epoch)
         if asked == self.last_epoch:  # the answer was lost
             return begun
-        raise ProducerFenced(f"{self.transactional_id} has epoch {self.epoch}, and the producer {asked}")
+        raise ProducerFenced(f"{self.transactional_id} has epoch {self.epoch}, not the producer's {asked}")
 
     def with_partitions(self, places: tuple[Place, ...], version: int, timestamp: int) -> "Transaction":
-        """Partitions have joined."""
+        """Return the state with partitions added."""
         return replace(
             self._after(Input.ADDED, timestamp),
             partitions=tuple(dict.fromkeys(self.partitions + places)),
@@ -141,14 +141,14 @@ class Transaction:
         )
 
     def decided(self, commit: bool, version: int, new_producer_id: int, timestamp: int) -> "Transaction":
-        """The outcome is known: from its producer, or because a newer one or the time has aborted it.
+        """Return the state with the outcome decided: by the producer, by a newer producer or by the timeout.
 
         Args:
-            version: 2 also fences the producer, unless that learns its next epoch.
-            new_producer_id: for the next transaction, where epochs are used up.
+            version: 2 raises the epoch, which fences the producer unless the answer gives it the new epoch.
+            new_producer_id: the producer id of the next transaction if the epochs are used up.
 
         Raises:
-            InvalidTxnState: there is nothing to end that way.
+            InvalidTxnState: no transaction can end that way now.
         """
         decided = self._after(Input.COMMITTED if commit else Input.ABORTED, timestamp)
         decided = replace(decided, version=version)
@@ -160,16 +160,21 @@ class Transaction:
         return replace(decided, epoch=self.epoch + 1, last_epoch=self.epoch, next_producer_id=next_id)
 
     def completed(self, timestamp: int) -> "Transaction":
-        """Every partition has its marker."""
+        """Return the state once every partition has its marker."""
         done = replace(self._after(Input.MARKED, timestamp), partitions=(), next_producer_id=-1)
         return replace(done, producer_id=self.next_producer_id, epoch=0) if self.next_producer_id >= 0 else done
 
     def gone_on_from(self, epoch: int, timestamp: int) -> "Transaction":
-        """A partition has records of ``epoch``, and nothing is known of it; an older transaction was ended before."""
+        """Return the state at ``epoch``, of which a partition has records but the coordinator's log has nothing.
+
+        A transaction of an older epoch must have ended before, so the result has no open one.
+        """
         lost = self._after(Input.LOST, timestamp)
         return replace(lost, epoch=epoch, last_epoch=NO_EPOCH, partitions=(), started=-1)
 
     def _after(self, event: Input, timestamp: int) -> "Transaction":
         if (state := TRANSITIONS.get((self.state, event))) is None:
-            raise InvalidTxnState(f"{self.transactional_id} is {self.state.value}, and {event.value}")
+            raise InvalidTxnState(
+                f"{self.transactional_id} is in state {self.state.value}, which does not allow that {event.value}"
+            )
         return replace(self, state=state, previous_producer_id=self.producer_id, updated=timestamp)

@@ -1,4 +1,4 @@
-"""`__transaction_state`: transactions as records, in Kafka's own format, and back.
+"""Stores transactions as records of `__transaction_state` in Kafka's own format, and loads them.
 
 Source: TransactionLog.java, TransactionStateManager.scala (loadTransactionMetadata).
 """
@@ -17,10 +17,10 @@ from ottla.errors import DecodeError
 log = logging.getLogger("ottla.brokerlite.transactions")
 
 CONFIGS = {"cleanup.policy": "compact", "segment.bytes": str(4 * 2**20), "max.message.bytes": str(64 * 2**20)}
-"""Of the topic, as those of `__consumer_offsets`."""
+"""The topic's configuration, the same as that of `__consumer_offsets`."""
 
 _VERSION = 1
-"""Of the values: the one that Kafka 4.3 writes, which has the fields of KIP-890."""
+"""The version of record values. Kafka 4.3 writes this one, which has the fields of KIP-890."""
 _STATES = {
     State.EMPTY: 0,
     State.ONGOING: 1,
@@ -33,13 +33,13 @@ _BY_NUMBER = {number: state for state, number in _STATES.items()}
 
 
 class TransactionLog:
-    """The log of all transactional ids."""
+    """Writes and loads the log of all transactional ids."""
 
     def __init__(self, log: KeyedLog) -> None:
         self._log = log
 
     def store(self, transaction: Transaction, gone: bool) -> None:
-        """Keep a transaction as it is, or forget it.
+        """Write a transaction's state, or a tombstone if it is ``gone``.
 
         Raises:
             BrokerError: the disk refused.
@@ -50,12 +50,12 @@ class TransactionLog:
         self._log.write([(number + messages.build(key, 0), value)])
 
     def load(self, transactions: dict[str, Transaction]) -> None:
-        """Find again what was stored: put it into ``transactions``."""
+        """Put the stored transactions into ``transactions``."""
         for entry in self._log.load().entries:
             try:
                 transaction = _transaction(entry)
             except DecodeError as error:
-                log.error("a record of %s is left out: %s", self._log.name, error)
+                log.error("record of %s skipped: %s", self._log.name, error)
             else:
                 transactions[transaction.transactional_id] = transaction
 
@@ -84,7 +84,7 @@ def _transaction(entry: Entry) -> Transaction:
     name, _ = messages.parse(TransactionLogKey, 0, entry.key, SIZE)
     _, value, _ = parse_prefixed(TransactionLogValue, entry.value or b"")
     if (state := _BY_NUMBER.get(value.transaction_status)) is None:
-        raise DecodeError(f"{name.transactional_id} is in an unknown state, {value.transaction_status}")
+        raise DecodeError(f"{name.transactional_id} is in unknown state {value.transaction_status}")
     places: list[Place] = [
         (each.topic, index) for each in value.transaction_partitions or () for index in each.partition_ids
     ]

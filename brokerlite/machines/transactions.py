@@ -1,15 +1,15 @@
-"""The transaction coordinator: producer ids and epochs, which partitions take part, and how it ends.
+"""The transaction coordinator: assigns producer ids and epochs, adds partitions, and commits or aborts transactions.
 
     transactions.initialize(...)     # InitProducerId of a transactional producer
-    transactions.add(...)            # partitions join
-    transactions.end(...)            # the outcome; the markers follow
-    transactions.resume(now)         # after a start: go on with what was left
+    transactions.add(...)            # add partitions
+    transactions.end(...)            # decide the outcome; the markers follow
+    transactions.resume(now)         # after a start: continue unfinished transactions
 
 Rules:
-- Each change is stored before it counts. The outcome is decided when it is stored; then the markers are written, and
-  what is left of them after a kill is written at the next start. Until they are written the next transaction waits.
-- A newer producer with the same transactional id fences the one before, and aborts what that left open.
-- A transaction that takes longer than its producer allowed is aborted, and its producer fenced.
+- Every change is stored before it takes effect. An outcome is decided once it is stored; then the markers are written.
+  Markers that are missing after a crash are written at the next start. The next transaction waits for all markers.
+- A newer producer with the same transactional id fences the previous one and aborts its open transaction.
+- A transaction that exceeds its timeout is aborted, and its producer is fenced.
 - A transactional id that was not used for `expiration` is forgotten.
 
 Source: TransactionCoordinator.scala, TransactionStateManager.scala; KIP-98, KIP-360, KIP-890.
@@ -41,7 +41,7 @@ from ottla.errors import (
 log = logging.getLogger("ottla.brokerlite.transactions")
 
 _AGAIN = 1.0
-"""Seconds until markers that the disk refused are tried again."""
+"""Seconds until a write of markers that failed is retried."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,17 +49,17 @@ class TransactionSettings:
     """Kafka's settings of a transaction coordinator; seconds."""
 
     max_timeout: float = 15 * 60.0
-    """The longest that a producer may ask for (`transaction.max.timeout.ms`)."""
+    """The longest timeout that a producer may ask for (`transaction.max.timeout.ms`)."""
     expiration: float = 7 * 24 * 3600.0
     """How long a transactional id is remembered (`transactional.id.expiration.ms`)."""
     expiration_check: float = 3600.0
-    """How often this is looked at (`transaction.remove.expired.transaction.cleanup.interval.ms`)."""
+    """How often expired ids are removed (`transaction.remove.expired.transaction.cleanup.interval.ms`)."""
     max_ids: int = 100_000
-    """Transactional ids at once."""
+    """The most transactional ids that the broker remembers."""
 
 
 class Producing(NamedTuple):
-    """Who asks, as the request says."""
+    """The producer that a request comes from, as the request says."""
 
     transactional_id: str
     producer_id: int
@@ -67,16 +67,16 @@ class Producing(NamedTuple):
 
 
 class Transactions:
-    """All transactional ids.
+    """Coordinates the transactions of all transactional ids.
 
     Args:
-        store: keeps a transaction as it is, or (second argument) forgets it; may raise a `BrokerError`.
-        mark: writes the markers of a decided transaction; returns the partitions that did not get theirs.
-        when_written: calls its argument when the disk holds what was stored; at once where nobody waits for disks.
+        store: stores a transaction's state, or removes it if the second argument is true; may raise a `BrokerError`.
+        mark: writes the markers of a decided transaction; returns the partitions whose marker could not be written.
+        when_written: calls its argument once everything stored so far is on disk; at once if the broker does not sync.
         completed: called with a transactional id when its transaction has its markers, and the next one may begin.
 
     Attributes:
-        by_id: the transactional ids; those that are in it at the start were stored.
+        by_id: the transactional ids, including ids loaded at the start.
     """
 
     def __init__(
@@ -102,7 +102,7 @@ class Transactions:
         self._completed = completed
 
     def resume(self, now: float) -> None:
-        """Go on with what was left at the last end: outcomes without markers, transactions that are open."""
+        """After a start, write missing markers and set the timeouts of open transactions."""
         for transaction in list(self.by_id.values()):
             if transaction.is_decided:
                 self._write_markers(transaction.transactional_id, now)
@@ -111,58 +111,67 @@ class Transactions:
         self._watch_expiry()
 
     def catch_up(self, epochs: Mapping[int, int]) -> None:
-        """After a start: go on from the epochs of which partitions have records, where the disk has lost what was
-        stored of them. An epoch that was given out twice would have the batches of one producer taken for those of the
-        other.
+        """After a start, raise the epochs that the coordinator's log lost to the highest epochs in the partitions.
+
+        If an epoch were given out twice, batches of one producer would pass for duplicates of the other's.
 
         Args:
-            epochs: producer id -> the highest.
+            epochs: producer id -> the highest epoch in any partition.
         """
         for known in list(self.by_id.values()):
             epoch = epochs.get(known.producer_id, NO_EPOCH)
             if epoch > known.epoch and not known.is_decided:
                 name = known.transactional_id
-                log.warning("%s has epoch %d, and a partition has records of epoch %d", name, known.epoch, epoch)
+                log.warning(
+                    "%s has epoch %d, but a partition has records of epoch %d: continuing from there",
+                    name,
+                    known.epoch,
+                    epoch,
+                )
                 self._timers.cancel(("transaction", name))
-                self.by_id[name] = known.gone_on_from(epoch, self._clock.timestamp)  # the partitions have it stored
+                self.by_id[name] = known.gone_on_from(epoch, self._clock.timestamp)  # the partitions store it
 
     def joined(self, transactional_id: str, place: Place, version: int) -> None:
-        """After a start: a partition has records of the open transaction, where the disk has lost that it joined.
+        """After a start, add a partition that has records of the transaction but is missing in the coordinator's log.
 
-        That counts though it is not stored again yet, which the disk might refuse: the partition has it stored, and the
-        outcome is stored together with all that take part.
+        This is not stored now, since the disk might refuse it. It need not be: the partition's own log shows it, and
+        the outcome will be stored with all partitions.
         """
         known = self.by_id[transactional_id]
         self.by_id[transactional_id] = known.with_partitions((place,), version, self._clock.timestamp)
         if known.state is not State.ONGOING:
             self._watch(self.by_id[transactional_id])
 
-    # -- what producers ask
+    # -- requests of producers
 
     def initialize(self, transactional_id: str, timeout_ms: int, asked: tuple[int, int] | None) -> Transaction:
         """Give a producer its id and epoch.
 
         Args:
-            asked: the id and epoch that it has; ``None``: it is a new one.
+            asked: the id and epoch that the producer has; ``None`` for a new producer.
 
         Raises:
             InvalidRequest: the transactional id is empty.
             InvalidTransactionTimeout: not positive, or too long.
-            ConcurrentTransactions: an earlier transaction is being ended; from now on, if need be.
-            ProducerFenced: it is not the last one.
+            ConcurrentTransactions: the last transaction is still being ended; if it was open, this call aborts it.
+            ProducerFenced: a newer producer has the transactional id.
             CoordinatorNotAvailable: the disk refused, or there are too many ids.
         """
         if not transactional_id:
-            raise InvalidRequest("a transactional id is not empty")
+            raise InvalidRequest("the transactional id must not be empty")
         if not 0 < timeout_ms <= self.settings.max_timeout * 1000:
-            raise InvalidTransactionTimeout(f"{timeout_ms} ms; the broker allows {self.settings.max_timeout:g} s")
+            raise InvalidTransactionTimeout(
+                f"a timeout of {timeout_ms} ms; the broker allows at most {self.settings.max_timeout:g} s"
+            )
         known = self.by_id.get(transactional_id) or self._new(transactional_id, timeout_ms)
         if asked is not None and not _may_go_on(known, *asked):
-            raise ProducerFenced(f"{transactional_id} has producer id {known.producer_id}, and the producer {asked[0]}")
+            raise ProducerFenced(
+                f"{transactional_id} has producer id {known.producer_id}, not the producer's {asked[0]}"
+            )
         if known.is_decided:
             raise ConcurrentTransactions(f"the last transaction of {transactional_id} is being ended")
         if known.state is State.ONGOING:
-            self._fence(known, "a producer with the same transactional id has come")
+            self._fence(known, "a producer with the same transactional id was started")
             raise ConcurrentTransactions(f"the open transaction of {transactional_id} is being aborted")
         epoch = None if asked is None else asked[1]
         used_up = known.epoch >= LAST_EPOCH and epoch in (None, known.epoch)
@@ -173,10 +182,10 @@ class Transactions:
         return begun
 
     def add(self, asked: Producing, places: Iterable[Place], version: int) -> None:
-        """Have partitions join the producer's transaction, which may thereby begin.
+        """Add partitions to the producer's transaction; begin it if none is open.
 
         Args:
-            version: of transactions, as the client knows them.
+            version: the version of transactions that the client uses.
 
         Raises:
             InvalidProducerIdMapping, ProducerFenced, ConcurrentTransactions, CoordinatorNotAvailable.
@@ -192,7 +201,7 @@ class Transactions:
             self._watch(self.by_id[asked.transactional_id])
 
     def verify(self, asked: Producing, places: Iterable[Place]) -> dict[Place, BrokerError]:
-        """The partitions that do not belong to the producer's transaction, each with a `TransactionAbortable`.
+        """Return the partitions that are not part of the producer's transaction, each with a `TransactionAbortable`.
 
         Raises:
             InvalidProducerIdMapping, ProducerFenced, ConcurrentTransactions.
@@ -207,15 +216,15 @@ class Transactions:
     def end(self, asked: Producing, *, commit: bool, version: int) -> tuple[int, int]:
         """Decide the outcome; return the producer's id and epoch for its next transaction.
 
-        A repeated request is answered as the first one was.
+        A repeated request gets the answer of the first.
 
         Args:
-            version: of transactions, as the client knows them.
+            version: the version of transactions that the client uses.
 
         Raises:
             InvalidProducerIdMapping, ProducerFenced, CoordinatorNotAvailable.
             ConcurrentTransactions: the markers are being written.
-            InvalidTxnState: there is nothing to end, or it has ended the other way.
+            InvalidTxnState: no transaction is open, or the last one ended with the other outcome.
         """
         known, repeated = self._to_end(asked, version)
         if known.is_decided:
@@ -225,7 +234,7 @@ class Transactions:
             if told_again and known.state is not State.EMPTY and known.commits == commit:
                 return known.producer_id, known.epoch
             if told_again:
-                raise InvalidTxnState(f"{known.transactional_id} is {known.state.value}")
+                raise InvalidTxnState(f"{known.transactional_id} is in state {known.state.value}")
         decided = self._decide(known, commit, version)
         next_one = decided.completed(self._clock.timestamp)
         return next_one.producer_id, next_one.epoch
@@ -233,7 +242,7 @@ class Transactions:
     # -- ending
 
     def _decide(self, known: Transaction, commit: bool, version: int) -> Transaction:
-        """Store an outcome, and write its markers."""
+        """Store the outcome, then write the markers."""
         used_up = version >= EPOCH_RISES and known.epoch >= LAST_EPOCH
         new_id = self._next_producer_id() if used_up else -1
         decided = known.decided(commit, version, new_id, self._clock.timestamp)
@@ -243,7 +252,7 @@ class Transactions:
         return decided
 
     def _write_markers(self, transactional_id: str, now: float) -> None:
-        """Tell the partitions how it has ended, and be done when all know."""
+        """Write the missing markers; complete the transaction when every partition has its marker."""
         transaction = self.by_id[transactional_id]
         left = tuple(self._mark(transaction))
         self.by_id[transactional_id] = transaction = replace(transaction, partitions=left)
@@ -256,7 +265,7 @@ class Transactions:
         try:
             self._change(self.by_id[transactional_id].completed(self._clock.timestamp))
         except BrokerError as error:
-            log.error("the end of a transaction is not stored yet: %s", error, extra={"id": transactional_id})
+            log.error("transaction completion not stored yet, retrying: %s", error, extra={"id": transactional_id})
             self._again(transactional_id, self._clock.now)
         else:
             self._completed(transactional_id)
@@ -266,12 +275,12 @@ class Transactions:
         self._timers.set(("transaction", transactional_id), now + _AGAIN, again)
 
     def _fence(self, transaction: Transaction, why: str) -> None:
-        """Abort what a producer left open, and let it write no more."""
+        """Abort the open transaction and fence its producer."""
         log.info("transaction aborted: %s", why, extra={"id": transaction.transactional_id})
         self._decide(transaction, False, EPOCH_RISES)
 
     def _watch(self, transaction: Transaction) -> None:
-        """Abort a transaction when it has taken too long."""
+        """Set the timer that aborts a transaction at its timeout."""
         left = transaction.started + transaction.timeout_ms - self._clock.timestamp
         left = min(max(0, left), transaction.timeout_ms)  # the system's clock may have been set since
         name = transaction.transactional_id
@@ -280,12 +289,12 @@ class Transactions:
     def _time_out(self, transactional_id: str, now: float) -> None:
         transaction = self.by_id[transactional_id]
         try:
-            self._fence(transaction, f"it has taken longer than its {transaction.timeout_ms} ms")
+            self._fence(transaction, f"its timeout of {transaction.timeout_ms} ms has passed")
         except BrokerError as error:
-            log.error("a transaction that takes too long goes on: %s", error, extra={"id": transactional_id})
+            log.error("aborting a timed-out transaction failed, retrying: %s", error, extra={"id": transactional_id})
             self._timers.set(("transaction", transactional_id), now + _AGAIN, partial(self._time_out, transactional_id))
 
-    # -- remembering
+    # -- state
 
     def _new(self, transactional_id: str, timeout_ms: int) -> Transaction:
         if len(self.by_id) >= self.settings.max_ids:
@@ -301,42 +310,49 @@ class Transactions:
             raise CoordinatorNotAvailable(error.detail) from error
 
     def _of(self, asked: Producing) -> Transaction:
-        """The transaction of the producer that asks, if nothing is being ended."""
-        if self._known(asked).is_decided:  # before all else: the producer may have its next id or epoch already
+        """Return the transaction that the producer may add to.
+
+        Raises:
+            ConcurrentTransactions: the last transaction is being ended.
+        """
+        # Checked before id and epoch: the producer may already have the id and epoch of its next transaction.
+        if self._known(asked).is_decided:
             raise ConcurrentTransactions(f"the last transaction of {asked.transactional_id} is being ended")
         return self._verified(asked)
 
     def _verified(self, asked: Producing) -> Transaction:
-        """The same, where nothing is to be changed."""
+        """Return the producer's transaction if its id and epoch match and it is not being ended."""
         known = self._known(asked)
         if known.producer_id != asked.producer_id:
             raise InvalidProducerIdMapping(f"{asked.transactional_id} does not have producer id {asked.producer_id}")
         if known.epoch != asked.epoch:
-            raise ProducerFenced(f"{asked.transactional_id} has epoch {known.epoch}, and the producer {asked.epoch}")
+            raise ProducerFenced(f"{asked.transactional_id} has epoch {known.epoch}, not the producer's {asked.epoch}")
         if known.is_decided:
             raise ConcurrentTransactions(f"the last transaction of {asked.transactional_id} is being ended")
         return known
 
     def _known(self, asked: Producing) -> Transaction:
         if not asked.transactional_id:
-            raise InvalidRequest("a transactional id is not empty")
+            raise InvalidRequest("the transactional id must not be empty")
         if (known := self.by_id.get(asked.transactional_id)) is None:
-            raise InvalidProducerIdMapping(f"{asked.transactional_id} is not known")
+            raise InvalidProducerIdMapping(f"transactional id {asked.transactional_id} is unknown")
         return known
 
     def _to_end(self, asked: Producing, version: int) -> tuple[Transaction, bool]:
-        """The transaction that a producer wants to end, and whether it was told to before: in version 2 the epoch has
-        risen since, or the producer id has changed."""
+        """Return the transaction that a producer wants to end, and whether the request repeats an earlier one.
+
+        In version 2 the first request raised the epoch or changed the producer id, so a repeat has the old ones.
+        """
         known = self._known(asked)
         repeated = version >= EPOCH_RISES and _is_repeated(known, asked)
         if known.producer_id != asked.producer_id and not repeated:
             raise InvalidProducerIdMapping(f"{known.transactional_id} has producer id {known.producer_id}")
         if not repeated and known.epoch != asked.epoch:
-            raise ProducerFenced(f"{known.transactional_id} has epoch {known.epoch}, and the producer {asked.epoch}")
+            raise ProducerFenced(f"{known.transactional_id} has epoch {known.epoch}, not the producer's {asked.epoch}")
         return known, repeated
 
     def _change(self, transaction: Transaction) -> None:
-        """Store what a transaction becomes, then believe it."""
+        """Store the new state of a transaction, then adopt it."""
         try:
             self._store(transaction, False)
         except BrokerError as error:
@@ -348,7 +364,7 @@ class Transactions:
             self._timers.set("transactional ids", self._clock.now + self.settings.expiration_check, self._expire)
 
     def _expire(self, now: float) -> None:
-        """Forget ids that nobody has used for long."""
+        """Forget transactional ids that were not used for `expiration`."""
         oldest = self._clock.timestamp - round(self.settings.expiration * 1000)
         for transaction in list(self.by_id.values()):
             if transaction.is_decided or transaction.state is State.ONGOING or transaction.updated > oldest:
@@ -356,14 +372,16 @@ class Transactions:
             try:
                 self._store(transaction, True)
             except BrokerError as error:
-                log.error("an expired id stays: %s", error, extra={"id": transaction.transactional_id})
+                log.error(
+                    "removing an expired transactional id failed: %s", error, extra={"id": transaction.transactional_id}
+                )
             else:
                 del self.by_id[transaction.transactional_id]
         self._watch_expiry()
 
 
 def _may_go_on(known: Transaction, producer_id: int, epoch: int) -> bool:
-    """Whether a producer that has this id and epoch may be the id's."""
+    """Return whether a producer with this id and epoch may be the current one of the transactional id."""
     return (
         known.epoch < 0
         or producer_id == known.producer_id

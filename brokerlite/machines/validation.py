@@ -1,16 +1,16 @@
-"""What becomes of a produced record set: the batch that is stored, or why there is none.
+"""Validates a produced record set: returns the batch to store, or raises the reason for refusing it.
 
 Rules:
-- A produced record set is exactly one batch of magic 2, whole, with base offset 0, as many records as it says, no
-  control batch, and a CRC that matches. The records are counted, compressed ones after a bounded decompression.
-- Compressed records are readable by every client. An LZ4 frame that Java's client refuses is invalid. Bytes behind the
-  compressed data, which Java's client ignores, are cut off, because other clients fail there.
-- What is stored is what was produced, unless the topic has a compression of its own, or the header claims another
-  largest timestamp than the records have. Sequences and offsets stay as they are then, too. A topic that stamps records
-  does so when they are appended.
-- A batch that claims LogAppendTime is refused where the broker sets that, and otherwise loses the claim.
-- Nothing here knows of a log: the same record set and the same settings give the same, in whatever thread. `work` says
-  beforehand how much there is to do.
+- A produced record set must be exactly one whole batch of magic 2 with base offset 0, the claimed number of records and
+  a matching CRC, and not a control batch. The records are counted, if compressed after a bounded decompression.
+- Compressed records must be readable by every client. An LZ4 frame that the Java client refuses is invalid. Bytes after
+  the compressed data, which the Java client ignores, are cut off, because other clients fail there.
+- The batch is stored as it was produced, unless the topic has a compression of its own, or the header's largest
+  timestamp is wrong. Even then sequences and offsets stay the same. With LogAppendTime, records get their timestamp
+  when they are appended.
+- A batch that claims LogAppendTime is refused if the topic uses LogAppendTime; otherwise the claim is removed.
+- Nothing here depends on a log: the same record set and settings give the same result in any thread. `work` estimates
+  the effort beforehand.
 
 Source: UnifiedLog.java (analyzeAndValidateRecords), LogValidator.java, ProduceRequest.java (validateRecords).
 """
@@ -51,23 +51,23 @@ from ottla.errors import (
 )
 
 ZSTD_SINCE = 7
-"""The version of Produce and, in Kafka, of brokers that knew zstd."""
+"""The first version of Produce that allows zstd."""
 DECOMPRESSED_LIMIT = 64 * 2**20
-"""Bytes that the records of one batch may take; what claims more is refused."""
+"""The most bytes of the decompressed records of one batch; a batch that claims more is refused."""
 MOST_INDEXES = 100
-"""Records of a batch that are named in the answer that refuses them."""
+"""The most invalid records that an error names."""
 _TO_STEP_OVER = 8
-"""How many bytes of records are stepped over while one is decompressed: about, with the smallest that there are."""
+"""Roughly, the bytes of records that are scanned in the time of decompressing one byte, with the smallest records."""
 _TO_COMPRESS = 6
-"""How much more work it is to compress than to decompress: about, with gzip, which takes longest for both."""
+"""Roughly, how many times more work compressing is than decompressing, with gzip, which is the slowest in both."""
 _WITH_EFFORT = 8
-"""How many times more it is with a level above the default."""
+"""How many times more work compressing is with a level above the default."""
 _KNOWN_ATTRIBUTES = 0x3F
-"""Those that a batch keeps when it is compressed again: its compression, whose time it has, transactional, control."""
+"""The attributes that a recompressed batch keeps: compression, timestamp type, transactional, control."""
 _MAGIC_END, _LEAST_OF_OLD = 17, LENGTH_END + 14
-"""Where the magic number of a batch ends; bytes of the smallest message of magic 0."""
+"""The offset after a batch's magic byte; the size of the smallest message of magic 0."""
 _ATTRIBUTES_AT = 22
-"""The byte of a batch's header with its compression."""
+"""The offset of the header byte with the compression."""
 
 
 class NotOneBatch(InvalidRecord):
@@ -75,10 +75,10 @@ class NotOneBatch(InvalidRecord):
 
 
 class InvalidRecords(InvalidRecord):
-    """Some records of the batch are not what the topic takes.
+    """Some records of the batch are invalid for the topic.
 
     Attributes:
-        indexes: which, counted within the batch; the first `MOST_INDEXES`.
+        indexes: their indexes within the batch; the first `MOST_INDEXES`.
     """
 
     def __init__(self, detail: str, indexes: tuple[int, ...]) -> None:
@@ -87,10 +87,10 @@ class InvalidRecords(InvalidRecord):
 
 
 class InvalidTimestamps(InvalidTimestamp):
-    """The timestamps of some records are outside what the topic takes; others may have no key, where one is needed.
+    """The timestamps of some records are out of the topic's range; other records may lack a required key.
 
     Attributes:
-        indexes: as those of `InvalidRecords`.
+        indexes: as in `InvalidRecords`.
     """
 
     def __init__(self, detail: str, indexes: tuple[int, ...]) -> None:
@@ -99,10 +99,10 @@ class InvalidTimestamps(InvalidTimestamp):
 
 
 def work(records: Buffer | None, settings: LogSettings) -> int:
-    """How much `validated` has to do, at most, in bytes that are decompressed: a million take 1 to 3 milliseconds.
+    """Estimate the most work of `validated`, in decompressed bytes: a million take 1 to 3 milliseconds.
 
-    It is computed from what the headers of the compressed data claim, in microseconds. Where they claim too little the
-    record set is invalid, which is found out at the latest when that much is decompressed.
+    The estimate takes microseconds: it uses the sizes claimed in the headers of the compressed data. If a header claims
+    too little, the record set is invalid, and decompression stops at the claimed size.
     """
     if records is None or len(records) < HEADER_SIZE:
         return 0
@@ -132,21 +132,21 @@ def validated(
     name: str,
     limit: int = DECOMPRESSED_LIMIT,
 ) -> RecordBatch:
-    """What is stored of a produced record set, but for its offset, its leader epoch and the broker's stamp.
+    """Validate a produced record set; return the batch to store, still without offset, leader epoch and append time.
 
     Args:
-        version: of the Produce request.
+        version: the version of the Produce request.
         timestamp: the time, in milliseconds since 1970.
-        name: of the partition, for messages.
-        limit: bytes that are decompressed at most; a record set with more is invalid.
+        name: the partition's name, for messages.
+        limit: the most bytes to decompress; a record set with more is invalid.
 
     Raises:
         InvalidRecord: the record set breaks a rule (`InvalidRecords`: some of its records do).
         CorruptMessage: the CRC does not match.
-        MessageTooLarge, RecordListTooLarge: the batch is larger than the topic takes, than a segment may be.
-        UnsupportedCompressionType: zstd from a client too old for it.
-        InvalidTimestamp: the batch claims that the broker stamped the records (`InvalidTimestamps`: some are outside
-            what the topic takes).
+        MessageTooLarge, RecordListTooLarge: the batch is larger than the topic allows, or than a segment may be.
+        UnsupportedCompressionType: zstd in a version of Produce before `ZSTD_SINCE`.
+        InvalidTimestamp: the batch claims LogAppendTime, which only the broker may set (`InvalidTimestamps`: some
+            timestamps are out of the topic's range).
     """
     batch = _only_batch(records, version, settings, name)
     _check_header(batch, settings)
@@ -160,16 +160,16 @@ def validated(
     if settings.compression is not None and settings.compression != batch.compression:
         batch.max_timestamp, batch.attributes = max_timestamp, batch.attributes & _KNOWN_ATTRIBUTES
         return _compressed_again(batch, body, Compression(settings.compression), settings, name)
-    if max_timestamp != batch.max_timestamp and not settings.log_append_time:  # otherwise the stamp is the largest
+    if max_timestamp != batch.max_timestamp and not settings.log_append_time:  # otherwise the append time replaces it
         return parse_batch(with_max_timestamp(batch, max_timestamp))
     return batch
 
 
 def _opened(batch: RecordBatch, limit: int) -> tuple[RecordBatch, Buffer]:
-    """The batch without what Java's client ignores behind its compressed data, and the records decompressed.
+    """Return the batch and its decompressed records; cut off bytes after the data, which the Java client ignores.
 
     Raises:
-        DecodeError: that client would refuse them, or they take more than ``limit`` bytes.
+        DecodeError: the Java client would refuse the data, or it decompresses to more than ``limit`` bytes.
     """
     compressed = batch.data[HEADER_SIZE:]
     if batch.compression == Compression.LZ4:
@@ -193,26 +193,26 @@ def _opened(batch: RecordBatch, limit: int) -> tuple[RecordBatch, Buffer]:
 def _only_batch(records: Buffer | None, version: int, settings: LogSettings, name: str) -> RecordBatch:
     records = b"" if records is None else records
     batch = RecordBatch()
-    if not batch.read(memoryview(records), 0) or len(batch.data) < len(records):  # otherwise it is just one
+    if not batch.read(memoryview(records), 0) or len(batch.data) < len(records):  # otherwise it is exactly one
         batches = list(_whole_batches(records))
         if len(batches) != 1:
             raise NotOneBatch(f"the record set of {name} has {len(batches)} batches instead of one")
         batch = batches[0]
     if batch.compression == Compression.ZSTD and version < ZSTD_SINCE:
-        raise UnsupportedCompressionType(f"zstd needs Produce v{ZSTD_SINCE}, and this is v{version}")
+        raise UnsupportedCompressionType(f"zstd needs Produce v{ZSTD_SINCE}; the request is v{version}")
     if batch.base_offset != 0:
-        raise InvalidRecord(f"the base offset is {batch.base_offset} instead of 0")
+        raise InvalidRecord(f"the base offset must be 0, not {batch.base_offset}")
     if (size := len(batch.data)) > settings.max_message_bytes:
-        raise MessageTooLarge(f"{size} bytes; {name} takes batches of {settings.max_message_bytes}")
+        raise MessageTooLarge(f"a batch of {size} bytes; {name} takes at most {settings.max_message_bytes}")
     if not batch.crc_matches:
         raise CorruptMessage(f"the CRC of a batch for {name} does not match")
     if size > settings.segment_bytes:
-        raise RecordListTooLarge(f"{size} bytes; segments of {name} have {settings.segment_bytes}")
+        raise RecordListTooLarge(f"a batch of {size} bytes; segments of {name} have at most {settings.segment_bytes}")
     return batch
 
 
 def _whole_batches(records: Buffer) -> Iterator[RecordBatch]:
-    """The batches of a produced record set; bytes that are no whole batch at its end are left out, as Kafka does."""
+    """Yield the whole batches of a produced record set; like Kafka, ignore an incomplete batch at its end."""
     position = 0
     while len(records) - position >= _MAGIC_END:
         magic = records[position + _MAGIC_END - 1]
@@ -220,11 +220,11 @@ def _whole_batches(records: Buffer) -> Iterator[RecordBatch]:
         if size < _LEAST_OF_OLD:
             raise CorruptMessage(f"a batch of {size} bytes")
         if magic > MAGIC:
-            raise CorruptMessage(f"record format (magic) {magic}, which there is not")
+            raise CorruptMessage(f"unknown record format (magic) {magic}")
         if size > len(records) - position:
             return
         if magic < MAGIC:
-            raise NotOneBatch(f"record format (magic) {magic} instead of {MAGIC}")
+            raise NotOneBatch(f"record format (magic) {magic}; only {MAGIC} is taken")
         if size < HEADER_SIZE:
             raise CorruptMessage(f"a batch of {size} bytes")
         yield parse_batch(records, position)
@@ -235,22 +235,22 @@ def _check_header(batch: RecordBatch, settings: LogSettings) -> None:
     if not 0 < batch.count == batch.last_offset_delta + 1:
         raise InvalidRecord(f"{batch.count} records, the last with offset {batch.last_offset_delta}")
     if batch.control:
-        raise InvalidRecord("control records are the broker's to write")
+        raise InvalidRecord("only the broker may write control records")
     if batch.producer_id >= 0 and batch.base_sequence < 0:
-        raise InvalidRecord(f"sequence {batch.base_sequence} of producer {batch.producer_id}")
+        raise InvalidRecord(f"invalid sequence {batch.base_sequence} of producer {batch.producer_id}")
     if batch.log_append_time and (settings.log_append_time or batch.max_timestamp == NO_TIMESTAMP):
-        raise InvalidTimestamps("LogAppendTime is the broker's to set", tuple(range(min(batch.count, MOST_INDEXES))))
+        raise InvalidTimestamps("only the broker may set LogAppendTime", tuple(range(min(batch.count, MOST_INDEXES))))
 
 
 def _check_records(batch: RecordBatch, body: Buffer, settings: LogSettings, timestamp: int, name: str) -> int:
-    """Count the records, see that the topic takes them, and return their largest timestamp.
+    """Count the records, check them against the topic's settings, and return their largest timestamp.
 
     Raises:
-        DecodeError: they are not as many as the batch says, or do not end where it does.
+        DecodeError: their number differs from the header's, or they do not end where the batch ends.
     """
     end, smallest, largest, keyless = scan_records(body, batch.count, batch.base_timestamp)
     if end < 0:
-        raise DecodeError(f"one of its {batch.count} records is damaged, or not in its place")
+        raise DecodeError(f"one of the batch's {batch.count} records is damaged or has a wrong offset")
     if end != len(body):
         raise DecodeError(f"the {batch.count} records do not end where the batch does")
     earliest, latest = -math.inf, math.inf
@@ -266,10 +266,10 @@ def _check_records(batch: RecordBatch, body: Buffer, settings: LogSettings, time
 def _check_each(
     batch: RecordBatch, name: str, needs_keys: bool, times: tuple[int, int], earliest: float, latest: float
 ) -> None:
-    """Say which records the topic does not take.
+    """Raise an error that names the records that the topic does not accept.
 
     Args:
-        needs_keys: some have no key, and need one.
+        needs_keys: the topic requires keys, and some records have none.
         times: the smallest timestamp and the largest.
     """
 
@@ -285,7 +285,7 @@ def _check_each(
         )
         indexes = tuple(islice(rows, MOST_INDEXES))
         if of_other_times:
-            raise InvalidTimestamps(f"{of_other_times[0]} is not within {earliest} to {latest}", indexes)
+            raise InvalidTimestamps(f"timestamp {of_other_times[0]} is not within {earliest} to {latest}", indexes)
         raise InvalidRecords(f"{name} is compacted and takes no record without a key", indexes)
 
 
@@ -295,10 +295,10 @@ def _compressed_again(
     data = recompressed(batch, compression, settings.compression_level, body=body)
     if len(data) > settings.max_message_bytes:
         raise MessageTooLarge(
-            f"{len(data)} bytes with the topic's compression; {name} takes {settings.max_message_bytes}"
+            f"{len(data)} bytes with the topic's compression; {name} takes at most {settings.max_message_bytes}"
         )
     if len(data) > settings.segment_bytes:
         raise RecordListTooLarge(
-            f"{len(data)} bytes with the topic's compression; segments have {settings.segment_bytes}"
+            f"{len(data)} bytes with the topic's compression; segments have at most {settings.segment_bytes}"
         )
     return parse_batch(data)

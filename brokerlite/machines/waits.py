@@ -1,11 +1,11 @@
-"""Answers that come later: those that wait for records, and those that somebody else gives.
+"""Delayed answers: fetches that wait for records, and answers that other code gives later.
 
 Rules:
-- A `Wait` is finished when the partitions it watches have grown by as many bytes as it misses (for read_committed: by
-  stable bytes), when one of them is deleted, at its deadline, or when the broker drains, whichever comes first.
-- A `Later` is given by the code that holds it, when it knows the answer.
-- An answer that nobody waits for any more, because its connection is gone, is not made. Where requests behind it are
-  to be carried out even so, it is given as none, so that they have their turn (`give_up`).
+- A `Wait` finishes when the partitions it watches have grown by the bytes it is missing (for read_committed: by stable
+  bytes), when one of them is deleted, at its deadline, or when the broker drains, whichever comes first.
+- A `Later` is answered by the code that holds it, once that code knows the answer.
+- No answer is made for a connection that is gone. If later requests of the connection must still be processed, the
+  answer is ``None``, so that they get their turn (`give_up`).
 """
 
 import itertools
@@ -26,9 +26,9 @@ class Wait:
     """An answer that waits for records.
 
     Attributes:
-        deadline: when it is given, whatever there is.
+        deadline: when the answer is sent at the latest.
         logs: the partitions it watches.
-        missing: bytes that must come first.
+        missing: bytes that must be appended before the answer is sent.
         finish: makes the message.
         stable: only bytes below the last stable offset count.
     """
@@ -43,10 +43,10 @@ class Wait:
     version: int = 0
     _number: int = 0
     _seen: dict[PartitionLog, int] = field(default_factory=dict)
-    """Partition -> `PartitionLog.bytes_below` when it was looked at last."""
+    """Partition -> its `PartitionLog.bytes_below` at the last update."""
 
     def grown(self, partition: PartitionLog) -> bool:
-        """A partition has changed; whether that is enough."""
+        """Count the new bytes of a partition; return whether there are enough."""
         below = partition.bytes_below(stable=self.stable)
         self.missing -= below - self._seen[partition]
         self._seen[partition] = below
@@ -54,7 +54,7 @@ class Wait:
 
 
 class Later:
-    """An answer that comes when somebody gives it, once; the holder must see to that."""
+    """An answer that its holder gives later. The holder must call `give` exactly once."""
 
     __slots__ = ("_answer", "_message")
 
@@ -68,18 +68,18 @@ class Later:
             self._answer(message)
 
     def to(self, answer: Callable[[Any], None]) -> None:
-        """Say who takes it; nobody before had to."""
+        """Set the function that receives the answer, which may have been given already."""
         self._answer = answer
         if self._message is not None:
             answer(self._message)
 
 
 class Waits:
-    """All answers that come later.
+    """Keeps all delayed answers of the broker.
 
     Args:
-        answer: takes a ticket, a message and a version.
-        fail: takes a ticket, where an answer cannot be made.
+        answer: called with a ticket, a message and a version.
+        fail: called with a ticket if making the answer failed.
     """
 
     def __init__(self, timers: Timers, answer: Callable[[Any, Any, int], None], fail: Callable[[Any], None]) -> None:
@@ -93,7 +93,7 @@ class Waits:
         self._draining = False
 
     def park(self, wait: Wait, ticket: Any, connection: int, version: int) -> None:
-        """Give an answer when it is due."""
+        """Keep an answer that waits for records until it is due."""
         wait.ticket, wait.connection, wait.version = ticket, connection, version
         wait._number = next(self._numbers)
         for partition in wait.logs:
@@ -105,11 +105,11 @@ class Waits:
             self._finish(wait)
 
     def promise(self, later: Later, ticket: Any, connection: int, version: int) -> None:
-        """Pass an answer on when somebody gives it."""
+        """Pass an answer on when its holder gives it."""
 
         def answer(message: Any) -> None:
             promised = self._later.get(connection, {})
-            if later in promised:  # else nobody is there any more to take it
+            if later in promised:  # otherwise the connection is gone
                 del promised[later]
                 if not promised:
                     del self._later[connection]
@@ -119,19 +119,19 @@ class Waits:
         later.to(answer)
 
     def grown(self, partition: PartitionLog) -> None:
-        """Records were added to a partition, or became stable."""
+        """Notice that records were added to a partition or became stable."""
         for wait in list(self._by_log.get(partition, ())):
             if wait.grown(partition):
                 self._finish(wait)
 
     def gone(self, partitions: Iterable[PartitionLog]) -> None:
-        """There will be no more records."""
+        """Finish the answers that wait for these deleted partitions."""
         for partition in partitions:
             for wait in list(self._by_log.get(partition, ())):
                 self._finish(wait)
 
     def give_up(self, connection: int) -> None:
-        """Give no answer where this connection waits for one."""
+        """Answer everything this connection waits for with ``None``, so that its later requests get their turn."""
         for wait in list(self._by_connection.get(connection, ())):
             self._forget(wait)
             self._answer(wait.ticket, None, wait.version)
@@ -139,13 +139,13 @@ class Waits:
             answer(None)
 
     def disconnected(self, connection: int) -> None:
-        """Nobody waits for the answers of this connection any more."""
+        """Forget the delayed answers of a connection that is gone."""
         for wait in list(self._by_connection.get(connection, ())):
             self._forget(wait)
         self._later.pop(connection, None)
 
     def drain(self) -> None:
-        """Give every answer that waits for records as it is; from now on none waits."""
+        """Finish every answer that waits for records; from now on none waits."""
         self._draining = True
         for waits in list(self._by_connection.values()):
             for wait in list(waits):
@@ -159,14 +159,14 @@ class Waits:
             return
         try:
             message = wait.finish()
-        except Exception:  # a mistake of ours, found while another request is served: it must not fail with this one
-            log.exception("a waiting answer failed")
+        except Exception:  # a bug, met while another request is served: that request must not fail with this one
+            log.exception("delayed response failed")
             self._fail(wait.ticket)
         else:
             self._answer(wait.ticket, message, wait.version)
 
     def _forget(self, wait: Wait) -> bool:
-        """Take ``wait`` out of everything; whether it was there."""
+        """Remove ``wait``; return whether it was still waiting."""
         mine = self._by_connection.get(wait.connection, {})
         if wait not in mine:
             return False

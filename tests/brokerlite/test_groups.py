@@ -629,7 +629,7 @@ def test_while_the_disk_refuses_an_assignment_its_members_wait_for_it(caplog: py
     assert b.sync() == WAITS and a.sync() == WAITS
     club.tick(10 * SESSION)
     assert club.state is C and club.group.generation == a.generation and not a.synced and not b.synced
-    assert caplog.messages == ["an assignment waits for the disk: it is full"]
+    assert caplog.messages == ["assignment not stored yet, retrying: it is full"]
     club.refuses = None
     club.tick(1.0)
     assert club.state is S and a.assignment == f"for {a.id}".encode() and b.assignment == f"for {b.id}".encode()

@@ -109,7 +109,7 @@ def test_a_deleted_topic_takes_its_offsets_along_also_if_the_disk_refuses_with_o
     club.offsets.topic_deleted("u")
     assert list(club.offsets.of("g")) == [("t", 0)] and not club.offsets.of("other")
     (line,) = caplog.messages
-    assert "offsets of 2 groups for the deleted topic u stay on the disk" in line
+    assert "removing the offsets of 2 groups for the deleted topic u failed" in line
 
 
 # -- expiry

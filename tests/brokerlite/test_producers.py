@@ -45,7 +45,7 @@ def test_a_batch_that_only_overlaps_a_stored_one_is_no_duplicate_but_out_of_orde
 def test_a_gap_is_out_of_order_and_the_message_says_what_comes_next() -> None:
     producers = Producers()
     stored(producers, idempotent(0, 2), 0)
-    with pytest.raises(OutOfOrderSequenceNumber, match="sends sequence 5 of epoch 0; 2 comes next"):
+    with pytest.raises(OutOfOrderSequenceNumber, match="sent sequence 5 of epoch 0; expected 2"):
         producers.check(parse_batch(idempotent(5)))
 
 

@@ -98,8 +98,8 @@ def test_the_reason_names_the_configuration() -> None:
         deletable(log, LogSettings(), 0, 30, NOW).why,
     }
     assert [each for each in sorted(told) if each] == [
-        "it is older than retention.ms = 7200000",
-        "it lies before the start offset 10",
+        "before the start offset 10",
+        "older than retention.ms = 7200000",
         "the log is larger than retention.bytes = 5",
     ]
 

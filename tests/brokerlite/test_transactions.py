@@ -363,7 +363,7 @@ def test_a_marker_that_the_disk_lost_is_written_at_the_next_start(
     machine = machine.restart(clean=False)
     assert seen(machine) == [b"a"] and seen(machine, 1) == []
     assert read(machine, committed=True, partition=1).last_stable_offset == 2
-    assert "t-0 has a transaction that its coordinator has ended: it is committed" in caplog.text
+    assert "t-0 has a transaction that is not open at its coordinator: committed" in caplog.text
     machine.folder.abandon()
 
 

@@ -47,7 +47,7 @@ def test_a_state_changes_as_the_table_says_and_in_no_other_way(state: State, eve
         assert (changed.state, changed.updated) == (TRANSITIONS[state, event], NOW)
         assert changed.previous_producer_id == 7
     else:
-        with pytest.raises(InvalidTxnState, match=f"x is {state.value}, and"):
+        with pytest.raises(InvalidTxnState, match=f"x is in state {state.value}, which"):
             after(known, event)
 
 
@@ -83,7 +83,7 @@ def test_the_first_epoch_of_an_id_is_0_whatever_the_producer_has() -> None:
 
 @pytest.mark.parametrize("asked", [0, 1, 4])
 def test_a_producer_with_another_epoch_than_the_last_two_is_fenced(asked: int) -> None:
-    with pytest.raises(ProducerFenced, match=f"x has epoch 3, and the producer {asked}"):
+    with pytest.raises(ProducerFenced, match=f"x has epoch 3, not the producer's {asked}"):
         a_transaction(last_epoch=2).given_out(asked, 60_000, NEW_ID, NOW)
 
 
