@@ -239,8 +239,8 @@ class ProxyCore:
         self.control.request_nodes()
 
     def dropped(self, why: str, size: int, now: float) -> None:
-        """Tell that requests of a client that has left are dropped: no client knows, as they may have no answer."""
-        text = f"requests of a client that has left are dropped: {why}"
+        """Log that requests of a disconnected client were dropped: no client hears of it."""
+        text = f"requests of a disconnected client dropped: {why}"
         if self._complaints.is_new(now, "", text):
             log.warning("%s", text, extra={"bytes": size})
 
@@ -308,7 +308,7 @@ class ProxyCore:
         if self._held and now >= self._held_logged_at + _HELD_LOGGED:
             self._held_logged_at = now
             facts = {"clients": len(self._held), "buffered": self.buffered.total, "max_buffered": self.buffered.most}
-            log.warning("clients are held, because upstream takes records slower than they send them", extra=facts)
+            log.warning("reading from clients paused, because upstream is slower than they are", extra=facts)
 
     def _set_held(self, clients: frozenset[int], held: bool) -> None:
         if clients:

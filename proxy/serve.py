@@ -127,7 +127,7 @@ def _core(config: ProxyConfig, bootstrap: tuple[Address, ...], state: StateDirec
     """A machine, as the state has it."""
     if state is None:
         if any(rule.mode is Mode.REWRITE for rule in config.topics):
-            log.warning("without a state a restart fences the idempotent producers of rewritten topics")
+            log.warning("no state directory: a restart fences the idempotent producers of rewritten topics")
         return ProxyCore(config, bootstrap, random.Random())
     found, segment = state.recover()
     core = ProxyCore(config, bootstrap, random.Random(), Journal(segment))
@@ -139,7 +139,7 @@ def _core(config: ProxyConfig, bootstrap: tuple[Address, ...], state: StateDirec
         core.restore(Noted(), trio.current_time())
     else:
         told = {"producers": len(found.producers), "batches": found.under_way}
-        log.info("the state is restored", extra=told)
+        log.info("state restored", extra=told)
     return core
 
 
@@ -362,7 +362,7 @@ class _Driver:
         except ConfigurationError as error:
             if self._running is None:
                 self.failure = error
-            log.error("no port for a node: %s", error, extra={"node": node})
+            log.error("no port for a broker: %s", error, extra={"node": node})
         self.happened(Listening(node, told))
         self._started.set()
 

@@ -186,7 +186,7 @@ class Admission:
             del self._unknown[next(iter(self._unknown))]
             self._too_many_unknown = True
         facts = {"producer_id": batch.producer_id, "epoch": batch.producer_epoch, "topic": offer.topic, "why": why}
-        what = "a transaction has to be aborted, and its producer to go on in another epoch"
+        what = "transaction must be aborted, its producer needs a new epoch"
         log.warning(what, extra=facts | offer.origin.facts)
 
     def refuses_to_pass(self, topic: str, data: Buffer | None, origin: Origin) -> Outcome | None:
@@ -214,4 +214,4 @@ class Admission:
                 self._fenced.clear()
             self._fenced.add(producer_id)
             facts = {"producer_id": producer_id, "topic": topic, "why": why}
-            log.warning("a producer is fenced: its application must open a new one", extra=facts | origin.facts)
+            log.warning("producer fenced, its application must open a new one", extra=facts | origin.facts)

@@ -443,7 +443,7 @@ class Rewriter:
 
     def _log_refusal(self, batch: ClientBatch, result: Result, now: float) -> None:
         self._tallies[batch.topic].refused += 1
-        what = "nobody can know whether records were stored" if result.unknown else "records were refused"
+        what = "outcome unknown: records may or may not be stored" if result.unknown else "records were refused"
         error = broker_error(result.error_code).name
         if self._complaints.is_new(now, "", f"{what}: {error}, {batch.topic}"):
             place = f"{batch.topic}-{batch.partition}"

@@ -121,7 +121,7 @@ class Topics:
             self._routes[topic] = routes
         else:
             log.error(
-                "the rule of a topic has changed, so its keys go elsewhere than before",
+                "topic rule changed, keys go to other partitions than before",
                 extra={"topic": topic, "before": _rule(routes)},
             )
 
@@ -131,7 +131,7 @@ class Topics:
         if left:
             more = f" and {len(left) - MOST_NAMED} more" if len(left) > MOST_NAMED else ""
             log.error(
-                "topics are not rewritten any more, so their keys go where clients put them",
+                "topics no longer rewritten, keys go to the partitions that clients choose",
                 extra={"topics": len(left), "before": ", ".join(left[:MOST_NAMED]) + more},
             )
 
@@ -158,7 +158,7 @@ class Topics:
                 "its keys go to the pinned number of them" if count > routes.partitions else "its records are refused"
             )
             log.error(
-                "a rewritten topic has another number of partitions than is pinned; %s",
+                "partition count of a rewritten topic differs from the pinned one; %s",
                 what,
                 extra={"topic": topic, "pinned": routes.partitions, "partitions": count},
             )

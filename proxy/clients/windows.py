@@ -172,7 +172,7 @@ class _Refused:
         return found, known
 
 
-_DOUBT = "nobody can know whether an earlier batch of this producer was stored"
+_DOUBT = "the outcome of an earlier batch of this producer is unknown"
 
 
 def _took(counted: Counter[int], one: int) -> bool:

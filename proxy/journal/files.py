@@ -150,9 +150,7 @@ class StateDirectory:
         paths = segments(self.path)
         first = 1 + max((int(path.stem) for path in paths), default=0)
         if os.pread(self._lock, 1, 0):
-            log.error(
-                "the journal was given up, so idempotent producers from before are fenced, and pins are forgotten"
-            )
+            log.error("journal abandoned, existing idempotent producers are fenced and pins forgotten")
             self._remove()
             return Noted(), first
         try:
@@ -167,7 +165,7 @@ class StateDirectory:
     def set_aside(self, why: object) -> None:
         """What was there is damaged, or contradicts itself: keep it, in place of what was set aside before."""
         log.error(
-            "the journal cannot be used, so idempotent producers from before are fenced, and pins are forgotten: %s",
+            "journal unusable, existing idempotent producers are fenced and pins forgotten: %s",
             why,
         )
         for path in self.path.glob(f"*{_DAMAGED}"):
@@ -191,7 +189,7 @@ class StateDirectory:
         except OSError as error:
             self.works = False
             log.error(
-                "the journal cannot be written, so the next start fences idempotent producers and forgets pins: %s",
+                "journal write failed, the next start fences idempotent producers and forgets pins: %s",
                 error.strerror,
                 extra={"state": str(self.path)},
             )
@@ -226,7 +224,7 @@ class StateDirectory:
             try:
                 path.unlink()
             except OSError as error:
-                log.error("a segment of the journal cannot be removed: %s", error, extra={"state": str(path)})
+                log.error("journal segment not removed: %s", error, extra={"state": str(path)})
         if keep_mark:
             self._mark()  # again, because there may have been no room for it
         elif not segments(self.path):
@@ -246,7 +244,9 @@ class StateDirectory:
                     for path in (*segments(self.path), self.path):
                         _sync(path)
             except OSError as error:
-                log.error("the journal may not outlive the machine: %s", error.strerror)
+                log.error(
+                    "journal sync failed, its last entries may not survive a crash of the machine: %s", error.strerror
+                )
             os.close(self._segment[1])
             self._segment = None
         os.close(self._lock)

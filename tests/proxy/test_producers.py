@@ -199,7 +199,7 @@ def test_where_nothing_is_stored_nothing_is_remembered(window: Window[Batch]) ->
 def test_a_batch_of_unknown_outcome_fences_its_epoch(window: Window[Batch]) -> None:
     settle(window, begin(window, 0), UNKNOWN)
     assert [outcome.error_code for _, outcome in told(window)] == [ProducerFenced.code]
-    with pytest.raises(ProducerFenced, match="nobody can know"):
+    with pytest.raises(ProducerFenced, match="outcome of an earlier batch"):
         window.look_up(0, 0, 1)
     begin(window, 0, epoch=1)
 
