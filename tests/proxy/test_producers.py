@@ -82,7 +82,7 @@ def test_the_last_five_batches_are_remembered(window: Window[Batch]) -> None:
 
 def test_a_gap_is_refused(window: Window[Batch]) -> None:
     begin(window, 0, 3)
-    with pytest.raises(OutOfOrderSequenceNumber, match="sequence 4 comes where 3 is next"):
+    with pytest.raises(OutOfOrderSequenceNumber, match="got sequence 4, expected 3"):
         window.look_up(0, 4, 1)
 
 
@@ -114,7 +114,7 @@ def test_an_older_epoch_is_refused(window: Window[Batch]) -> None:
 
 def test_a_new_epoch_begins_at_zero_and_forgets_the_old(window: Window[Batch]) -> None:
     store(window, 0)
-    with pytest.raises(OutOfOrderSequenceNumber, match="epoch 1 begins with sequence 1"):
+    with pytest.raises(OutOfOrderSequenceNumber, match="epoch 1 starts at sequence 1"):
         window.look_up(1, 1, 1)
     begin(window, 0, epoch=1)
     with pytest.raises(InvalidProducerEpoch):
