@@ -1,8 +1,8 @@
 """Recognises retries of idempotent clients to rewritten topics, as a broker does.
 
 A client numbers its records for each (producer id, partition that it chose). A broker remembers the last five batches
-of each and answers retries from memory. The proxy sends the records to other partitions, so it must remember the batches
-itself: in a `Window` for each (producer id, topic, partition that the client chose).
+of each and answers retries from memory. The proxy sends the records to other partitions, so it must remember the
+batches itself: in a `Window` for each (producer id, topic, partition that the client chose).
 
 Rules:
 - Only producer ids that were allocated through this proxy are known. Another one might have stored records through the
