@@ -154,9 +154,7 @@ class Topics:
                 self._control.request_topics(topic)
         if count != routes.partitions and (topic, count) not in self._alerted:
             self._alerted.add((topic, count))
-            what = (
-                "keys use the pinned number of partitions" if count > routes.partitions else "records are refused"
-            )
+            what = "keys use the pinned number of partitions" if count > routes.partitions else "records are refused"
             log.error(
                 "partition count of a rewritten topic differs from the pinned one; %s",
                 what,
