@@ -84,7 +84,7 @@ class Topics:
         """Take a Metadata response: update pins, and make the calls that waited for it."""
         for topic in metadata.topics:
             pinned = topic.name in self._routes and self._rules.rewrites(topic.name)
-            if pinned and topic.name in self._cluster.topics:  # a journal's topic may not be known to the cluster
+            if pinned and topic.name in self._cluster.topics:  # a pin from the journal may have no metadata yet
                 self.routes(topic.name)
         for name in [name for name in self._waiting if self._cluster.is_described(name)]:
             for each in self._waiting.pop(name):

@@ -1,17 +1,17 @@
 """Reads and writes the journal's files: a directory with numbered segments, for one process at a time.
 
     ottla-proxy.lock      held while a proxy runs
-    00000017.journal      a line that says in which life of the machine it was begun, then entries
-    00000016.damaged      of the last journal that could not be believed, to be looked at
+    00000017.journal      a line with the machine's boot id and the format, then entries
+    00000016.damaged      a segment of the last unusable journal, kept for inspection
 
 Rules:
-- What is written outlives the process, however it ends, because it is in the memory of the system. It is not forced to
-  the disk, except at an orderly end: so a journal of an earlier life of the machine is worth nothing unless its last
-  segment ends with the mark of such an end.
-- An entry that is cut off at the end of the last segment was never acted upon. Damage anywhere else is damage: nothing
-  in the journal is believed then.
-- Where nothing can be believed, the journal is set aside, and where nothing can be written any more it is removed:
-  producers are fenced then when the proxy starts again, and never guessed about.
+- Entries survive any end of the process, because they are in the page cache of the operating system. They are synced to
+  the disk only at an orderly end. So after a reboot a journal is unusable, unless its last segment ends with the mark
+  of an orderly end.
+- An incomplete entry at the end of the last segment had no effects. Damage anywhere else makes the whole journal
+  unusable.
+- An unusable journal is set aside, and after a failed write the journal is removed: the next start then fences
+  producers, instead of guessing their state.
 """
 
 import fcntl

@@ -1,9 +1,9 @@
 """Restores the state of a core from the journal.
 
 Rules:
-- The outcome of what was in flight is unknown, and all that is numbered is sent again, the same records under the same
-  sequence.
-- What no stream has any more of a client's batch is settled: stored, unless its window says otherwise.
+- The outcome of batches that were in flight is unknown. All numbered batches are sent again, with the same records and
+  the same sequence.
+- Records of a client's batch that are in no stream are settled: they are stored, unless the window says otherwise.
 """
 
 from collections import defaultdict
