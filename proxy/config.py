@@ -186,7 +186,7 @@ class ProxyConfig:
 
     @property
     def advertised(self) -> tuple[str, int | None]:
-        """The host that clients are told, and the port for the first node; ``None``: the port it listens on."""
+        """The host that clients get, and the port for the first node; ``None``: the port of `listen`."""
         if self.advertise is None:
             return self.listens[0], None
         host, port = parse_address(self.advertise, "advertise", default_port=0)
@@ -197,7 +197,7 @@ def read_config(path: Path, **options: Any) -> ProxyConfig:
     """The configuration in a TOML file; ``options`` that are not ``None`` override it, and rules stand before its own.
 
     Raises:
-        ConfigurationError: the file cannot be read, or says what a proxy does not understand.
+        ConfigurationError: the file cannot be read, or has an unknown option or an invalid value.
     """
     try:
         table = tomllib.loads(path.read_text())

@@ -239,7 +239,7 @@ class ProxyCore:
         self.control.request_nodes()
 
     def dropped(self, why: str, size: int, now: float) -> None:
-        """Log that requests of a disconnected client were dropped: no client hears of it."""
+        """Log that requests of a disconnected client were dropped: no client gets an error for them."""
         text = f"requests of a disconnected client dropped: {why}"
         if self._complaints.is_new(now, "", text):
             log.warning("%s", text, extra={"bytes": size})

@@ -30,7 +30,7 @@ PLAIN = 16
 
 
 class Threads:
-    """Tracks what the current step may still do, and runs calls in threads."""
+    """Tracks the remaining budget of the current step, and runs calls in threads."""
 
     def __init__(self, actions: "list[Action]") -> None:
         self._actions = actions
@@ -78,5 +78,5 @@ class Threads:
 
 
 def _work(size: int, compression: int) -> int:
-    """What a batch of this size takes from a step's budget."""
+    """The cost of a batch of this size in a step's budget."""
     return max(size // PLAIN if compression == Compression.NONE else size, STEP // BATCHES)

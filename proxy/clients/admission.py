@@ -109,7 +109,7 @@ class Admission:
         """The routes for the keys of a topic.
 
         Raises:
-            BrokerError: the topic has too few partitions, or not the one that was named.
+            BrokerError: the topic has too few partitions, or lacks the partition in the request.
         """
         topic = offer.topic
         routes, partitions = self._topics.routes(topic), self._topics.partitions(topic)

@@ -112,7 +112,7 @@ def offers_feature(name: str, versions: Versions) -> bool:
     """Whether clients are offered one of upstream's features.
 
     Args:
-        versions: what clients are offered.
+        versions: the API versions offered to clients.
     """
     return name != TRANSACTION_VERSION or all(
         versions.get(key, (0, -1))[1] >= version for key, version in _OF_TRANSACTIONS.items()

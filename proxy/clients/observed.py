@@ -1,4 +1,4 @@
-"""Counts the keys of topics, and those in another partition than the partitioner of the topic's rule chooses."""
+"""Counts the keys of topics, and the keys outside the partition that the topic's partitioner chooses."""
 
 from dataclasses import dataclass
 
@@ -46,7 +46,7 @@ class Observer:
         """Batches that threads are reading."""
 
     def observe(self, client: int, topic: str, partition: int, data: Buffer | None, now: float) -> None:
-        """Count the keys of a record set that passes unchanged; upstream judges one that cannot be read."""
+        """Count the keys of a record set that passes unchanged; upstream judges unreadable ones."""
         routes = self._topics.observed(topic)
         if routes is None:
             self._control.request_topics(topic)  # until the metadata arrives, records pass uncounted

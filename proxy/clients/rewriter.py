@@ -1,7 +1,7 @@
 """Moves the records of clients' batches to the partitions of their keys, and answers the clients.
 
 Rules:
-- Batches are delivered in the order of their arrival: batches behind one that a thread is reading wait.
+- Batches are delivered in the order of their arrival: while a thread reads a batch, later ones wait.
 - A client is answered when every part of its batch is settled. The response has the offset if the batch stayed whole in
   its partition; otherwise the offset is -1, "unknown".
 - A batch is delivered even if its client disconnects: a retry, on any connection, finds it under way or done.
@@ -287,7 +287,7 @@ class Rewriter:
         return batch
 
     def resume(self, window: "Window[ClientBatch]", now: float) -> None:
-        """Answer the settled batches of a window, and deliver those that are due."""
+        """Answer the settled batches of a window, and deliver its due batches."""
         self._tell_of_settled(window, now)
         self._deliver_due(window, now)
 

@@ -1,7 +1,7 @@
 """Handles AddPartitionsToTxn and EndTxn of transactions that write to rewritten topics.
 
 A transactional producer keeps its id and epoch upstream, because upstream's transaction coordinator knows it by them,
-and the client sends its requests to that coordinator. The proxy handles what the client cannot know:
+and the client sends its requests to that coordinator. The proxy handles everything that the client cannot know:
 
 Rules:
 - Partitions: for transactions before version 2 the proxy widens the client's AddPartitionsToTxn to all partitions for
@@ -207,7 +207,7 @@ class Transactions:
         )
 
     def _all(self, topic: str, named: Iterable[int]) -> tuple[int, ...]:
-        """The partitions that the client named, for records without a key, and those that keys go to."""
+        """The partitions that the client named, for records without a key, and the partitions that keys go to."""
         if not self._rules.rewrites(topic):
             return tuple(named)
         there = self._topics.partitions(topic)
@@ -215,7 +215,7 @@ class Transactions:
 
 
 def narrowed(request: AddPartitionsToTxnRequest, answer: AddPartitionsToTxnResponse) -> AddPartitionsToTxnResponse:
-    """The response for the client to a widened request: if any partition failed, those that the client named fail."""
+    """The response for the client to a widened request: if any partition failed, all that the client named fail."""
     told = {
         topic.name: {each.partition_index: each.partition_error_code for each in topic.results_by_partition}
         for topic in answer.results_by_topic_v3_and_below

@@ -16,7 +16,7 @@ Rules:
   records are refused.
 - Transactions do not need this: a batch that fails, or whose outcome is unknown, has its transaction aborted.
 - Each window has its own epoch, because Java's client bumps the epoch partition by partition. A batch of a new epoch
-  waits until those of the previous one are settled.
+  waits until all batches of the previous epoch are settled.
 
 Source: ProducerStateManager.java, ProducerAppendInfo.java (NUM_BATCHES_TO_RETAIN = 5), TransactionManager.java
 (bumpIdempotentProducerEpoch).
@@ -155,7 +155,7 @@ class _Refused:
         return bool(self._by[True] or self._by[None])
 
     def take(self, fingerprints: Iterable[int]) -> tuple[set[int], bool]:
-        """Forget these records; returns the indexes of those that are stored, and whether any other is remembered.
+        """Forget these records; returns the indexes of stored ones, and whether any other is remembered.
 
         Raises:
             ProducerFenced: the outcome of one of them is unknown.

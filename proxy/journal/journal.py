@@ -104,7 +104,7 @@ class Journal:
         self._known, self._pins, self._history = known, pins, history
         self._begin_copying()
 
-    # -- what has changed
+    # -- changes
 
     def of_cluster(self, cluster_id: str) -> None:
         """Record the id of upstream's cluster: the journal is valid only for it."""
@@ -261,7 +261,7 @@ def _batch(batch: ClientBatch) -> NotedBatch:
 def _part(part: "Part") -> NotedPart:
     noted: NotedPart | None = part.noted
     if noted is None or noted.alone != part.alone or len(noted.maybe_in) != len(part.maybe_in):
-        sender: Any = part.sender  # a `ClientBatch`: only those of clients with an id come here
+        sender: Any = part.sender  # a `ClientBatch`: the journal has only producers with an id
         noted = NotedPart(
             batch=sender.number,
             first=part.first,

@@ -179,8 +179,8 @@ class NotedTransaction:
 class Entry:
     """
     Attributes:
-        cluster_id: upstream's; ``None`` if nothing has changed.
-        rules: all remembered rules, from the first on; empty if nothing has changed.
+        cluster_id: upstream's; ``None`` if it has not changed.
+        rules: all remembered rules, from the first on; empty if they have not changed.
         producers: producer ids allocated to clients.
         forgotten: forgotten producer ids, unless this entry names them again.
     """

@@ -60,7 +60,7 @@ class Control:
     """Requests metadata and producer ids from upstream until it answers.
 
     Args:
-        bootstrap: addresses that are tried beside those of the known brokers.
+        bootstrap: addresses that are tried beside the known brokers.
         learned: called with each Metadata response, after `Cluster` has taken it over.
     """
 

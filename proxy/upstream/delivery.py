@@ -141,7 +141,7 @@ class Delivery:
             self._steer(producer, stream, now)
 
     def resume(self, producer: Producer, stream: Stream, now: float) -> None:
-        """Send what the journal has restored in a stream, once the partition's leader is known."""
+        """Send the batches of a stream that was restored from the journal, once the partition's leader is known."""
         self._busy[stream] = producer
         self._control.request_topics(stream.topic)
         self._go_on(producer, stream, now)
@@ -298,7 +298,7 @@ class Delivery:
             )
 
     def _look_for_the_expired(self, now: float) -> None:
-        """Fail expired batches of all streams, also of those that have no producer id yet or are throttled."""
+        """Fail expired batches of all streams, also if they have no producer id yet or are throttled."""
         limit = now - self._config.delivery_timeout
         for stream, part in list(first_parts(self._busy)):
             if part.since <= limit or self._cluster.is_gone(stream.topic, stream.partition, now):
