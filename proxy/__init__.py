@@ -1,6 +1,6 @@
 """A proxy that puts the same key into the same partition, whatever partitioner a client uses.
 
-The map: `config` (what it is told) → `serve` (trio: listens, connects, pumps bytes) → `core` (the one machine), made of
-`clients` (what they send, and what they are told), `upstream` (the way there, and what is known of it), `journal` (what
-outlives a restart), `routing` (key -> partition) and `threads` (what would hold the loop).
+The map: `config` (options and topic rules) → `serve` (trio: listens, connects, pumps bytes) → `core` (the state
+machine), made of `clients` (requests and responses), `upstream` (metadata and delivery), `journal` (the state that
+survives a restart), `routing` (key -> partition) and `threads` (long work).
 """

@@ -1,6 +1,6 @@
-"""What a proxy is told before it starts: options, topic rules, and the same as a TOML file.
+"""The configuration of a proxy: options and topic rules, from Python or a TOML file.
 
-A file has the options of `ProxyConfig` under their names, with dashes or underscores, and the rules as a table:
+A file has the options of `ProxyConfig` by name, with dashes or underscores, and the rules as a table:
 
     upstream = "kafka-1:9092"
     listen = "0.0.0.0:19092"
@@ -34,28 +34,28 @@ EVERY_ADDRESS = ("0.0.0.0", "::")
 
 
 class Mode(Enum):
-    """What happens to the records of a topic."""
+    """How the proxy handles the records of a topic."""
 
     OBSERVE = "observe"
-    """They go where the client said; keys that land elsewhere than the partitioner would put them are counted."""
+    """Records pass unchanged; keys in another partition than the partitioner chooses are counted."""
     REWRITE = "rewrite"
-    """Those with a key go to the partition of their key."""
+    """Records with a key go to the partition that the partitioner chooses."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class TopicRule:
-    """``'GLOB=MODE[:PARTITIONER[:PARTITIONS]]'``: how the topics whose names match are treated.
+    """``'GLOB=MODE[:PARTITIONER[:PARTITIONS]]'``: how the proxy handles topics whose names match.
 
     Raises:
         ConfigurationError: the glob is empty, the partitioner unknown, or the partitions are less than one.
     """
 
     glob: str
-    """As the shell matches: ``*``, ``?``, ``[a-z]``; the case counts."""
+    """As in a shell: ``*``, ``?``, ``[a-z]``; case-sensitive."""
     mode: Mode
     partitioner: str = DEFAULT_PARTITIONER
     partitions: int | None = None
-    """How many the keys go to; ``None``: as many as the topic has when the proxy first sees it."""
+    """How many partitions keys go to; ``None``: the partition count when the proxy first sees the topic."""
 
     def __post_init__(self) -> None:
         if not self.glob:
@@ -72,12 +72,13 @@ class TopicRule:
 
 
 def parse_rule(text: str) -> TopicRule:
-    """The rule ``'GLOB=MODE[:PARTITIONER[:PARTITIONS]]'``.
+    """Parse a rule ``'GLOB=MODE[:PARTITIONER[:PARTITIONS]]'``.
 
-    So ``'flights=rewrite'``, ``'audit-*=observe:crc32'`` or, with the usual partitioner, ``'flights=rewrite::6'``.
+    For example ``'flights=rewrite'``, ``'audit-*=observe:crc32'`` or, with the default partitioner,
+    ``'flights=rewrite::6'``.
 
     Raises:
-        ConfigurationError: it is none; the message says what would do.
+        ConfigurationError: the text is not a rule; the message shows the syntax.
     """
     glob, equals, treatment = text.rpartition("=")
     if not equals:
@@ -107,10 +108,10 @@ def _rule(glob: str, treatment: str) -> TopicRule:
 @naming_options
 @dataclass(frozen=True, kw_only=True)
 class ProxyConfig:
-    """The configuration of one proxy. Sizes are bytes, times seconds.
+    """The configuration of one proxy. Sizes are in bytes, times in seconds.
 
     Raises:
-        ConfigurationError: a value cannot be used; the message names the option.
+        ConfigurationError: a value is invalid; the message names the option.
     """
 
     upstream: str
@@ -118,40 +119,41 @@ class ProxyConfig:
     upstream_config: str | None = None
     """A file of properties with Kafka's names, as for Kafka's own tools: the command takes `tls` and `sasl` from it."""
     tls: "TLS | None" = None
-    """How connections to upstream are secured; ``None``: not at all. Not in a file."""
+    """TLS settings for upstream; ``None``: plaintext. Not in a file."""
     sasl: "Mechanism | None" = None
-    """What the proxy proves to upstream with who it is, for all of its clients; ``None``: nothing. Not in a file."""
+    """SASL credentials of the proxy for upstream, on behalf of all clients; ``None``: no SASL. Not in a file."""
     listen: str = "127.0.0.1:9092"
-    """The address of upstream's first node; another has a port as much higher as its id is. Port 0: any free ones."""
+    """The address for upstream's first node. Each other node has a port higher by the difference of the ids. Port 0:
+    any free ports."""
     first_node: int | None = None
-    """The id of the node that has the port of `listen`; ``None``: the lowest that upstream names at the start. Say it
-    where several proxies have to agree, also if one starts while that node is down."""
+    """The id of the node with the port of `listen`; ``None``: the lowest id that upstream names at the start. Set it if
+    several proxies must agree on the ports, even if one starts while that node is down."""
     advertise: str | None = None
-    """``host`` or ``host:port`` that clients are told for the first node, with the ports of others as with `listen`;
-    ``None``: where the proxy listens."""
+    """``host`` or ``host:port`` that clients get for the first node; the ports of others follow as with `listen`.
+    ``None``: the address of `listen`."""
     topics: tuple[TopicRule, ...] = ()
-    """The first that matches counts; topics without a rule pass untouched."""
+    """The first rule that matches applies; topics without a rule pass unchanged."""
     state: str | None = None
-    """A directory for what outlives a restart, so that none fences a producer. ``None``: nothing does, and each fences
-    the idempotent producers of rewritten topics."""
+    """A directory for the state that survives a restart, so that a restart fences no producer. ``None``: no state, and
+    each restart fences the idempotent producers of rewritten topics."""
     health: str | None = None
-    """``host:port`` of ``/health`` and ``/ready``; ``None``: nowhere."""
+    """``host:port`` of ``/health`` and ``/ready``; ``None``: no probes."""
     connect_timeout: float = 10.0
-    """For one connection to upstream, and for all of upstream when the proxy starts."""
+    """The timeout for one connection to upstream, and for reaching upstream when the proxy starts."""
     request_timeout: float = 30.0
-    """For an answer to one of the proxy's own requests; then it is sent again over another connection."""
+    """The timeout for a response to one of the proxy's own requests, which is then retried on another connection."""
     delivery_timeout: float = 120.0
-    """After how long records that upstream does not take, or of which it does not say whether it has, are given back to
-    their client with upstream's error; of the latter an idempotent client is fenced."""
+    """The time until unconfirmed records fail with upstream's error. If their outcome is unknown, an idempotent client
+    is fenced."""
     max_buffered: int = 64 * 2**20
-    """Records of rewritten topics on their way; above it clients that produce to them are not read."""
+    """The most bytes of unsettled records of rewritten topics; above it the proxy pauses reading from their clients."""
     max_batch: int = 512 * 2**10
-    """Up to here the records of several client batches share one upstream batch, before compression; 2 MiB at most."""
+    """The most bytes before compression of an upstream batch that several client batches share; at most 2 MiB."""
     max_request_bytes: int = 100 * 2**20
     """The largest request (`socket.request.max.bytes`); a larger one closes its connection."""
     max_connections: int = 2000
     stats_interval: float = 60.0
-    """How often a line of statistics is logged, if there is news."""
+    """Seconds between log lines with statistics, which are only written if there is news."""
 
     def __post_init__(self) -> None:
         for name in ("connect_timeout", "request_timeout", "delivery_timeout", "stats_interval"):
@@ -184,7 +186,7 @@ class ProxyConfig:
 
     @property
     def advertised(self) -> tuple[str, int | None]:
-        """The host that clients are told, and the port for the first node; ``None``: the port it listens on."""
+        """The host that clients get, and the port for the first node; ``None``: the port of `listen`."""
         if self.advertise is None:
             return self.listens[0], None
         host, port = parse_address(self.advertise, "advertise", default_port=0)
@@ -195,7 +197,7 @@ def read_config(path: Path, **options: Any) -> ProxyConfig:
     """The configuration in a TOML file; ``options`` that are not ``None`` override it, and rules stand before its own.
 
     Raises:
-        ConfigurationError: the file cannot be read, or says what a proxy does not understand.
+        ConfigurationError: the file cannot be read, or has an unknown option or an invalid value.
     """
     try:
         table = tomllib.loads(path.read_text())

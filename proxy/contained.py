@@ -1,11 +1,11 @@
-"""What keeps a bug to itself: one client, or one upstream connection, must never end the proxy.
+"""Contains bugs, so that one client or one upstream connection never ends the proxy.
 
 Rules:
-- Whatever a client's bytes provoke ends at most that client's connection; whatever an answer of upstream provokes ends
-  at most the connection that it came on. Both are logged.
-- Who is called back by others (a session by the delivery, a batch by the partition that it went to) is contained where
-  it is called, so that the callers' own work goes on.
-- What can be refused is refused before anything has changed. The rest here is for what nobody has thought of.
+- An exception while handling a client's bytes ends at most that client's connection; one while handling a response of
+  upstream ends at most the connection of the response. Both are logged.
+- Callbacks (of a session to the delivery, of a batch to its stream) are contained at the call, so that the caller
+  continues.
+- Invalid input is refused before any state changes. Containment is only for bugs.
 """
 
 import logging
@@ -16,9 +16,9 @@ log = logging.getLogger("ottla.proxy")
 
 
 class contained:
-    """Log what the block raises, and go on."""
+    """Log an exception of the block, and continue after it."""
 
-    # A class, because one is made for each part of a batch, and `contextmanager` takes four times as long.
+    # A class, because it is used for each part of a batch, and `contextmanager` takes four times as long.
     __slots__ = ("_what",)
 
     def __init__(self, what: str) -> None:
@@ -35,5 +35,5 @@ class contained:
 
 
 def as_ottla_error(error: Exception) -> OttlaError:
-    """``error`` for those who are told why a connection ended."""
+    """``error`` as an `OttlaError`, for callbacks that get the reason why a connection ended."""
     return error if isinstance(error, OttlaError) else OttlaError(f"internal error: {type(error).__name__}: {error}")

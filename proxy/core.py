@@ -1,15 +1,15 @@
-"""The proxy's one machine: every port, every client, every connection to upstream.
+"""The proxy's state machine, for all ports, clients and upstream connections.
 
-One for all ports, because a partition's leader may move between two tries of a client, and the retry then comes in
-through another port: what was sent before must be known there too.
+All ports share it, because a partition's leader may move before a client retries, and the retry then arrives on another
+port: the first attempt must be known there, too.
 
-    core.handle(event, now)              # for whatever happens
+    core.handle(event, now)              # for every event
     for action in core.poll(now): ...    # after every `handle`, or a few of them, and at `core.deadline`
 
 Rules:
-- No clock, no socket, no chance: the same events at the same times give the same actions.
-- No exception leaves `handle` or `poll` (see `ottla.proxy.contained`): a session that raises loses its client, a link
-  that raises is ended.
+- It has no clock, no socket and no randomness of its own: the same events at the same times give the same actions.
+- No exception leaves `handle` or `poll` (see `ottla.proxy.contained`): if a session raises, its client's connection is
+  closed; if a link raises, it is ended.
 """
 
 import logging
@@ -57,7 +57,7 @@ from ottla.sdk.options import Options
 from ottla.sdk.timers import Timers
 
 if TYPE_CHECKING:
-    from random import Random  # a machine is given chance, it does not take any
+    from random import Random  # for types only: the caller provides the randomness
 
     from ottla.proxy.journal.journal import Journal
     from ottla.proxy.journal.restored import Noted
@@ -65,18 +65,18 @@ if TYPE_CHECKING:
 log = logging.getLogger("ottla.proxy")
 
 _HELD_LOGGED = 60.0
-"""Seconds between two lines that say that clients are held."""
+"""Seconds between two log lines about paused clients."""
 _PAUSE_AFTER_BUG = 1.0
-"""Seconds until the next poll by itself after a bug in one, which would have it polled again at once, for ever."""
+"""Seconds from a poll that hit a bug to the next deadline; otherwise the core would poll in a busy loop."""
 
 
 class ProxyCore:
-    """The machine.
+    """Turns events into actions for the whole proxy.
 
     Args:
         bootstrap: addresses of upstream.
-        rng: for pauses.
-        journal: what outlives the machine's end is written there; ``None``: nothing does.
+        rng: randomness for pauses.
+        journal: records the state that survives a restart; ``None``: no state does.
     """
 
     def __init__(
@@ -113,15 +113,15 @@ class ProxyCore:
         self._held: frozenset[int] = frozenset()
         self._held_logged_at = -math.inf
         self._not_before = 0.0
-        """No deadline lies before: see `_PAUSE_AFTER_BUG`."""
+        """The earliest deadline: see `_PAUSE_AFTER_BUG`."""
 
     def restore(self, found: "Noted", now: float) -> None:
-        """Go on where the machine before has stopped, of which ``found`` is left; to be called first, once.
+        """Restore the state that the journal has of an earlier proxy; call it once, before anything else.
 
         Raises:
-            BrokerError, DecodeError: what is left contradicts itself; this machine is of no use.
+            BrokerError, DecodeError: the state contradicts itself; this core cannot be used.
         """
-        assert self._journal is not None, "there is a journal to go on with"
+        assert self._journal is not None, "a core with restored state has a journal"
         self.links.cluster_id = found.cluster_id
         if found.cluster_id is not None:
             self._journal.of_cluster(found.cluster_id)
@@ -131,34 +131,34 @@ class ProxyCore:
 
     @property
     def ready(self) -> bool:
-        """Upstream answers, and clients can reach every node."""
+        """Upstream answers, and every known broker has its port."""
         return self.control.answered and bool(self.cluster.ports) and not self._opening
 
     @property
     def refused(self) -> AuthenticationFailed | ConfigurationError | None:
-        """Why upstream and the proxy do not trust each other, or it is another cluster; ``None`` if all is well."""
+        """Why upstream refuses the proxy, or is another cluster; ``None`` if neither."""
         return self.control.refused
 
     @property
     def idle(self) -> bool:
-        """No records are on their way."""
+        """No records are queued or under way."""
         return self.delivery.idle and self.threads.idle and self.rewriter.line.idle and self.links.idle
 
     def finish(self, now: float) -> None:
-        """The proxy ends, and all clients have left: send nothing more for them."""
+        """Finish the upstream connections of disconnected clients, because the proxy stops."""
         self.links.finish(now)
 
     @property
     def finished(self) -> bool:
-        """Upstream has taken all that clients sent before they left."""
+        """Upstream has read all requests of disconnected clients."""
         return self.links.finished
 
     def unreachable(self) -> BrokerUnreachable:
-        """Why upstream could not be reached."""
+        """The error if upstream could not be reached."""
         return self.control.unreachable(self.config.connect_timeout)
 
     def handle(self, event: Event, now: float) -> None:
-        """Something happened."""
+        """Handle an event."""
         self.links.now = now
         match event:
             case Requested():
@@ -187,7 +187,7 @@ class ProxyCore:
         self._open_waiters()
 
     def poll(self, now: float) -> list[Action]:
-        """What is to be done now."""
+        """Return the actions to do now."""
         self.links.now = now
         while call := self.timers.due(now):
             call(now)
@@ -208,7 +208,7 @@ class ProxyCore:
         for line in self._complaints.counted(now):
             log.warning("%s", line)
         self._hold(now)
-        self.threads.begin_step()  # for all that is handled until the next poll
+        self.threads.begin_step()  # for the events until the next poll
         actions = self.actions.copy()
         self.actions.clear()
         if self._journal is not None and (stored := self._journal.take()):
@@ -218,7 +218,7 @@ class ProxyCore:
 
     @property
     def deadline(self) -> float | None:
-        """When to poll if nothing happens."""
+        """When to poll if no event arrives."""
         parts = (
             self.timers.next,
             self.links.deadline,
@@ -239,8 +239,8 @@ class ProxyCore:
         self.control.request_nodes()
 
     def dropped(self, why: str, size: int, now: float) -> None:
-        """Tell that requests of a client that has left are dropped: no client knows, as they may have no answer."""
-        text = f"requests of a client that has left are dropped: {why}"
+        """Log that requests of a disconnected client were dropped: no client gets an error for them."""
+        text = f"requests of a disconnected client dropped: {why}"
         if self._complaints.is_new(now, "", text):
             log.warning("%s", text, extra={"bytes": size})
 
@@ -250,7 +250,7 @@ class ProxyCore:
         session = self._sessions.get(event.client)
         if session is None:
             session = self._sessions[event.client] = Session(self, event.client, event.node, event.peer)
-        if session.closed:  # what stood behind the bytes that it was closed for
+        if session.closed:  # requests behind the one that closed the connection
             return
         try:
             session.request(event.ticket, event.frame, now)
@@ -288,7 +288,7 @@ class ProxyCore:
             then()
 
     def _hold(self, now: float) -> None:
-        """Keep what is buffered within its bound: those are not read for whom more than a fair share is held."""
+        """Keep the buffer within its limit: pause reading from clients with more than a fair share of it."""
         buffered, full = self.buffered, self.config.max_buffered
         if not self._held and buffered.total <= full:
             return
@@ -308,7 +308,7 @@ class ProxyCore:
         if self._held and now >= self._held_logged_at + _HELD_LOGGED:
             self._held_logged_at = now
             facts = {"clients": len(self._held), "buffered": self.buffered.total, "max_buffered": self.buffered.most}
-            log.warning("clients are held, because upstream takes records slower than they send them", extra=facts)
+            log.warning("reading from clients paused, because upstream is slower than they are", extra=facts)
 
     def _set_held(self, clients: frozenset[int], held: bool) -> None:
         if clients:

@@ -1,7 +1,7 @@
-"""What goes into the proxy's machine (events) and what comes out of it (actions).
+"""The input (events) and output (actions) of the proxy's state machine.
 
-Clients and upstream connections are numbers: a client's is the listener's, an upstream connection's counts up in the
-machine, so that late news of an old connection is about a number that nobody knows any more.
+Clients and upstream connections have numbers. The listener numbers clients, the machine upstream connections. No number
+is used twice, so a late event of an old connection has an unknown number and is ignored.
 """
 
 from collections.abc import Callable
@@ -19,7 +19,7 @@ class Requested:
     """A client sent a frame (without its length) on the port of ``node``.
 
     Attributes:
-        ticket: its place for the answer.
+        ticket: the place of its response.
         peer: the client's ``host:port``, for logs.
     """
 
@@ -44,7 +44,7 @@ class Connected:
 
 @dataclass(frozen=True, slots=True)
 class Received:
-    """An upstream connection brought bytes."""
+    """Bytes arrived on an upstream connection."""
 
     link: int
     data: bytes
@@ -52,7 +52,7 @@ class Received:
 
 @dataclass(frozen=True, slots=True)
 class Lost:
-    """An upstream connection ended, or could not be made."""
+    """An upstream connection ended, or could not be opened."""
 
     link: int
     why: str
@@ -60,7 +60,7 @@ class Lost:
 
 @dataclass(frozen=True, slots=True)
 class Listening:
-    """The port for a node is open, and clients are told ``port``; ``None``: it could not be opened."""
+    """A broker's port is open, and clients get ``port``; ``None``: it could not be opened."""
 
     node: int
     port: int | None
@@ -68,7 +68,7 @@ class Listening:
 
 @dataclass(frozen=True, slots=True)
 class Worked:
-    """What a `Work` came to."""
+    """The result of a `Work`."""
 
     number: int
     result: Any
@@ -79,7 +79,7 @@ Event = Requested | Left | Connected | Received | Lost | Listening | Worked | To
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """Give a client the parts of a whole frame for its request; none at all where the request has no answer."""
+    """Answer a client's request with a frame, in parts; no parts if the request has no response."""
 
     client: int
     ticket: int
@@ -88,7 +88,7 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class CloseClient:
-    """Close a client's connection without another answer."""
+    """Close a client's connection without further responses."""
 
     client: int
     why: str
@@ -96,7 +96,7 @@ class CloseClient:
 
 @dataclass(frozen=True, slots=True)
 class HoldClients:
-    """Do not read from these clients (or do again): there is no room for what they produce."""
+    """Pause reading from these clients, because the buffer is full, or resume it."""
 
     clients: frozenset[int]
     held: bool
@@ -104,7 +104,7 @@ class HoldClients:
 
 @dataclass(frozen=True, slots=True)
 class Connect:
-    """Open an upstream connection; ``client`` is whom it is for, where it is for one alone."""
+    """Open an upstream connection, for one client or (``None``) for the proxy itself."""
 
     link: int
     address: Address
@@ -113,7 +113,7 @@ class Connect:
 
 @dataclass(frozen=True, slots=True)
 class Send:
-    """Send these, one after the other."""
+    """Send these parts in order."""
 
     link: int
     parts: tuple[Buffer, ...]
@@ -121,26 +121,26 @@ class Send:
 
 @dataclass(frozen=True, slots=True)
 class Finish:
-    """Shut down the writing half once upstream has taken all bytes; `Lost` follows when upstream closes."""
+    """Shut down the writing half once all bytes are written; `Lost` follows when upstream closes."""
 
     link: int
 
 
 @dataclass(frozen=True, slots=True)
 class Disconnect:
-    """Close an upstream connection at once, whatever upstream has not taken yet."""
+    """Close an upstream connection at once, even with unwritten bytes."""
 
     link: int
 
 
 @dataclass(frozen=True, slots=True, match_args=False)
 class Store:
-    """Append an entry to a segment of the journal, before anything else is done.
+    """Append an entry to a segment of the journal, before any other action.
 
     Attributes:
-        segment: its number; one that is not there yet begins with it.
-        parts: the entry, framed. Their memory is that of clients' requests, which is used again later.
-        obsolete: the segments before this one are of no use behind it.
+        segment: the number of the segment, which is created if it does not exist.
+        parts: the entry, framed. They share memory with clients' requests, which is reused later.
+        obsolete: the segments before this one can be removed after it.
     """
 
     __match_args__ = ("segment", "data", "obsolete")
@@ -157,14 +157,14 @@ class Store:
 
 @dataclass(frozen=True, slots=True)
 class Listen:
-    """Open the port for a node of upstream."""
+    """Open the port for one of upstream's brokers."""
 
     node: int
 
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """Call ``call()`` in a thread, which takes long and raises nothing; answer with `Worked`, in any order."""
+    """Run ``call()``, which takes long and does not raise, in a thread; `Worked` follows, in any order."""
 
     number: int
     call: Callable[[], Any]

@@ -1,12 +1,12 @@
-"""Which topics are treated how, and where a key goes.
+"""Finds the rule of a topic and the partition of a key.
 
 Rules:
-- The first rule whose glob matches counts. Topics whose names begin with ``__`` are Kafka's own and match none, nor do
-  names that no topic can have.
-- The number of partitions is pinned when a rewritten topic is first seen: were it to follow a growing topic, every key
-  would move. Only a topic that was deleted and made again (another topic id) gets a new pin. A restart forgets the pin,
-  so a rule may state the number. Records of a topic that has fewer partitions than that are refused.
-- A record without a key stays where its client put it; an empty key is a key.
+- The first rule whose glob matches applies. Topics whose names begin with ``__`` are Kafka's own and match no rule;
+  invalid topic names match none either.
+- The partition count is pinned when a rewritten topic is first seen: if it followed a growing topic, keys would move.
+  Only a recreated topic (with another topic id) gets a new pin. A restart without a journal forgets the pin, so a rule
+  may state the count. Records for a topic with fewer partitions than that are refused.
+- A record without a key stays in the partition that its client chose; an empty key is a key.
 """
 
 import fnmatch
@@ -24,11 +24,11 @@ if TYPE_CHECKING:
 
 _REMEMBERED_TOPICS = 10_000
 _LEGAL_NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}")
-"""Names of topics. Source: Topic.java."""
+"""Valid topic names. Source: Topic.java."""
 
 
 class TopicRules:
-    """The configured rules, asked by topic name."""
+    """Finds the configured rule of a topic by its name."""
 
     def __init__(self, rules: Sequence[TopicRule]) -> None:
         self._rules = [(re.compile(fnmatch.translate(rule.glob)), rule) for rule in rules]
@@ -46,33 +46,33 @@ class TopicRules:
 
 
 class RuleHistory:
-    """The rules that this proxy, and those before it on the same state, were given, the newest last.
+    """Remembers the rules of this proxy and of earlier ones with the same state directory, the newest last.
 
-    A producer that was open when the rule of a topic changed may have numbered records of that topic itself, where the
-    proxy would number them now, or the other way round: upstream could take new records for old ones. So it has to be
-    opened again before it sends to that topic.
+    If a topic's rule changes while a producer is open, upstream may know the producer's own sequences where the proxy
+    now sends other ones, or the reverse, and could take new records for duplicates. So the producer must be reopened
+    before it sends to that topic.
     """
 
     def __init__(self, rules: Sequence[TopicRule], earlier: Sequence[tuple[str, ...]] = ()) -> None:
         now = tuple(f"{rule.glob}={rule.mode.value}" for rule in rules)
         self.texts = [*earlier] if earlier and earlier[-1] == now else [*earlier, now]
-        """Each as its rules with their modes."""
+        """Each as a tuple of its rules with their modes."""
         self._rules = [TopicRules([parse_rule(text) for text in texts]) for texts in self.texts]
 
     @property
     def newest(self) -> int:
-        """The number of those in force."""
+        """The number of the current rules."""
         return len(self.texts) - 1
 
     def changed(self, topic: str, since: int) -> bool:
-        """Whether a topic is rewritten now and was not at any time since the rules number ``since``, or reversely."""
+        """Whether rewriting of a topic was switched on or off since the rules number ``since``."""
         rewrites = self._rules[-1].rewrites(topic)
         return any(each.rewrites(topic) != rewrites for each in self._rules[since:-1])
 
 
 @dataclass(frozen=True, slots=True)
 class Routes:
-    """Where the keys of one topic go."""
+    """How the keys of one topic map to partitions."""
 
     topic_id: "UUID"
     partitions: int
@@ -80,10 +80,10 @@ class Routes:
     partitioner: str
 
     def split(self, records: Records, partition: int) -> dict[int, Records]:
-        """The records by where they go; those without a key to the ``partition`` for which they came."""
+        """The records by destination partition; records without a key stay in ``partition``."""
         return records.split(self.partitioner, self.partitions, partition)
 
 
 def routes_of(rule: TopicRule, topic_id: "UUID", partitions: int) -> Routes:
-    """The routes of a topic with so many partitions, unless its rule states another number."""
+    """The routes of a topic: with the partition count of its rule, or else this one."""
     return Routes(topic_id, rule.partitions or partitions, rule.partitioner)

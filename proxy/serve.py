@@ -1,13 +1,13 @@
 """The proxy under trio: listens, connects, and pumps bytes between sockets and `ProxyCore`.
 
-Theory of operation: whatever happens becomes an event; each event is handed to the core at once, and what the core
-wants done is done before anything else happens. Small requests that have come together are handed over together: one
-entry of the journal, and one request to upstream, is then made for all of them. Downstream is `ottla.serve.Listener`, a
-port for each node; upstream connections are `_Pipe`s, each with a reader and a writer.
+Theory of operation: every event goes to the core at once, and the core's actions are done before the next event. Small
+requests that arrive together are handed over together, so that one journal entry and one upstream request serve all of
+them. Clients connect to an `ottla.serve.Listener` with a port for each broker; upstream connections are `_Pipe`s, each
+with a reader and a writer.
 
 Rules:
-- Nothing is buffered without a bound. A client whose records or forwarded requests pile up is not read; an upstream
-  connection whose answers a client does not take is not read.
+- Every buffer is bounded. The proxy stops reading from a client whose records or forwarded requests pile up, and from
+  an upstream connection whose client does not read its responses.
 - Every wait has a bound: the core's deadlines end upstream connections that do not answer.
 """
 
@@ -63,23 +63,23 @@ log = logging.getLogger("ottla.proxy")
 
 _CHUNK = 256 * 2**10
 _ROOM = 4 * 2**20
-"""Bytes that may wait for a client or for its upstream connection before the other side is not read."""
+"""Bytes that may wait for a client, or for its upstream connection, before reading from the other side pauses."""
 _WRITE_TIMEOUT = 30.0
-"""Seconds that an upstream connection may take nothing of what it is sent."""
+"""Seconds in which an upstream connection must accept some bytes."""
 _THREADS = 2
-"""That open and build large batches at the same time."""
+"""How many threads read and build large batches."""
 _DRAIN = 3.0
-"""Seconds that upstream has at the end to take the records of clients that wait for no answer."""
+"""Seconds that upstream has at shutdown to read the records of clients with ``acks=0``."""
 
 
 @dataclass
 class Running:
-    """A proxy that takes requests.
+    """A running proxy.
 
     Attributes:
-        bootstrap: ``host:port`` for clients: where it listens for upstream's first node.
-        advertised: what clients are told for that node.
-        nodes: node of upstream -> the proxy's port for it; grows with upstream.
+        bootstrap: ``host:port`` where it listens for upstream's first broker.
+        advertised: ``host:port`` that clients get for that broker.
+        nodes: upstream's node id -> the proxy's port for it; grows with upstream.
         health: ``host:port`` of the probes, or ``None``.
     """
 
@@ -92,11 +92,11 @@ class Running:
 
     @property
     def ready(self) -> bool:
-        """Upstream answers, and the proxy does not drain."""
+        """Upstream answers, and the proxy is not draining."""
         return self._core is not None and self._core.ready and not self._end.is_set()
 
     def drain(self) -> None:
-        """Take no more requests, answer those under way, and let `run_proxy` return."""
+        """Accept no more requests, answer those under way, and let `run_proxy` return."""
         self._end.set()
 
 
@@ -104,9 +104,9 @@ async def run_proxy(config: ProxyConfig, *, task_status: trio.TaskStatus[Running
     """Serve until `Running.drain` or cancellation.
 
     Raises:
-        ConfigurationError: an address cannot be listened on, or the state cannot be kept.
-        BrokerUnreachable: upstream did not answer within `connect_timeout`; says what was tried.
-        AuthenticationFailed: upstream and the proxy do not trust each other; says why.
+        ConfigurationError: the proxy cannot listen on an address, or cannot use the state directory.
+        BrokerUnreachable: upstream did not answer within `connect_timeout`; the message lists the attempts.
+        AuthenticationFailed: authentication with upstream failed; the message says why.
     """
     bootstrap = tuple(
         parse_address(each, "upstream") for each in await resolve(config.upstream, config.connect_timeout)
@@ -124,27 +124,27 @@ async def run_proxy(config: ProxyConfig, *, task_status: trio.TaskStatus[Running
 
 
 def _core(config: ProxyConfig, bootstrap: tuple[Address, ...], state: StateDirectory | None) -> ProxyCore:
-    """A machine, as the state has it."""
+    """Create a core, with the state of the journal if there is one."""
     if state is None:
         if any(rule.mode is Mode.REWRITE for rule in config.topics):
-            log.warning("without a state a restart fences the idempotent producers of rewritten topics")
+            log.warning("no state directory: a restart fences the idempotent producers of rewritten topics")
         return ProxyCore(config, bootstrap, random.Random())
     found, segment = state.recover()
     core = ProxyCore(config, bootstrap, random.Random(), Journal(segment))
     try:
         core.restore(found, trio.current_time())
-    except Exception as error:  # whatever it is, the next start would meet it again
+    except Exception as error:  # of any kind: with this journal every further start would fail, too
         state.set_aside(error)
         core = ProxyCore(config, bootstrap, random.Random(), Journal(segment))
         core.restore(Noted(), trio.current_time())
     else:
         told = {"producers": len(found.producers), "batches": found.under_way}
-        log.info("the state is restored", extra=told)
+        log.info("state restored", extra=told)
     return core
 
 
 class _Door:
-    """The service behind the port of one node."""
+    """Serves the port of one broker."""
 
     def __init__(self, driver: "_Driver", node: int) -> None:
         self._driver, self._node = driver, node
@@ -166,7 +166,7 @@ class _Door:
 
 
 class _Driver:
-    """Carries events to the core and its actions out."""
+    """Passes events to the core, and does its actions."""
 
     def __init__(self, config: ProxyConfig, bootstrap: tuple[Address, ...], state: StateDirectory | None) -> None:
         self.config, self._state = config, state
@@ -176,11 +176,11 @@ class _Driver:
         self._listener = Listener(Limits(max_frame=config.max_request_bytes, max_connections=config.max_connections))
         self._host, self._port = config.listens
         self._first = config.first_node
-        """The node that has the port of `ProxyConfig.listen`."""
+        """The id of the broker with the port of `ProxyConfig.listen`."""
         self._ports: dict[int, int] = {}
         self._pipes: dict[int, _Pipe] = {}
         self._finishing: dict[_Pipe, None] = {}
-        """Those on which nothing more is sent, the oldest first."""
+        """Pipes that only write their remaining bytes, the oldest first."""
         self._tickets: dict[int, dict[int, Ticket]] = {}
         self._ticket_numbers = itertools.count()
         self._holds: dict[int, set[str]] = {}
@@ -193,7 +193,7 @@ class _Driver:
         self._logged: dict[str, Tally] = {}
 
     async def serve(self, nursery: trio.Nursery, task_status: trio.TaskStatus[Running]) -> None:
-        """Start, serve until drained, and end everything in the nursery; errors of the start are in `failure`."""
+        """Start, serve until drained, and stop all tasks in the nursery; `failure` has an error of the start."""
         self._nursery = nursery
         try:
             await self._open_health()
@@ -254,12 +254,12 @@ class _Driver:
         self.happened(Left(client))
 
     def happened(self, event: Event) -> None:
-        """Hand an event to the core and do what it says."""
+        """Pass an event to the core and do its actions."""
         self.core.handle(event, trio.current_time())
         self.act()
 
     def act(self) -> None:
-        """Do what the core says."""
+        """Do the core's actions."""
         for action in self.core.poll(trio.current_time()):
             try:
                 self._do(action)
@@ -305,7 +305,7 @@ class _Driver:
                 self._nursery.start_soon(self._open_port, node, node - self._first)
 
     def _finish(self, pipe: "_Pipe") -> None:
-        """Have upstream take all bytes; beyond `max_buffered` of them the oldest pipe that still has some gives up."""
+        """Write a pipe's remaining bytes; if these pipes exceed `max_buffered`, the oldest gives up."""
         self._finishing[pipe] = None
         pipe.finish()
         while sum(each.queued for each in self._finishing) > self.config.max_buffered:
@@ -316,17 +316,17 @@ class _Driver:
     async def _work(self, number: int, call: Callable[[], Any]) -> None:
         try:
             result = await trio.to_thread.run_sync(call, abandon_on_cancel=True, limiter=self._threads)
-        except RuntimeError:  # the system allows no more threads
+        except RuntimeError:  # the operating system allows no more threads
             result = call()
         self.happened(Worked(number, result))
 
     async def _fetch(self, call: Callable[[], Any]) -> None:
-        """Have a token fetched, which may take long, and is not waited for at the end."""
+        """Fetch a token, which may take long; shutdown does not wait for it."""
         fetched: TokenFetched = await trio.to_thread.run_sync(call, abandon_on_cancel=True)
         self.happened(fetched)
 
     def _give_up(self, action: Action) -> None:
-        """End the connection that an action was for, which has failed."""
+        """End the connection of an action that failed."""
         match action:
             case Answer(client) if connection := self.clients.get(client):
                 connection.close("internal error")
@@ -341,7 +341,7 @@ class _Driver:
             self.act()
 
     def hold(self, client: int, reason: str, held: bool) -> None:
-        """Do not read from a client while there is a reason not to."""
+        """Pause reading from a client while there is a reason, and resume it after that."""
         if connection := self.clients.get(client):
             reasons = self._holds.setdefault(client, set())
             (reasons.add if held else reasons.discard)(reason)
@@ -362,7 +362,7 @@ class _Driver:
         except ConfigurationError as error:
             if self._running is None:
                 self.failure = error
-            log.error("no port for a node: %s", error, extra={"node": node})
+            log.error("no port for a broker: %s", error, extra={"node": node})
         self.happened(Listening(node, told))
         self._started.set()
 
@@ -392,7 +392,7 @@ class _Driver:
             await trio.sleep(self.config.stats_interval)
             for topic in list(self.core.tallies):
                 self._log_tally(topic)
-                await trio.lowlevel.checkpoint()  # there may be thousands
+                await trio.lowlevel.checkpoint()  # there may be thousands of topics
 
     def _log_tally(self, topic: str) -> None:
         tally = self.core.tallies[topic]
@@ -402,17 +402,17 @@ class _Driver:
 
 
 class _Pipe:
-    """An upstream connection."""
+    """Pumps bytes between the core and one upstream connection."""
 
     def __init__(self, driver: _Driver, link: int, address: Address, client: Connection | None) -> None:
         self._driver, self._link, self._address, self._client = driver, link, address, client
         self._scope = trio.CancelScope()
         self._outbox = Outbox()
         self.queued = 0
-        """Bytes that upstream has not taken yet."""
+        """Bytes that are not written yet."""
         self._finishes = False
         self._holds = False
-        """The client is not read."""
+        """Reading from the client is paused."""
         self._more = trio.Event()
         self._why = "the proxy ends"
 
@@ -434,7 +434,7 @@ class _Pipe:
         self._scope.cancel()
 
     async def run(self) -> None:
-        """Connect, pump until either side ends it, and tell the core."""
+        """Connect, pump until either side ends the connection, and report the end to the core."""
         with self._scope:
             try:
                 await self._pump(bare((await trio.open_tcp_stream(*self._address)).socket))
@@ -444,7 +444,7 @@ class _Pipe:
                 self._why = f"cannot connect: {reason(error)}"
             except UnicodeError:
                 self._why = f"cannot connect: {self._address[0]!r} is no host name"
-            except Exception as bug:  # such as an address of upstream that is none
+            except Exception as bug:  # for example an invalid address from upstream
                 log.exception("an upstream connection failed")
                 self._why = f"internal error: {bug}"
         if self._client is not None and self._client.id not in self._driver.clients and self.queued:
@@ -454,7 +454,7 @@ class _Pipe:
         self._driver.happened(Lost(self._link, self._why))
 
     async def _pump(self, sock: socket.socket) -> None:
-        """Read and write until one of them ends; what is raised is a bug, or upstream's breach of the protocol."""
+        """Read and write until one of them ends; an exception is a bug or upstream's violation of the protocol."""
         failed: Exception | None = None
 
         async def half(work: Callable[[socket.socket], Awaitable[str]]) -> None:

@@ -1,12 +1,12 @@
-"""What would hold the event loop for long goes to a thread, and the machine goes on when its result comes back.
+"""Bounds the work of each step on the event loop, and moves long work to threads.
 
 Rules:
-- One step of the machine (the turn of one of its parts in a poll, or all events up to the next poll) opens some `STEP`
-  bytes of records, or builds batches of as many, and no more than `BATCHES`. What is more waits for a later step; one
-  batch that alone is more is opened, and built, in a thread.
-- What is not compressed counts for little: to hand it to a thread, and to another core's caches, costs more than to
-  do it here.
-- What runs in a thread changes nothing that the machine has, and raises nothing.
+- One step of the machine (the turn of one of its parts in a poll, or all events up to the next poll) reads or builds
+  batches of about `STEP` bytes of records, and at most `BATCHES` batches. The rest waits for a later step. A batch that
+  is larger than that is read and built in a thread.
+- Uncompressed bytes count for little: handing them to a thread, and to another core's caches, costs more than handling
+  them here.
+- A function that runs in a thread does not change the machine's state, and does not raise.
 """
 
 from collections.abc import Callable
@@ -22,15 +22,15 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 STEP = 2 * 2**20
-"""Bytes of records, as they are counted in memory: with gzip, the slowest, some 20 ms."""
+"""Bytes of records before compression: about 20 ms with gzip, the slowest."""
 BATCHES = 256
-"""Batches that a step opens or builds at the most: some 10 ms, for what there is to do for each, however small."""
+"""The most batches that a step reads or builds: about 10 ms for the fixed cost of each."""
 PLAIN = 16
-"""So many bytes that are not compressed count as one: 2 ms for each MB of records at the most."""
+"""How many uncompressed bytes count as one: at most 2 ms for each MB of records."""
 
 
 class Threads:
-    """What a step may still do by itself, and what is under way in threads."""
+    """Tracks the remaining budget of the current step, and runs calls in threads."""
 
     def __init__(self, actions: "list[Action]") -> None:
         self._actions = actions
@@ -46,37 +46,37 @@ class Threads:
         self._left = STEP
 
     def is_long(self, size: int, compression: int) -> bool:
-        """A whole step does not build so many bytes."""
+        """Whether a batch of this size is more than a whole step, so that a thread must build it."""
         return _work(size, compression) > STEP
 
     def fits(self, size: int, compression: int) -> bool:
-        """The step may still open so many bytes."""
+        """Whether the step may still read a batch of this size."""
         return _work(size, compression) <= self._left
 
     @property
     def step_is_full(self) -> bool:
-        """The step has opened or built what it may."""
+        """The step has used up its budget."""
         return self._left <= 0
 
     def spend(self, size: int, compression: int) -> None:
-        """The step has opened or built so many bytes."""
+        """Take a batch that the step has read or built from its budget."""
         self._left -= _work(size, compression)
 
     def spend_a_look(self) -> None:
-        """The step has judged a record set, and opened nothing; that counts as the smallest batch."""
+        """Take the smallest batch from the budget: the step has checked a record set without reading its records."""
         self.spend(0, Compression.NONE)
 
     def run(self, call: Callable[[], T], then: Callable[[T, float], None]) -> None:
-        """Have ``call()`` done in a thread, then call ``then`` with its result."""
+        """Run ``call()`` in a thread, then call ``then`` with its result."""
         number = next(self._numbers)
         self._then[number] = then
         self._actions.append(Work(number, call))
 
     def worked(self, number: int, result: Any, now: float) -> None:
-        """A thread is done."""
+        """Pass on the result of a call in a thread."""
         self._then.pop(number)(result, now)
 
 
 def _work(size: int, compression: int) -> int:
-    """What so many bytes of one batch count for."""
+    """The cost of a batch of this size in a step's budget."""
     return max(size // PLAIN if compression == Compression.NONE else size, STEP // BATCHES)

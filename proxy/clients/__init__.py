@@ -1,16 +1,16 @@
-"""What clients send, and what they are told.
+"""Handles clients' connections and requests.
 
-session       a client's connection: each request, and its answer in turn
-carried       which requests and versions the proxy carries
-topics        the topics that have a rule, as upstream describes them
-admission     who may send what to a rewritten topic, and as which producer
-batches       a client's batch under way
-opening       its records: judged, opened, sorted by where they go
-windows       what makes a retry harmless
-producers     the producer ids that clients have
-line          in which they wait for their turn
-rewriter      from a client's batch to the partitions of its keys, and back to its answer
+session       a client's connection: its requests and responses
+carried       the APIs and versions that the proxy offers
+topics        topics with a rule, and their metadata
+admission     checks who may send to a rewritten topic, and with which producer
+batches       clients' batches under way
+opening       checks batches, reads their records, sorts them by partition
+windows       recognises retries
+producers     the producer ids of clients
+line          the queue of record sets
+rewriter      moves the records of a client's batch to the partitions of their keys, and answers the client
 transactions  AddPartitionsToTxn, EndTxn
-observed      counts of keys
-buffered      how much is held for whom
+observed      counts keys
+buffered      counts the buffered bytes of each client
 """

@@ -1,9 +1,10 @@
-"""Who may send what to rewritten topics, and as which producer of upstream.
+"""Checks who may send to rewritten topics, and chooses the producer on upstream.
 
 Rules:
-- Only producer ids, and epochs of transactional ones, that were given through this proxy are known.
-- Records of a transaction that failed are refused until it is aborted.
-- A producer that was opened before a topic's rule changed sends nothing more there: its records are numbered otherwise.
+- A producer id, and the epoch of a transactional one, is accepted only if it was allocated through this proxy.
+- After a failure in a transaction its records are refused until it is aborted.
+- A producer that was opened before a topic's rule changed may not send to that topic: its sequences there mean other
+  records now.
 """
 
 import logging
@@ -38,16 +39,16 @@ if TYPE_CHECKING:
 log = logging.getLogger("ottla.proxy")
 
 MOST_FENCED = 10_000
-"""Producers to remember as told of, and as refused."""
+"""How many producers are remembered as logged, and how many as refused."""
 _RULE_CHANGED = "the proxy's rule for this topic has changed since this producer was opened: open another one"
 
 
 class Admission:
-    """The producers, and what each may do.
+    """Checks record sets against the producers of clients and the rules of topics.
 
     Attributes:
-        producers: those of clients.
-        history: of the rules of topics.
+        producers: clients' producers.
+        history: the topic rules over time.
     """
 
     def __init__(
@@ -57,14 +58,14 @@ class Admission:
         self.producers: Producers[ClientBatch] = Producers(self._forget)
         self.history = RuleHistory(config.topics)
         self._fenced: set[int] = set()
-        """Producers that the log has told of."""
+        """Producers that are logged as fenced."""
         self._unknown: dict[tuple[int, int], None] = {}
-        """Producer ids with an epoch that is not known, the records of which were refused."""
+        """(producer id, epoch) whose transactional records were refused because the epoch is unknown."""
         self._too_many_unknown = False
-        """Some were forgotten: then any may be of them."""
+        """Some of these were dropped, so any transaction may have lost records."""
 
     def remember(self, producer_id: int) -> KnownProducer[ClientBatch]:
-        """A client's producer id, which may be known already."""
+        """Remember a client's producer id, which may be known already."""
         producer = self.producers.allocated(producer_id)
         producer.since = self.history.newest
         if self._journal is not None:
@@ -72,48 +73,48 @@ class Admission:
         return producer
 
     def knows(self, producer: Producer) -> bool:
-        """Whether it is remembered, and its id is not another's by now."""
+        """Whether the producer is remembered, and its id has not been given to another one."""
         return self.producers.has(producer)
 
     def _forget(self, producer: Producer) -> None:
-        assert producer.producer_id is not None, "it is a client's"
+        assert producer.producer_id is not None, "clients' producers have an id"
         self._delivery.drop(producer)
         if self._journal is not None:
             self._journal.forgotten(producer.producer_id)
 
     def forget(self, producer_id: int) -> None:
-        """A producer's records are gone, as is all that was known of it."""
+        """Forget a producer: upstream has lost its records."""
         self._forget(self.producers.pop(producer_id))
 
     def left(self, client: int) -> None:
-        """A client has gone; what it has sent goes its way."""
+        """Take back the producer lent to a client that has disconnected; its batches are still sent."""
         self._delivery.lent.back(client)
 
     def note_transaction(self, producer: Producer) -> None:
-        """What is known of a producer's transactions has changed."""
+        """Record the state of a producer's transaction in the journal, because it has changed."""
         if self._journal is not None:
             self._journal.transaction(producer)
 
     def transaction(self, batch: RecordBatch) -> tuple[KnownProducer[ClientBatch], Transaction] | None:
-        """The producer and the transaction of a batch; ``None`` where it has none, or its epoch is not known."""
+        """The producer and the transaction of a batch; ``None`` if it has none, or its epoch is unknown."""
         return self.producers.in_transaction(batch.producer_id, batch.producer_epoch) if batch.transactional else None
 
     def may_commit(self, producer_id: int, epoch: int) -> bool:
-        """Whether no records of a transaction were refused because the proxy does not know its epoch."""
+        """Whether no records of a transaction were refused because its epoch is unknown."""
         return not self._too_many_unknown and (producer_id, epoch) not in self._unknown
 
-    # -- judged
+    # -- checks
 
     def routes(self, offer: Offer) -> Routes:
-        """Where the keys of a topic go.
+        """The routes for the keys of a topic.
 
         Raises:
-            BrokerError: not for what is offered.
+            BrokerError: the topic has too few partitions, or lacks the partition in the request.
         """
         topic = offer.topic
         routes, partitions = self._topics.routes(topic), self._topics.partitions(topic)
         if len(partitions) < routes.partitions:
-            self._control.request_topics(topic)  # it may have grown, or been recreated
+            self._control.request_topics(topic)  # it may have more partitions by now, or be recreated
             raise PolicyViolation(
                 f"{topic} has {len(partitions)} partitions, and the proxy is to spread its keys over "
                 f"{routes.partitions}: give the topic that many, or state another number in the proxy's topic rule"
@@ -123,10 +124,10 @@ class Admission:
         return routes
 
     def producer(self, offer: Offer, batch: RecordBatch) -> Producer:
-        """Who sends a batch upstream.
+        """The producer that sends a batch upstream.
 
         Raises:
-            BrokerError: nobody may.
+            BrokerError: the client may not send this batch.
         """
         if batch.producer_id == NO_PRODUCER_ID:
             return self._delivery.lent.to(offer.origin.client)
@@ -134,41 +135,42 @@ class Admission:
             return self._in_transaction(offer, batch)
         producer = self.producers.known(batch.producer_id)
         if producer.transaction is not None:
-            raise InvalidTxnState(f"producer id {batch.producer_id} is of a transactional producer")
+            raise InvalidTxnState(f"producer id {batch.producer_id} belongs to a transactional producer")
         if self.history.changed(offer.topic, producer.since):
             raise ProducerFenced(_RULE_CHANGED)
-        # What a client has sent here before the topic had a rule is of no later epoch than its own.
+        # Batches that this client sent before the topic had a rule have at most the client's epoch on upstream, so a
+        # later epoch cannot collide with them.
         producer.epoch = max(producer.epoch, batch.producer_epoch + 1)
         return producer
 
     def _in_transaction(self, offer: Offer, batch: RecordBatch) -> KnownProducer[ClientBatch]:
-        """A transactional producer.
+        """The transactional producer of a batch.
 
         Raises:
-            OutOfOrderSequenceNumber: the transaction takes no more records. A broker says the same behind a gap, and
-                clients abort and ask for another epoch then (see `ottla.proxy.clients.dialects`), also where they send
-                no EndTxn, because nothing of the transaction was stored.
+            OutOfOrderSequenceNumber: the transaction accepts no more records. A broker answers the same after a gap,
+                and clients then abort and request a new epoch (see `ottla.proxy.clients.dialects`), even if they send
+                no EndTxn because none of its records was stored.
         """
         found = self.transaction(batch)
         if found is None:
             known = batch.producer_id in self.producers and self.producers.known(batch.producer_id).transaction
             if known and batch.producer_epoch < known.epoch:
-                raise InvalidProducerEpoch(f"epoch {batch.producer_epoch} has been followed by {known.epoch}")
+                raise InvalidProducerEpoch(f"epoch {batch.producer_epoch} is fenced by epoch {known.epoch}")
             why = (
-                f"the proxy does not know epoch {batch.producer_epoch} of producer id {batch.producer_id}, because it "
-                "was not given through this proxy, or its state is lost: abort, and if that does not help open a new "
-                "producer"
+                f"the proxy does not know epoch {batch.producer_epoch} of producer id {batch.producer_id}: it was not "
+                "allocated through this proxy, or the proxy has lost its state; abort, and if that does not help open "
+                "a new producer"
             )
             self._note_unknown(batch, offer, why)
             raise OutOfOrderSequenceNumber(why)
         producer, transaction = found
         if transaction.transactional_id != offer.transactional_id:
-            raise InvalidProducerIdMapping(f"producer id {batch.producer_id} is of another transactional id")
+            raise InvalidProducerIdMapping(f"producer id {batch.producer_id} belongs to another transactional id")
         if transaction.failure is not None:
             why = transaction.failure.message or broker_error(transaction.failure.error_code).name
             raise OutOfOrderSequenceNumber(f"abort the transaction, because a batch before this one failed: {why}")
         if any(stream.lost for stream in producer.streams.values()):
-            raise OutOfOrderSequenceNumber("abort the transaction: upstream does not know its earlier records any more")
+            raise OutOfOrderSequenceNumber("abort the transaction: upstream no longer knows its earlier records")
         if self.history.changed(offer.topic, producer.since):
             raise OutOfOrderSequenceNumber(_RULE_CHANGED)
         if transaction.implicit != (offer.version >= IMPLICIT):
@@ -177,7 +179,7 @@ class Admission:
         return producer
 
     def _note_unknown(self, batch: RecordBatch, offer: Offer, why: str) -> None:
-        """Remember that records were refused for their epoch, and tell of it once."""
+        """Remember that records were refused because of an unknown epoch, and log it once."""
         epoch = batch.producer_id, batch.producer_epoch
         if epoch in self._unknown:
             return
@@ -186,11 +188,14 @@ class Admission:
             del self._unknown[next(iter(self._unknown))]
             self._too_many_unknown = True
         facts = {"producer_id": batch.producer_id, "epoch": batch.producer_epoch, "topic": offer.topic, "why": why}
-        what = "a transaction has to be aborted, and its producer to go on in another epoch"
+        what = "transaction must be aborted, its producer needs a new epoch"
         log.warning(what, extra=facts | offer.origin.facts)
 
     def refuses_to_pass(self, topic: str, data: Buffer | None, origin: Origin) -> Outcome | None:
-        """Why records of a topic that is not rewritten are not for upstream: it was, and knows other numbers."""
+        """The error for records of a topic that is no longer rewritten, if their producer was open before that.
+
+        Upstream knows this producer by the proxy's sequences, and could take new records for duplicates.
+        """
         if not self.history.newest or not data:
             return None
         try:
@@ -208,10 +213,10 @@ class Admission:
         return Outcome(error.code, error_message=_RULE_CHANGED)
 
     def tell_of_fencing(self, producer_id: int, topic: str, why: str, origin: Origin) -> None:
-        """Once for each producer: some clients keep on sending, and hide why nothing arrives."""
+        """Log that a producer is fenced, once for each: some clients keep sending and hide the error."""
         if producer_id not in self._fenced:
             if len(self._fenced) >= MOST_FENCED:
                 self._fenced.clear()
             self._fenced.add(producer_id)
             facts = {"producer_id": producer_id, "topic": topic, "why": why}
-            log.warning("a producer is fenced: its application must open a new one", extra=facts | origin.facts)
+            log.warning("producer fenced, its application must open a new one", extra=facts | origin.facts)

@@ -1,4 +1,4 @@
-"""What clients send to rewritten topics: an `Offer`, and the `ClientBatch` that becomes of it."""
+"""A record set that a client sends to a rewritten topic (`Offer`), and the batch under way (`ClientBatch`)."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
@@ -16,16 +16,16 @@ Answered = Callable[[Outcome, float], None]
 
 
 _LONG_ID = 100
-"""Characters of a client id in the log; it is the client's choice."""
+"""The most characters of a client id in the log; clients choose it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """The connection that records came by.
+    """The client connection that sent records.
 
     Attributes:
         client: its number.
-        peer: its ``host:port``; empty if it sent them to a proxy before this one.
+        peer: its ``host:port``; empty if the records come from the journal.
     """
 
     client: int
@@ -34,21 +34,21 @@ class Origin:
 
     @property
     def facts(self) -> dict[str, object]:
-        """For a line of the log."""
+        """The fields for a log line."""
         return {"client_id": self.client_id and self.client_id[:_LONG_ID], "peer": self.peer} if self.peer else {}
 
 
 NOBODY = Origin(-1)
-"""Of batches that came before the proxy was started; clients that wait for them will send them again."""
+"""The origin of batches from the journal; clients that wait for them will retry them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Offer:
-    """A record set that a client sent for a partition of a rewritten topic.
+    """A record set that a client sent to a partition of a rewritten topic.
 
     Attributes:
-        version: of its request.
-        answered: hears what became of it.
+        version: the version of the Produce request.
+        answered: called with its outcome.
     """
 
     topic: str
@@ -64,48 +64,48 @@ class Offer:
 
 
 class Owner(Protocol):
-    """Hears what becomes of a batch."""
+    """Gets the outcome of a batch."""
 
     def failed(self, batch: "ClientBatch", result: Result, now: float) -> None:
-        """A part of it is not stored, or nobody can know."""
+        """Handle a part that is refused, or whose outcome is unknown."""
 
     def finished(self, batch: "ClientBatch", now: float) -> None:
-        """Every part of it is settled."""
+        """Handle a batch whose parts are all settled."""
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
 class ClientBatch(Numbered):
-    """A client's batch under way. Its parts settle one by one (see `Result`)."""
+    """A client's batch under way. Its parts are settled one by one (see `Result`)."""
 
     owner: Owner
     number: int
-    """Counts up."""
+    """Unique in this proxy; goes up."""
     producer: Producer
     origin: Origin
     topic: str
     partition: int
-    """The one that the client chose."""
+    """The partition that the client chose."""
     batch: RecordBatch
     routes: Routes
     size: int
-    """Bytes that it takes in memory, about; while it is being opened, at most."""
+    """Approximate bytes in memory; an upper bound until its records are read."""
     window: "Window[ClientBatch] | None"
-    """``None`` where the client is not idempotent."""
+    """``None`` if the client is not idempotent."""
     waiting: list[Answered]
-    """Who wants to hear the outcome; a retry adds itself."""
+    """Called with the outcome; a retry adds its own."""
     records: Records = field(default_factory=Records)
-    """None while it is being opened, and where it cannot be."""
+    """Empty until its records are read, and if that fails."""
     parts: dict[int, SomeRecords] = field(default_factory=dict)
-    """Partition -> the records that go there; their offsets are their indexes in the batch."""
+    """Partition -> the records for it; their offsets are their indexes in the batch."""
     left_out: set[int] = field(default_factory=set)
-    """Indexes of records that were stored before."""
+    """Indexes of records that an earlier batch has stored."""
     in_place: bool = False
-    """All of its records go where its client put them."""
+    """All its records stay in the partition that the client chose."""
     unstored: list[tuple[Part, bool]] = field(default_factory=list)
-    """Parts that are not stored, or (true) of which nobody can know."""
+    """Failed parts, and whether their outcome is unknown."""
 
     def leave_out(self, indexes: set[int]) -> None:
-        """Have these records not sent."""
+        """Do not send the records with these indexes."""
         self.left_out = indexes
         if indexes:
             self.in_place = False

@@ -1,4 +1,4 @@
-"""How much is held for whom."""
+"""Counts the bytes of records that the proxy holds for each client."""
 
 from collections import Counter
 
@@ -6,13 +6,13 @@ from ottla.errors import NotEnoughReplicas
 
 
 class Buffered:
-    """Bytes of records on their way, about.
+    """Counts the approximate bytes of unsettled records.
 
     Args:
-        most: bytes that may be.
+        most: the limit in bytes.
 
     Attributes:
-        of: by client.
+        of: client -> bytes.
     """
 
     def __init__(self, most: int) -> None:
@@ -21,19 +21,20 @@ class Buffered:
         self.of: Counter[int] = Counter()
 
     def count(self, client: int, size: int) -> None:
-        """So many more bytes are held for a client."""
+        """Add ``size`` bytes to a client's; a negative size subtracts."""
         self.total += size
         self.of[client] += size
         if not self.of[client]:
             del self.of[client]
 
     def check_room(self, client: int, size: int) -> None:
-        """Clients are held before this; it bounds what ever new connections bring while upstream is away.
+        """Refuse records if twice the limit is buffered and the client would exceed its fair share.
 
-        What leaves a client within its share is let in all the same: it does not pay for what others hold.
+        Long before this the proxy stops reading from clients; this bounds what new connections bring while upstream
+        is unavailable. A client within its share does not suffer from what others send.
 
         Raises:
-            NotEnoughReplicas: far too much is buffered for ``size`` bytes more of this client.
+            NotEnoughReplicas: there is no room for ``size`` more bytes of this client.
         """
         if self.total > 2 * self.most and self.of[client] + size > self.most // (len(self.of) + 1):
-            raise NotEnoughReplicas("the proxy's buffer is full, because upstream takes no records at the moment")
+            raise NotEnoughReplicas("the proxy's buffer is full, because upstream accepts no records at the moment")

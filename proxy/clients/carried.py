@@ -1,15 +1,15 @@
-"""Which APIs pass through the proxy, up to which version, and how: the one table.
+"""The table of APIs that the proxy forwards, with the newest version and how each is handled.
 
-An API is offered to clients in the versions that both upstream and this table have. Of most the proxy reads nothing
-but the header, because the client's connection has an upstream connection of its own, to the very node it asked for.
+Clients are offered the versions that both upstream and this table have. Of most requests the proxy reads only the
+header, because each client connection has its own upstream connection, to the broker that the client connected to.
 
 Not in the table, so never offered:
 - SaslHandshake, SaslAuthenticate, delegation tokens: the proxy does not authenticate clients yet.
 - DescribeCluster, DescribeQuorum, UpdateFeatures, UnregisterBroker, Add- and RemoveRaftVoter: they carry addresses
-  that clients would follow past the proxy, or are the cluster's own affair. Clients fall back to Metadata.
-- ShareFetch and its family, streams groups: ShareFetch answers with addresses of leaders.
-- GetTelemetrySubscriptions, PushTelemetry: the broker would take the client's metrics for the proxy's.
-- WriteTxnMarkers and whatever only brokers send.
+  that would lead clients past the proxy, or administer the cluster. Clients fall back to Metadata.
+- ShareFetch and its family, streams groups: a ShareFetch response has addresses of leaders.
+- GetTelemetrySubscriptions, PushTelemetry: the broker would attribute the client's metrics to the proxy.
+- WriteTxnMarkers and other APIs that only brokers call.
 
 Source: the message definitions of Apache Kafka 4.3.1.
 """
@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 
 class Way(Enum):
-    """How a request passes."""
+    """How the proxy handles a request."""
 
     OPAQUE = "bytes unread"
     HERE = "answered by the proxy"
@@ -27,7 +27,7 @@ class Way(Enum):
 
 
 class Carried(NamedTuple):
-    """One API: the newest version that passes, and how."""
+    """One API: the newest version that the proxy offers, and how it is handled."""
 
     name: str
     newest: int
@@ -41,8 +41,8 @@ ABORTABLE_SINCE = {PRODUCE: 11, END_TXN: 4}
 """The versions that know TRANSACTION_ABORTABLE (KIP-890)."""
 
 CARRIED: dict[int, Carried] = {
-    PRODUCE: Carried("Produce", 12, Way.DECODED),  # 13 has topic ids in place of names, and rules go by name
-    FETCH: Carried("Fetch", 15),  # from 16 on the answer has addresses of leaders (KIP-951)
+    PRODUCE: Carried("Produce", 12, Way.DECODED),  # 13 has topic ids instead of names, and rules match names
+    FETCH: Carried("Fetch", 15),  # from 16 on the response has addresses of leaders (KIP-951)
     2: Carried("ListOffsets", 11),
     METADATA: Carried("Metadata", 13, Way.DECODED),  # addresses
     8: Carried("OffsetCommit", 10),
@@ -62,7 +62,7 @@ CARRIED: dict[int, Carried] = {
     23: Carried("OffsetForLeaderEpoch", 4),
     ADD_PARTITIONS_TO_TXN: Carried("AddPartitionsToTxn", 3, Way.DECODED),  # later versions are for brokers
     25: Carried("AddOffsetsToTxn", 4),
-    END_TXN: Carried("EndTxn", 5, Way.DECODED),  # it waits for records that are under way
+    END_TXN: Carried("EndTxn", 5, Way.DECODED),  # waits until the transaction's records are settled
     TXN_OFFSET_COMMIT: Carried("TxnOffsetCommit", 5),
     29: Carried("DescribeAcls", 3),
     30: Carried("CreateAcls", 3),
@@ -95,11 +95,11 @@ Versions = dict[int, tuple[int, int]]
 """API key -> the oldest and the newest version."""
 TRANSACTION_VERSION = "transaction.version"
 _OF_TRANSACTIONS = {PRODUCE: 12, END_TXN: 5, TXN_OFFSET_COMMIT: 5}
-"""What version 2 of transactions needs, all of it."""
+"""The API versions that transactions of version 2 need."""
 
 
 def offered(upstream: Versions) -> Versions:
-    """What clients are offered of what ``upstream`` serves; ApiVersions in the versions the proxy itself speaks."""
+    """The versions that clients are offered if ``upstream`` serves these; ApiVersions is the proxy's own."""
     both = {
         key: (oldest, min(newest, CARRIED[key].newest))
         for key, (oldest, newest) in sorted(upstream.items())
@@ -109,10 +109,10 @@ def offered(upstream: Versions) -> Versions:
 
 
 def offers_feature(name: str, versions: Versions) -> bool:
-    """Whether clients are told of one of upstream's features.
+    """Whether clients are offered one of upstream's features.
 
     Args:
-        versions: what clients are offered.
+        versions: the API versions offered to clients.
     """
     return name != TRANSACTION_VERSION or all(
         versions.get(key, (0, -1))[1] >= version for key, version in _OF_TRANSACTIONS.items()

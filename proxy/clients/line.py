@@ -1,9 +1,9 @@
-"""The order in which clients' record sets are taken on: each in its turn, and no more in a step than it may do.
+"""Queues clients' record sets, so that they are handled in order and each step stays within its budget.
 
 Rules:
-- A request may have record sets for thousands of partitions, as may what has waited for a topic. What is more than a
-  step may do waits in one line, unread, and so does what comes behind it: the end of a transaction, too.
-- What has waited for its topic came before all that is in the line.
+- A request may have record sets for thousands of partitions, and as many may wait for the metadata of a topic. Record
+  sets beyond a step's budget wait unread in one queue, and so do later requests, also EndTxn.
+- Record sets that have waited for their topic's metadata are older than the queue, so they go first.
 """
 
 from collections import Counter, deque
@@ -17,41 +17,41 @@ from ottla.proxy.clients.topics import Topics
 from ottla.proxy.threads import Threads
 
 OVERHEAD = 1000
-"""Bytes that a record set takes in memory while it waits, beside its own, about."""
+"""Approximate bytes of memory for a waiting record set, beside its data."""
 
 Call = Callable[[float], None]
-"""Is given the time."""
+"""Called with the current time."""
 Take = Callable[[Offer, float], None]
 Refuse = Callable[[Offer, BrokerError, float], None]
 
 
 class Line:
-    """What waits for its topic, or for its turn.
+    """Queues record sets that wait for their topic's metadata, or for their turn.
 
     Args:
-        take: takes a record set on, whose turn it is.
-        refuse: refuses one for which there is no room.
+        take: handles a record set in its turn.
+        refuse: refuses a record set for which there is no room.
     """
 
     def __init__(self, topics: Topics, threads: Threads, buffered: Buffered, take: Take, refuse: Refuse) -> None:
         self._topics, self._threads, self._buffered = topics, threads, buffered
         self._take, self._refuse = take, refuse
         self._turns: deque[Iterator[Call]] = deque()
-        """The record sets of a request, or something else."""
+        """The record sets of one request each, or a single other call."""
         self._described: deque[Call] = deque()
-        """Record sets that have waited for their topic."""
+        """Record sets whose topic's metadata has arrived."""
         self._parked: Counter[int] = Counter()
-        """Client -> its record sets that wait for their topic, or their turn behind that."""
+        """Client -> how many of its record sets wait for a topic's metadata, or for their turn after that."""
         self._leaving: dict[int, Call] = {}
-        """Clients of these that have left -> what is to be called when nothing of them waits any more."""
+        """Disconnected client -> called when none of its record sets waits any more."""
 
     @property
     def idle(self) -> bool:
-        """Nothing waits for its turn."""
+        """The queue is empty."""
         return not self._turns and not self._described
 
     def pump(self, now: float) -> None:
-        """Take on what waits for its turn."""
+        """Handle queued record sets, as far as the step's budget goes."""
         while not self.idle and not self._threads.step_is_full:
             if self._described:
                 self._described.popleft()(now)
@@ -61,14 +61,18 @@ class Line:
                 self._turns.popleft()
 
     def in_turn(self, call: Call, now: float) -> None:
-        """Call it behind all that waits for its turn."""
+        """Call ``call`` after everything in the queue."""
         if self.idle:
             call(now)
         else:
             self._turns.append(iter([call]))
 
     def request(self, client: int, offers: Iterator[Offer], size: int, now: float) -> None:
-        """Take on the record sets of a client's request, which take so many bytes in memory while they wait."""
+        """Handle or queue the record sets of a client's request.
+
+        Args:
+            size: bytes of memory that they take while they are queued.
+        """
         while self.idle and not self._threads.step_is_full:
             if (offer := next(offers, None)) is None:
                 return
@@ -88,9 +92,9 @@ class Line:
         self._buffered.count(client, -size)
 
     def park(self, offer: Offer, take: Call, over: Call, now: float) -> None:
-        """Have a record set wait until its topic is described, and then for its turn, which calls ``take``.
+        """Have a record set wait for its topic's metadata, and then for its turn, which calls ``take``.
 
-        When it waits no more, whether it was taken or given up, ``over`` is called.
+        Then, or if the metadata does not arrive in time, ``over`` is called.
         """
         client, size = offer.origin.client, len(offer.data) + OVERHEAD
         self._threads.spend_a_look()
@@ -101,7 +105,7 @@ class Line:
             self._described.append(go_on)
 
         def go_on(now: float) -> None:
-            if not self._topics.is_described(offer.topic):  # it has gone since
+            if not self._topics.is_described(offer.topic):  # its metadata has become incomplete again
                 self._topics.when_described(offer.topic, wait_for_turn, give_up, now)
                 return
             self._buffered.count(client, -size)
@@ -127,7 +131,7 @@ class Line:
                 gone(now)
 
     def left(self, client: int, call: Call, now: float) -> None:
-        """A client has gone; call it when all that it has sent was taken on."""
+        """Call ``call`` once everything that a disconnected client has sent was handled."""
         self.in_turn(partial(self._left, client, call), now)
 
     def _left(self, client: int, call: Call, now: float) -> None:

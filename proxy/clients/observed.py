@@ -1,4 +1,4 @@
-"""The keys of topics: how many are where the partitioner of the topic's rule puts them."""
+"""Counts the keys of topics, and the keys outside the partition that the topic's partitioner chooses."""
 
 from dataclasses import dataclass
 
@@ -13,24 +13,24 @@ from ottla.proxy.upstream.control import Control
 
 @dataclass(slots=True)
 class Tally:
-    """What was seen of one topic."""
+    """The counts of one topic."""
 
     records: int = 0
     keyless: int = 0
     misplaced: int = 0
-    """Keys that the client put elsewhere than the partitioner would: moved, or in mode `observe` only counted."""
+    """Keys in another partition than the partitioner chooses; moved, or in mode `observe` only counted."""
     refused: int = 0
-    """Batches."""
+    """Refused batches."""
     unobserved: int = 0
-    """Batches, the keys of which were not counted, because too many others were being opened."""
+    """Batches whose keys were not counted, because too many others were being read."""
 
 
 MOST = 4
-"""Batches that are opened at a time only to be counted: threads are there for those that are rewritten."""
+"""The most batches that are read at a time only to be counted: threads are for rewritten batches first."""
 
 
 class Tallies(dict[str, Tally]):
-    """By topic."""
+    """Topic -> its counts."""
 
     def __missing__(self, topic: str) -> Tally:
         return self.setdefault(topic, Tally())
@@ -43,13 +43,13 @@ class Observer:
         self._tallies, self._topics, self._control = tallies, topics, control
         self._opener, self._buffered = opener, buffered
         self._under_way = 0
-        """Batches that are being opened in threads."""
+        """Batches that threads are reading."""
 
     def observe(self, client: int, topic: str, partition: int, data: Buffer | None, now: float) -> None:
-        """Count the keys of a record set that passes untouched; what cannot be read is for upstream to judge."""
+        """Count the keys of a record set that passes unchanged; upstream judges unreadable ones."""
         routes = self._topics.observed(topic)
         if routes is None:
-            self._control.request_topics(topic)  # its first records pass uncounted
+            self._control.request_topics(topic)  # until the metadata arrives, records pass uncounted
             return
         if not data or partition not in self._topics.partitions(topic):
             return

@@ -1,8 +1,9 @@
-"""The records of a client's batch: judged, opened, and sorted by where they go.
+"""Checks clients' batches, reads their records, and sorts the records by partition.
 
 Rules:
-- A batch that is large when decompressed is opened in a thread (see `ottla.proxy.threads`).
-- What the proxy cannot do right is refused with an error that no client retries and a message that says what to do.
+- A batch that is large when decompressed is read in a thread (see `ottla.proxy.threads`).
+- If the proxy cannot handle a batch, it refuses it with an error that no client retries and a message that says what to
+  do.
 """
 
 import logging
@@ -28,33 +29,33 @@ from ottla.proxy.threads import Threads
 log = logging.getLogger("ottla.proxy")
 
 DECOMPRESSED_LIMIT = 64 * 2**20
-"""Bytes that one batch of a client may take when decompressed."""
-BUG = "the proxy failed on these records, as its log says"
+"""The most bytes of a client's batch when decompressed."""
+BUG = "the proxy failed to handle these records: see its log"
 _MAGIC = 16
-"""Where the format of a record set stands."""
+"""Offset of the format version (magic) in a record set."""
 _FARTHEST = 2**63 - 1
-"""Milliseconds between two timestamps of a batch at the most, whichever of them its records are counted from."""
+"""The most milliseconds between two timestamps of a batch, so that every delta fits, whatever the base timestamp is."""
 _LEAST_RECORD = 7
-"""Bytes of a record without key, value and headers: a batch may say that it has more than it can have."""
+"""Bytes of a record without key, value and headers; bounds the record count, which a batch may overstate."""
 _PER_RECORD = 64
-"""Bytes that a record takes in memory beside its own, about."""
+"""Approximate bytes of memory for a record, beside its data."""
 
 
 class Opened(NamedTuple):
-    """The records of a batch, and sorted by the partitions that they go to."""
+    """The records of a batch, and the same by destination partition."""
 
     records: Records
     parts: dict[int, Records]
 
 
 class Opener:
-    """Opens batches, here or in a thread."""
+    """Reads the records of batches, at once or in a thread."""
 
     def __init__(self, threads: Threads) -> None:
         self._threads = threads
 
     def opens_here(self, most: int, compression: int) -> bool:
-        """Whether a batch is opened at once, and not in a thread."""
+        """Whether a batch is read at once, and not in a thread."""
         return self._threads.fits(most, compression)
 
     def open(
@@ -66,7 +67,7 @@ class Opener:
         then: Callable[[Opened | BrokerError, float], None],
         now: float,
     ) -> None:
-        """Open a batch, which takes up to ``most`` bytes; then call ``then``."""
+        """Read the records of a batch, which take up to ``most`` bytes of memory, and call ``then`` with the result."""
         call = partial(opened, batch, routes, partition)
         compression = batch.compression
         if not self.opens_here(most, compression):
@@ -78,16 +79,16 @@ class Opener:
 
 
 def own(data: Buffer) -> Buffer:
-    """``data``, copied where it would keep far more memory than its own: that of the request in which it lies."""
+    """``data``, copied if it is less than half of its request: a view would keep the whole request in memory."""
     whole = memoryview(data).obj
     return bytes(data) if isinstance(whole, bytes | bytearray) and len(whole) > 2 * len(data) else data
 
 
 def checked(data: Buffer) -> RecordBatch:
-    """The one batch in a record set, judged as a broker would.
+    """Parse the one batch in a record set, with a broker's checks.
 
     Raises:
-        BrokerError: it cannot be taken.
+        BrokerError: the batch is invalid.
     """
     try:
         batch = parse_batch(data)
@@ -103,14 +104,15 @@ def checked(data: Buffer) -> RecordBatch:
         raise InvalidRecord(
             "a control batch" if batch.control else f"{batch.count} records up to {batch.last_offset_delta}"
         )
-    batch.base_offset = 0  # upstream gives it another
+    batch.base_offset = 0  # upstream assigns the real one
     return batch
 
 
 def opened(batch: RecordBatch, routes: Routes, partition: int) -> Opened | BrokerError:
-    """The records, numbered from 0 on, unless they are damaged or may not fit a batch any more once they are parted.
+    """Read the records, with offsets from 0 on; returns an error if they are damaged, or if their timestamps are too
+    far apart for new batches.
 
-    It may be called in a thread.
+    May run in a thread.
     """
     try:
         records = batch.records(DECOMPRESSED_LIMIT, _decompressed(batch))
@@ -125,17 +127,17 @@ def opened(batch: RecordBatch, routes: Routes, partition: int) -> Opened | Broke
 
 
 def size_of(batch: RecordBatch, records: Records) -> int:
-    """Bytes that a batch takes in memory while it is under way: as it came, opened, sorted and in upstream's batch."""
+    """Bytes of memory for a batch under way: the client's batch, its records, and upstream's batches."""
     return len(batch.data) + 2 * records.memory
 
 
 def most_of(batch: RecordBatch) -> int:
-    """The same before it is opened, at most."""
+    """The upper bound of `size_of` before the records are read."""
     content = _decompressed(batch)
     opened = content + _PER_RECORD * min(max(batch.count, 0), content // _LEAST_RECORD)
     return len(batch.data) + 2 * min(opened, DECOMPRESSED_LIMIT)
 
 
 def _decompressed(batch: RecordBatch) -> int:
-    """Bytes that the records are decompressed, at most, by what the batch says of itself; more is not looked at."""
+    """An upper bound of the decompressed bytes, from the headers of the compressed data alone."""
     return decompressed_bound(batch.compression, batch.data[HEADER_SIZE:])

@@ -1,4 +1,4 @@
-"""The answer to one Produce request, of which the proxy and upstream each have a part."""
+"""Collects the response to one Produce request from the proxy's results and upstream's response."""
 
 from collections.abc import Callable, Iterable
 
@@ -17,7 +17,7 @@ from ottla.proxy.clients.windows import Outcome
 
 
 class PendingProduce:
-    """The answer to one Produce request, put together from what the proxy and upstream say of its partitions."""
+    """Collects the results of a Produce request's partitions, and answers when it has all of them."""
 
     def __init__(
         self,
@@ -35,16 +35,16 @@ class PendingProduce:
         self._places = {(name, index) for name, indexes in self._order for index in indexes}
         self.names_a_partition_twice = len(self._places) < sum(len(indexes) for _, indexes in self._order)
         self._passed: set[tuple[str, int]] = set()
-        """Those that upstream answers for."""
+        """The partitions that upstream answers for."""
         self._answered = False
         self._settled: dict[tuple[str, int], PartitionProduceResponse] = {}
         self._upstream = ProduceResponse(responses=())
 
     def settle(self, topic: str, partition: int, outcome: Outcome, now: float) -> None:
-        """The proxy has done with one partition."""
+        """Take the proxy's result for one partition."""
         code = self._dialect.of(outcome.error_code, transactional=self._transactional)
         if code == TransactionAbortable.code and self.version < ABORTABLE_SINCE[PRODUCE]:
-            code = PolicyViolation.code  # which no client repeats, or is ended by
+            code = PolicyViolation.code  # no client retries after it, and it ends no producer
         self._settled[topic, partition] = PartitionProduceResponse(
             index=partition,
             error_code=code,
@@ -54,24 +54,24 @@ class PendingProduce:
         self.answer_if_complete()
 
     def pass_on(self, topics: Iterable[TopicProduceData]) -> None:
-        """Upstream is to answer for these, in one answer."""
+        """Expect upstream's response for these partitions."""
         self._passed = {(topic.name, each.index) for topic in topics for each in topic.partition_data}
 
     def take(self, answer: ProduceResponse) -> None:
-        """Upstream has answered for its part.
+        """Take upstream's response for its partitions.
 
         Raises:
-            RemoteProtocolError: not for all of it.
+            RemoteProtocolError: the response lacks a partition.
         """
         answered = {(topic.name, each.index): each for topic in answer.responses for each in topic.partition_responses}
         if missing := self._passed - answered.keys():
-            raise RemoteProtocolError(f"the answer to Produce lacks {len(missing)} of the partitions")
+            raise RemoteProtocolError(f"the Produce response lacks {len(missing)} of the partitions")
         self._upstream = answer
         self._settled |= {place: answered[place] for place in self._passed}
         self.answer_if_complete()
 
     def answer_if_complete(self) -> None:
-        """Answer once every partition is settled; a request may name none at all."""
+        """Answer if every partition is settled; a request may have no partitions."""
         if not self._answered and self._settled.keys() >= self._places:
             self._answered = True
             self._answer(build_response(self._response(), self.version, self._correlation_id))

@@ -1,4 +1,4 @@
-"""The producers of clients, as far as the proxy remembers them."""
+"""Remembers the producer ids of clients."""
 
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
@@ -10,16 +10,16 @@ from ottla.proxy.clients.windows import B, Window
 from ottla.proxy.upstream.producer import Producer, Transaction
 
 REMEMBERED_PRODUCERS = 100_000
-"""The longest unused of more are forgotten, and fenced if they come again, unless something of them is under way."""
+"""Beyond this the proxy forgets the least recently used idle producer, and fences it if it sends again."""
 _SEARCHED = 1000
-"""Of the longest unused, so many are looked at."""
+"""How many of the least recently used producers are searched for an idle one."""
 
 
 class KnownProducer(Producer, Generic[B]):
-    """A client's producer id, which goes upstream as it is.
+    """A client's producer id, which the proxy also uses upstream.
 
     Attributes:
-        since: the number of the rules that were in force when it was given (see `ottla.proxy.routing.RuleHistory`).
+        since: number of the topic rules when it was allocated (see `ottla.proxy.routing.RuleHistory`).
     """
 
     __slots__ = ("since", "windows")
@@ -30,29 +30,29 @@ class KnownProducer(Producer, Generic[B]):
         self.windows: dict[tuple[str, int], Window[B]] = {}
 
     def window(self, topic: str, partition: int) -> Window[B]:
-        """The window for what it sends to a partition."""
+        """The window for the client's batches to a partition."""
         if (topic, partition) not in self.windows:
             self.windows[topic, partition] = Window()
         return self.windows[topic, partition]
 
     @property
     def settled(self) -> bool:
-        """Nothing of it is under way."""
+        """None of its batches is under way."""
         parked = self.transaction is not None and self.transaction.parked
         return not parked and not any(window.under_way for window in self.windows.values())
 
     @property
     def may_be_forgotten(self) -> bool:
-        """Its client loses nothing but its place: nothing is under way, and no transaction of it has to be aborted."""
+        """None of its batches is under way, and no transaction of it must be aborted."""
         transaction = self.transaction
         return self.settled and (transaction is None or (transaction.failure is None and not transaction.waiting))
 
 
 class Producers(Generic[B]):
-    """The producer ids that were allocated through this proxy.
+    """Keeps the producer ids that were allocated through this proxy.
 
     Args:
-        forgotten: called with one that is not remembered any more.
+        forgotten: called with each producer that is forgotten.
     """
 
     def __init__(self, forgotten: Callable[[Producer], None]) -> None:
@@ -63,26 +63,26 @@ class Producers(Generic[B]):
         return producer_id in self._known
 
     def __iter__(self) -> Iterator[KnownProducer[B]]:
-        """The longest unused first."""
+        """The least recently used first."""
         return iter(self._known.values())
 
     def has(self, producer: Producer) -> bool:
-        """Whether this very one is known."""
+        """Whether this producer is known, and not only its id."""
         return producer.producer_id is not None and self._known.get(producer.producer_id) is producer
 
     def allocated(self, producer_id: int) -> KnownProducer[B]:
-        """Upstream gave a client this id, through this proxy."""
+        """Remember an id that upstream has allocated to a client through this proxy."""
         producer = self._known.setdefault(producer_id, KnownProducer(producer_id))
         self._known.move_to_end(producer_id)
         if len(self._known) > REMEMBERED_PRODUCERS:
             oldest = next((each for each in islice(self, _SEARCHED) if each.may_be_forgotten), None)
             if oldest is not None:
-                assert oldest.producer_id is not None, "it is a client's"
+                assert oldest.producer_id is not None, "clients' producers have an id"
                 self._forgotten(self._known.pop(oldest.producer_id))
         return producer
 
     def pop(self, producer_id: int) -> KnownProducer[B]:
-        """Forget one that is known."""
+        """Forget a known producer."""
         return self._known.pop(producer_id)
 
     def known(self, producer_id: int) -> KnownProducer[B]:
@@ -94,14 +94,14 @@ class Producers(Generic[B]):
         producer = self._known.get(producer_id)
         if producer is None:
             raise ProducerFenced(
-                f"producer id {producer_id} was not allocated through this proxy, or it has lost its state since, so "
-                "it cannot tell new records from stored ones: open a new producer"
+                f"producer id {producer_id} was not allocated through this proxy, or the proxy has lost its state: it "
+                "cannot tell new records from stored ones, open a new producer"
             )
         self._known.move_to_end(producer_id)
         return producer
 
     def in_transaction(self, producer_id: int, epoch: int) -> tuple[KnownProducer[B], Transaction] | None:
-        """A transactional producer and what is known of its transactions; ``None`` where this epoch is not known."""
+        """A transactional producer and its transaction; ``None`` if this epoch is unknown."""
         producer = self._known.get(producer_id)
         if producer is None or producer.transaction is None or producer.transaction.epoch != epoch:
             return None

@@ -1,11 +1,10 @@
-"""Records of rewritten topics: from a client's batch to the partitions of their keys, and back to the client's answer.
+"""Moves the records of clients' batches to the partitions of their keys, and answers the clients.
 
 Rules:
-- A batch has its place among the client's batches from the beginning: what comes behind one that is being opened in a
-  thread waits.
-- A client is answered when every part of its batch is settled. Its offset is told where the batch stayed whole and in
-  place, else it is -1, "unknown".
-- The work goes on when the client has gone: its retry, over whatever connection, finds it under way or done.
+- Batches are delivered in the order of their arrival: while a thread reads a batch, later ones wait.
+- A client is answered when every part of its batch is settled. The response has the offset if the batch stayed whole in
+  its partition; otherwise the offset is -1, "unknown".
+- A batch is delivered even if its client disconnects: a retry, on any connection, finds it under way or done.
 """
 
 import logging
@@ -50,16 +49,16 @@ if TYPE_CHECKING:
 log = logging.getLogger("ottla.proxy")
 
 UNDER_WAY = 64
-"""Batches of a client for one partition that may be; clients that keep to the rules of idempotence have five."""
-_IN_PART = "a batch before it failed, and some of its records are stored"
-_NOT_ADDED = "its keys belong to partitions that were not added to the transaction: abort it"
+"""The most unsettled batches of a client for one partition; correct idempotent clients have at most five."""
+_IN_PART = "an earlier batch failed, and some records of this one are stored"
+_NOT_ADDED = "keys belong to partitions that were not added to the transaction: abort it"
 
 
 class Rewriter:
-    """Takes the records of rewritten topics.
+    """Handles record sets for rewritten topics, from the client's request to its response.
 
     Attributes:
-        line: where clients' record sets wait for their turn.
+        line: the queue of clients' record sets.
     """
 
     def __init__(
@@ -85,18 +84,18 @@ class Rewriter:
         return self._complaints.deadline if self.line.idle else 0.0
 
     def pump(self, now: float) -> None:
-        """Take on what waits for its turn; say how many refusals were not written one by one."""
+        """Handle queued record sets; log the number of refusals without a line of their own."""
         for line in self._complaints.counted(now):
             log.warning("%s", line)
         self.line.pump(now)
 
     def left(self, client: int, now: float) -> None:
-        """A client has gone; what it has sent goes its way, by the producer that it was lent if it was."""
+        """Take back the producer lent to a disconnected client, once everything that it has sent was handled."""
         self.line.left(client, lambda now: self._admission.left(client), now)
 
     def allocated(self, producer_id: int, now: float) -> KnownProducer[ClientBatch]:
-        """Upstream gave a client this producer id, which nobody had before."""
-        if producer_id in self._admission.producers:  # upstream has lost its data, and all that was sent under this id
+        """Remember a producer id that upstream has newly allocated to a client."""
+        if producer_id in self._admission.producers:  # allocated twice: upstream has lost its data, and these records
             earlier = self._admission.producers.known(producer_id)
             self._delivery.renew(earlier, 0, now)
             self.withdraw(earlier, now, before=LAST_EPOCH + 1)
@@ -107,7 +106,7 @@ class Rewriter:
     # -- in
 
     def _judge(self, offer: Offer, now: float) -> None:
-        """Take a record set on, park it, or refuse it."""
+        """Accept a record set, have it wait for its topic's metadata, or refuse it."""
         try:
             batch = checked(offer.data)
             if batch.transactional != (offer.transactional_id is not None):
@@ -126,7 +125,7 @@ class Rewriter:
 
     def _refuse(self, offer: Offer, error: BrokerError, now: float) -> None:
         self._threads.spend_a_look()
-        if offer.topic in self._tallies or self._topics.is_described(offer.topic):  # else anyone could name any
+        if offer.topic in self._tallies or self._topics.is_described(offer.topic):  # clients may send any name
             self._tallies[offer.topic].refused += 1
         offer.refuse(error, now)
 
@@ -135,7 +134,7 @@ class Rewriter:
         offer.answered(Outcome(UnknownServerError.code, error_message=BUG), now)
 
     def _park(self, offer: Offer, batch: RecordBatch, now: float) -> None:
-        """Have it wait until its topic is described, and then for its turn; so does the end of its transaction."""
+        """Have a record set wait for its topic's metadata, and then for its turn; EndTxn waits for it, too."""
         found = self._admission.transaction(batch)
         if found is not None:
             found[1].parked += 1
@@ -170,7 +169,7 @@ class Rewriter:
                         offer.answered(outcome, now)
                         return
                 if len(window.under_way) >= UNDER_WAY:
-                    raise NotEnoughReplicas(f"{UNDER_WAY} batches for this partition are under way already")
+                    raise NotEnoughReplicas(f"this partition has {UNDER_WAY} unsettled batches already")
             self._buffered.check_room(offer.origin.client, most_of(batch))
         except BrokerError as error:
             if isinstance(error, ProducerFenced):
@@ -190,11 +189,11 @@ class Rewriter:
         self.open(taken, now)
 
     def open(self, batch: ClientBatch, now: float) -> None:
-        """Open a batch that was taken on, and go on with it."""
+        """Read the records of an accepted batch, and deliver them."""
         self._opener.open(batch.batch, batch.size, batch.routes, batch.partition, partial(self._go_on, batch), now)
 
     def _go_on(self, batch: ClientBatch, found: "Opened | BrokerError", now: float) -> None:
-        """A batch is opened, or cannot be."""
+        """Deliver or refuse a batch whose records were read, and the batches that wait for it."""
         batch.opening = False
         if isinstance(found, BrokerError):
             self.failed(batch, Result(found.code, message=found.detail or None), now)
@@ -216,7 +215,7 @@ class Rewriter:
         batch.size = size
 
     def _deliver_unopened(self, producer: Producer, now: float) -> None:
-        """Deliver what a lent producer has to send, in its order."""
+        """Deliver the batches of a lent producer in their order, up to the first that is being read."""
         while producer.unopened and not producer.unopened[0].opening:
             batch: ClientBatch = producer.unopened.popleft()
             if batch.failure is None:
@@ -256,11 +255,11 @@ class Rewriter:
         )
 
     def _note(self, batch: ClientBatch) -> None:
-        """Something has changed in the window of a batch; its producer id may be another producer's by now."""
+        """Record the window of a batch in the journal, unless its producer id belongs to another producer by now."""
         if self._journal is not None and batch.window is not None and self._admission.knows(batch.producer):
             self._journal.window(batch, batch.window)
 
-    # -- what another process has left
+    # -- restoring from the journal
 
     def restored(
         self,
@@ -271,10 +270,10 @@ class Rewriter:
         *,
         begun: bool,
     ) -> ClientBatch:
-        """A batch that was under way; it is for the caller to `open` one that was not ``begun``.
+        """Restore a batch that was under way; the caller must `open` it if it was not ``begun``.
 
         Raises:
-            BrokerError: it is damaged.
+            BrokerError: the batch is damaged.
         """
         routes = Routes(noted.topic_id, noted.partitions, noted.partitioner)
         self._numbers = count(max(next(self._numbers), noted.number + 1))
@@ -288,12 +287,12 @@ class Rewriter:
         return batch
 
     def resume(self, window: "Window[ClientBatch]", now: float) -> None:
-        """Go on with the batches of a window."""
+        """Answer the settled batches of a window, and deliver its due batches."""
         self._tell_of_settled(window, now)
         self._deliver_due(window, now)
 
     def withdraw(self, producer: KnownProducer[ClientBatch], now: float, *, before: int | None = None) -> None:
-        """Have nothing more stored of a transaction that is to be aborted, or of what is of an epoch ``before``."""
+        """Fail the unsettled batches of a transaction that is being aborted, or of epochs ``before`` this one."""
         result = ABORTED if before is None else OVERTAKEN
         for window in list(producer.windows.values()):
             for batch in list(window.under_way):
@@ -302,7 +301,7 @@ class Rewriter:
             self.resume(window, now)
 
     def _sift(self, batch: ClientBatch) -> None:
-        """Leave out those of its records that are stored since a batch with them was refused."""
+        """Leave out records that are stored although an earlier batch with them was refused; count the others."""
         if batch.window is not None and batch.window.remembers:
             batch.leave_out(batch.window.stored_already(batch.records.fingerprints()))
         tally = self._tallies[batch.topic]
@@ -344,7 +343,7 @@ class Rewriter:
         for destination, records in batch.parts.items():
             size, whole = each * len(records), batch.batch if batch.in_place else None
             part = Part(batch, destination, records, size, compression, now, whole)
-            if batch.refused:  # for a part of it that could not be put
+            if batch.refused:  # because another part of it has failed
                 batch.settled(part, WITHDRAWN, now)
                 continue
             try:
@@ -354,10 +353,11 @@ class Rewriter:
                 batch.settled(part, Result(UnknownServerError.code, message=BUG), now)
 
     def _may_go(self, batch: ClientBatch) -> bool:
-        """Whether a batch goes to partitions only that belong to its transaction.
+        """Whether all partitions of a batch belong to its transaction.
 
-        Before version 2 nothing else sees to that, and brokers before 3.6 store such records in no transaction. The
-        partitions may be others than those that were added, where a topic has grown, was recreated, or has other rules.
+        With transactions before version 2 only the proxy checks this: brokers before 3.6 would store the records
+        outside the transaction. A topic may have got other partitions since AddPartitionsToTxn if it has grown, was
+        recreated, or has another rule.
         """
         transaction = batch.producer.transaction
         if not batch.transactional or transaction is None or transaction.implicit:
@@ -367,7 +367,7 @@ class Rewriter:
     # -- out
 
     def failed(self, batch: ClientBatch, result: Result, now: float) -> None:
-        """A part of a batch is not stored, or nobody can know."""
+        """Handle a part that is refused, or whose outcome is unknown."""
         self._note(batch)
         try:
             self._fail(batch, result, now)
@@ -380,11 +380,11 @@ class Rewriter:
         if window is None:
             batch.failure = batch.failure or result
             return
-        for each in window.failed(batch, result):  # what follows may not be stored before it
+        for each in window.failed(batch, result):  # later batches must not be stored before it
             self._delivery.withdraw(each.producer, each.topic, each.parts, now)
 
     def _fail_transaction(self, batch: ClientBatch) -> None:
-        """See that it is not committed with a part of a batch that is refused."""
+        """Mark the transaction as failed if a refused batch is stored in part, or its outcome is unknown."""
         unknown = batch.failure is not None and batch.failure.unknown
         unstored = sum(len(part.records) for part, _ in batch.unstored)
         if not unknown and (not batch.begun or unstored == batch.count):
@@ -399,7 +399,7 @@ class Rewriter:
             self._admission.note_transaction(batch.producer)
 
     def finished(self, batch: ClientBatch, now: float) -> None:
-        """Every part of a batch is settled."""
+        """Answer a batch whose parts are all settled, and deliver the batches that wait for it."""
         window = batch.window
         if window is None:
             self._tell(batch, batch.outcome(), now)
@@ -424,26 +424,26 @@ class Rewriter:
             self._tell(settled, outcome, now)
 
     def _tell(self, batch: ClientBatch, outcome: Outcome, now: float) -> None:
-        with contained("records are over"):
+        with contained("a batch is settled"):
             self._buffered.count(batch.origin.client, -batch.size)
             if batch.failure is not None and batch.failure is not UNAWAITED:
                 self._log_refusal(batch, batch.failure, now)
         waiting, batch.waiting = batch.waiting, []
         for answered in waiting:
-            with contained("a client is told what became of its records"):
+            with contained("a client gets the outcome of its records"):
                 answered(outcome, now)
         if isinstance(batch.producer, KnownProducer):
             self._go_on_ending(batch.producer, now)
 
     def _go_on_ending(self, producer: KnownProducer[ClientBatch], now: float) -> None:
-        """Something of a producer is over, for the end of which its transaction may wait."""
+        """Continue with EndTxn if it waits and the producer has no more batches under way."""
         transaction = producer.transaction
         if transaction is not None and transaction.waiting and producer.settled:
             transaction.go_on(now)
 
     def _log_refusal(self, batch: ClientBatch, result: Result, now: float) -> None:
         self._tallies[batch.topic].refused += 1
-        what = "nobody can know whether records were stored" if result.unknown else "records were refused"
+        what = "outcome unknown: records may or may not be stored" if result.unknown else "records were refused"
         error = broker_error(result.error_code).name
         if self._complaints.is_new(now, "", f"{what}: {error}, {batch.topic}"):
             place = f"{batch.topic}-{batch.partition}"

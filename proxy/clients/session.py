@@ -1,15 +1,15 @@
-"""One client's connection: what it asks is answered here, passed on to its node, or both.
+"""Handles one client's connection: answers its requests, forwards them to its broker, or both.
 
 Rules:
-- A client's connection has an upstream connection of its own, to the node whose port it came to; it is made when it is
-  first needed. If it breaks while an answer is due, the client's connection is closed, as the node itself would have;
-  also if it has carried records with ``acks=0``, for a hang-up is all that a node says when it refuses them.
-- The end of input is no cancellation. Requests that a client sent before it left are carried out, as by Apache Kafka's
-  broker; their answers are dropped. The upstream connection lives until then, and upstream takes all that was sent.
-- Answers may be ready in any order; the listener sends them in the order of the requests.
-- What is not in the table `CARRIED` closes the connection, as an API that a broker does not know.
+- Each client connection has its own upstream connection, to the broker whose port it uses, opened on demand. If that is
+  lost while a response is due, the client's connection is closed, as the broker itself would have done. It is closed,
+  too, if it has carried records with ``acks=0``: to close the connection is a broker's only way to refuse them.
+- A client that disconnects does not cancel its requests. Those that it sent before are handled, as by Apache Kafka's
+  broker, and their responses are dropped. The upstream connection stays open until upstream has read all of them.
+- Responses may be ready in any order; the listener sends them in the order of the requests.
+- An API that is not in the table `CARRIED` closes the connection, as an unknown API does on a broker.
 - A Produce request that names a partition twice is refused as a whole. Kafka's broker keeps only the last batch of such
-  a partition, and answers once (KafkaApis.handleProduceRequest); no client sends it.
+  a partition, and answers once (KafkaApis.handleProduceRequest); no client sends such a request.
 """
 
 import logging
@@ -82,29 +82,30 @@ log = logging.getLogger("ottla.proxy")
 P = ParamSpec("P")
 
 ANSWER_TIMEOUT = 900.0
-"""Seconds that an answer to a client's request may take; joining a group takes as long as its slowest member."""
+"""Seconds that a response to a client may take; joining a group takes as long as its slowest member."""
 MOST_PARTS = 10_000
-"""Topics and record sets of a Produce request, together; it takes some 0.1 s where each is of another topic. Also the
-names of other requests that are read: 1 MiB of FindCoordinator may name half a million groups, which takes 5 s."""
+"""The most topics and record sets together in a Produce request, which takes about 0.1 s if each topic differs. Also
+the most names in other requests that are parsed: 1 MiB of FindCoordinator may name half a million groups, taking 5 s.
+"""
 CONCURRENT_WAIT = 5.0
-"""Seconds that a producer waits until the coordinator has ended the transaction before."""
+"""Seconds that InitProducerId waits until the coordinator has ended the previous transaction."""
 CONCURRENT_PAUSE = 0.05
-"""Seconds after which it is asked again."""
+"""Seconds between the attempts meanwhile."""
 _SHORT = {PRODUCE: 64 * 2**10, FIND_COORDINATOR: MOST_PARTS, ADD_PARTITIONS_TO_TXN: MOST_PARTS}
-"""By API: bytes of a request that cannot name many more."""
+"""API key -> a request of at most so many bytes need not be checked against `MOST_PARTS`."""
 MOST_READ = 2**20
-"""Bytes of any other request that is parsed, or of which the answer is: their parts are small, and none has records."""
+"""The most bytes of other requests that the proxy parses, or whose response it parses: none has records."""
 LONG_ANSWER = 256 * 2**10
-"""Bytes beyond which the topics of an answer to Metadata pass unread."""
+"""Beyond so many bytes the topics of a Metadata response are forwarded unread."""
 _HEAD = struct.Struct(">hhi")
 ENDPOINTS_SINCE = 10
-"""The version of Produce whose answers have addresses of leaders (KIP-951)."""
+"""The first version of Produce whose responses have addresses of leaders (KIP-951)."""
 EPOCH_FOLLOWS_SINCE = 5
-"""The version of EndTxn that gives the next transaction an epoch of its own (KIP-890)."""
+"""The first version of EndTxn that returns a new epoch for the next transaction (KIP-890)."""
 
 
 class Shared(Protocol):
-    """What sessions share."""
+    """The parts of the proxy that all sessions share."""
 
     actions: list[Action]
     timers: Timers
@@ -118,17 +119,17 @@ class Shared(Protocol):
     transactions: Transactions
 
     def when_ports_are_open(self, then: Callable[[], None]) -> None:
-        """Call ``then`` once every node that is known has its port, or could get none."""
+        """Call ``then`` once the port of every known broker was opened, or could not be."""
 
     def ask_for_nodes(self) -> None:
-        """Have the nodes of upstream looked up."""
+        """Request the list of upstream's brokers."""
 
     def dropped(self, why: str, size: int, now: float) -> None:
-        """Tell that so many bytes of requests are dropped, whose client has left."""
+        """Log that ``size`` bytes of requests of a disconnected client were dropped."""
 
 
 class Session:
-    """One client's connection."""
+    """Handles the requests of one client connection."""
 
     def __init__(self, shared: Shared, client: int, node: int, peer: str) -> None:
         self.client = client
@@ -139,34 +140,34 @@ class Session:
         self._dialect: Dialect = UNNAMED
         self._features = Features()
         self._waiting: list[tuple[Callable[[Link], None], int]] = []
-        """What goes on once the link is ready, and the bytes that it holds."""
+        """Calls that wait for the link, and the bytes of their requests."""
         self._carries_unanswered = False
-        """Requests that have no answer went over the link."""
+        """The link has carried requests without a response (``acks=0``)."""
         self.closed = False
-        """It was closed from this side: nothing more of it is carried out or answered."""
+        """The proxy has closed the connection: no more requests are handled or answered."""
         self._gone = False
-        """The client's connection has ended: nothing more is answered."""
+        """The client has disconnected: no more responses are sent."""
         self._open = 0
-        """Requests that came and have no answer yet."""
+        """How many requests have no response yet."""
 
     def left(self, now: float) -> None:
-        """The client's connection has ended."""
+        """Handle the end of the client's connection."""
         self._gone = True
         self._finish_if_done(now)
         if self._link is not None:
             self._link.linger(now)
 
     def _finish_if_done(self, now: float) -> None:
-        """End the upstream connection once everything is carried out that came before the client left."""
+        """Finish the upstream connection once all requests of a disconnected client are handled."""
         done = not self._waiting and (self.closed or not self._open)
         if self._gone and done and self._link is not None:
             self._link.finish(now)
 
     def request(self, ticket: int, frame: Buffer, now: float) -> None:
-        """A frame came in.
+        """Handle a request frame.
 
         Raises:
-            RemoteProtocolError: it is none that the proxy takes; the connection must be closed.
+            RemoteProtocolError: the proxy does not accept it; the caller must close the connection.
         """
         if len(frame) < _HEAD.size:
             raise RemoteProtocolError(f"a frame of {len(frame)} bytes: this is not Kafka's protocol")
@@ -202,7 +203,7 @@ class Session:
     # -- the link
 
     def _with_link(self, then: Callable[[Link], None], now: float, size: int = 0) -> None:
-        """Call ``then`` once the link is ready; until then it holds so many bytes."""
+        """Call ``then`` once the link is ready; until then ``size`` bytes count as buffered."""
         if self._link is not None and self._link.ready:
             then(self._link)
             return
@@ -215,7 +216,7 @@ class Session:
             )
 
     def _ready(self, now: float) -> None:
-        assert self._link is not None, "a link that is ready was made"
+        assert self._link is not None, "only an open link becomes ready"
         self._versions, self._features = self._link.versions, self._link.features
         for then in self._take_waiting():
             then(self._link)
@@ -235,7 +236,7 @@ class Session:
             self.close(str(error))
 
     def _forward(self, frame: Buffer, arrived: Callable[[bytes, float], None], now: float) -> None:
-        """Pass a request on, and give the frame of its answer to ``arrived``."""
+        """Forward a request, and call ``arrived`` with the frame of the response."""
         self._pass(frame, lambda parts, now: arrived(b"".join(parts), now), now)
 
     def _pass(self, frame: Buffer, arrived: Callable[[Parts, float], None] | None, now: float) -> None:
@@ -253,7 +254,7 @@ class Session:
     # -- the end
 
     def close(self, why: str) -> None:
-        """Close the client's connection without another answer."""
+        """Close the client's connection without further responses."""
         if not self.closed:
             self.closed = True
             if self._gone:
@@ -261,12 +262,12 @@ class Session:
             self._shared.actions.append(CloseClient(self.client, why))
 
     def failed(self, what: str) -> None:
-        """Close the client's connection for the exception being handled, which is a bug."""
+        """Log the exception being handled, which is a bug, and close the client's connection."""
         log.exception("a bug in the proxy, please report it: %s; the client's connection is closed", what)
         self.close("internal error")
 
     def _contained(self, step: Callable[P, None]) -> Callable[P, None]:
-        """``step`` for others to call: what it raises ends this client's connection, and does them no harm."""
+        """Wrap ``step`` for callers outside: an exception closes this client's connection, and does not reach them."""
 
         def call(*args: P.args, **kwargs: P.kwargs) -> None:
             try:
@@ -304,7 +305,7 @@ class Session:
 
     def _metadata(self, ticket: int, version: int, frame: bytes, now: float) -> None:
         cluster = self._shared.cluster
-        if len(frame) > LONG_ANSWER:  # the proxy asks by itself for topics that it has to know
+        if len(frame) > LONG_ANSWER:  # the proxy requests the metadata of topics that it needs by itself
             long = LongMetadata(frame, version)
             cluster.learn(long.answer, now)
 
@@ -329,7 +330,7 @@ class Session:
                 continue
             if found.node_id in cluster.ports:
                 found.host, found.port = cluster.host, cluster.ports[found.node_id]
-            else:  # a node that the proxy does not know yet: the client asks again
+            else:  # a broker that the proxy does not know yet: the client retries
                 found.error_code, found.node_id = CoordinatorNotAvailable.code, -1
                 found.host, found.port = "", -1
                 self._shared.ask_for_nodes()
@@ -338,15 +339,15 @@ class Session:
     # -- transactions
 
     def _ask_for_producer_id(self, ticket: int, version: int, frame: Buffer, give_up_at: float, now: float) -> None:
-        """InitProducerId, again while the coordinator has to end the transaction before.
+        """Forward InitProducerId, and retry it while the coordinator ends the previous transaction.
 
-        Clients may do that themselves, but franz-go takes CONCURRENT_TRANSACTIONS for fatal where a transaction begins.
+        Clients can retry themselves, but for franz-go CONCURRENT_TRANSACTIONS is fatal at the start of a transaction.
         """
         request: InitProducerIdRequest = parse_request(frame).message
         known = self._shared.transactions.newest
 
         def again(now: float) -> None:
-            if self._gone:  # upstream has answered, and clients ask again themselves
+            if self._gone:  # no more retries: upstream has answered, and clients repeat the request themselves
                 self._answer(ticket)
             elif not self.closed:
                 self._ask_for_producer_id(ticket, version, frame, give_up_at, now)
@@ -408,8 +409,8 @@ class Session:
 
         def refuse(code: int) -> None:
             if code == TransactionAbortable.code and version < ABORTABLE_SINCE[END_TXN]:
-                code = UnknownProducerId.code  # has clients abort, and get another epoch
-            elif code == UnknownProducerId.code and version >= EPOCH_FOLLOWS_SINCE:  # that comes with the abort
+                code = UnknownProducerId.code  # clients then abort and bump the epoch
+            elif code == UnknownProducerId.code and version >= EPOCH_FOLLOWS_SINCE:  # the abort brings a new epoch
                 code = TransactionAbortable.code
             self._answer(ticket, build_response(EndTxnResponse(error_code=code), version, correlation_id))
 
@@ -455,7 +456,7 @@ class Session:
             pending.answer_if_complete()
 
     def _keeps_back(self, topic: TopicProduceData, acks: int, pending: PendingProduce, now: float) -> bool:
-        """Whether a topic that is not rewritten has records that must not pass, and is refused for that."""
+        """Refuse records for a topic that is not rewritten if they must not pass; returns whether they were refused."""
         refuses = self._shared.admission.refuses_to_pass
         refusal = next(
             filter(None, (refuses(topic.name, each.records, self._origin) for each in topic.partition_data)), None
@@ -488,7 +489,7 @@ class Session:
     def _offers(
         self, topics: Iterable[TopicProduceData], message: ProduceRequest, pending: PendingProduce
     ) -> Iterator[Offer]:
-        """The record sets of these topics, which are rewritten."""
+        """The record sets of these rewritten topics."""
         for topic in topics:
             for each in topic.partition_data:
                 heard = partial(pending.settle, topic.name, each.index)
@@ -503,7 +504,7 @@ class Session:
                 )
 
     def _refuse(self, message: ProduceRequest, pending: PendingProduce, now: float) -> None:
-        """Of a request that names a partition twice nothing is stored: its answer could not tell the two apart."""
+        """Refuse a request that names a partition twice: its response could not distinguish the two."""
         refusal = Outcome(InvalidRequest.code, error_message="the request names a partition more than once")
         if not message.acks:
             self._unawaited(refusal, now)
@@ -513,7 +514,7 @@ class Session:
                 pending.settle(topic.name, each.index, refusal, now)
 
     def _unawaited(self, outcome: Outcome, now: float) -> None:
-        """Of records that nobody waits for: an error closes the connection, as a broker does."""
+        """Take the outcome of records with ``acks=0``: an error closes the connection, as on a broker."""
         if outcome.error_code:
             self.close(f"records with acks=0 were refused with error {outcome.error_code}: {outcome.error_message}")
 

@@ -1,19 +1,19 @@
-"""Transactions that write to rewritten topics.
+"""Handles AddPartitionsToTxn and EndTxn of transactions that write to rewritten topics.
 
-A transactional producer keeps its id and its epoch upstream, because upstream's coordinator knows it by them, and
-speaks to that coordinator itself. The proxy sees to what it cannot know:
+A transactional producer keeps its id and epoch upstream, because upstream's transaction coordinator knows it by them,
+and the client sends its requests to that coordinator. The proxy handles everything that the client cannot know:
 
 Rules:
-- Where its records go. Up to version 1 of transactions the client's own AddPartitionsToTxn is widened to all partitions
-  to which keys of the topic go, and the answer is narrowed to those that the client has named. A second speaker at the
-  coordinator would collide with the client. The price is a marker in each of these partitions.
-- When all of it is settled. EndTxn waits until nothing of the transaction is under way. What is to be aborted is not
-  sent any more, but for what may be stored already: before version 2 it could come late, and be part of the next
-  transaction of the epoch, so it is sent again until upstream has it. Records that come behind EndTxn, on another
-  connection, are refused for the same reason.
-- Whether it may be committed. Where a batch was refused and some of its records are stored, or nobody can know whether
-  they are, the client is told to abort, whatever it sends, and EndTxn refuses to commit. That is all: what the proxy
-  does not know never fences a transactional producer. Only its coordinator does.
+- Partitions: for transactions before version 2 the proxy widens the client's AddPartitionsToTxn to all partitions for
+  keys of the topic, and narrows the response to those that the client named. Requests of the proxy's own would
+  collide with the client's at the coordinator. The cost is a transaction marker in each of these partitions.
+- The end: EndTxn waits until none of the transaction's batches is under way. Batches of an aborting transaction are not
+  sent any more, except those with an unknown outcome: before version 2 a late copy could become part of the next
+  transaction of the epoch, so they are retried until upstream confirms them. For the same reason records that arrive
+  after EndTxn, on another connection, are refused.
+- Commit: if a refused batch is stored in part, or its outcome is unknown, every further request of the transaction gets
+  an error that has the client abort, and EndTxn refuses to commit. The proxy never fences a transactional producer
+  because of its own gaps in knowledge: only the coordinator fences.
 
 Source: KIP-98, KIP-360, KIP-890; TransactionManager.java, TransactionCoordinator.scala.
 """
@@ -44,13 +44,13 @@ from ottla.proxy.upstream.producer import Transaction
 from ottla.proxy.upstream.streams import ABORTED
 
 MOST_WAITING = 100
-"""EndTxns of a transaction that wait; a client needs one, and some more if it has given up waiting."""
+"""The most waiting EndTxn requests of a transaction; a client needs one, and more only after its own timeouts."""
 MOST_WIDENING = 1000
-"""AddPartitionsToTxn of all clients that wait until a topic is described; a client needs one at a time."""
+"""The most AddPartitionsToTxn requests of all clients that wait for metadata; a client needs one at a time."""
 
 
 class Transactions:
-    """The transactions of clients, as far as the proxy has to know of them."""
+    """Follows clients' transactions, widens AddPartitionsToTxn, and delays or refuses EndTxn."""
 
     def __init__(
         self, rules: TopicRules, topics: Topics, admission: Admission, rewriter: Rewriter, delivery: Delivery
@@ -58,24 +58,24 @@ class Transactions:
         self._rules, self._topics = rules, topics
         self._admission, self._rewriter, self._delivery = admission, rewriter, delivery
         self._widening = 0
-        """AddPartitionsToTxn that wait for a topic."""
+        """How many AddPartitionsToTxn requests wait for metadata."""
         self.newest = 0
-        """The number of the last `Transaction` that was begun with."""
+        """The number of the newest `Transaction`."""
 
     def initialized(
         self, transactional_id: str, producer_id: int, epoch: int, now: float, *, older: int | None = None
     ) -> None:
-        """Upstream's coordinator gave a producer this id and epoch: what is of an earlier epoch is over.
+        """Take the id and epoch that upstream's coordinator gave a producer; batches of earlier epochs fail.
 
         Args:
-            older: what `newest` was when the client asked, if it asked for a new epoch; ``None`` if the same answer
-                may have come before.
+            older: `newest` at the time of the client's request, if it requested a new epoch; ``None`` if the same
+                response may have arrived before.
         """
         producers = self._admission.producers
         known = producers.known(producer_id).transaction if producer_id in producers else None
         if known is None or known.epoch < epoch:
             producer = self._admission.remember(producer_id)
-        elif older is None or known.number > older:  # the answer is an old one
+        elif older is None or known.number > older:  # a late response
             return
         else:
             producer = self._rewriter.allocated(producer_id, now)  # upstream has lost its data
@@ -87,19 +87,19 @@ class Transactions:
         if known is not None:
             known.go_on(now)
 
-    # -- the end
+    # -- EndTxn
 
     def end(
         self, request: EndTxnRequest, go_on: Callable[[float], None], refuse: Callable[[int], None], now: float
     ) -> None:
-        """A client ends its transaction: ``go_on`` once nothing of it is under way, or ``refuse`` with a code.
+        """Handle EndTxn: calls ``go_on`` once no batch is under way, or ``refuse`` with an error code.
 
-        UNKNOWN_PRODUCER_ID says that it needs another epoch.
+        UNKNOWN_PRODUCER_ID means that the client needs a new epoch.
         """
         found = self._admission.producers.in_transaction(request.producer_id, request.producer_epoch)
         if found is None or found[1].transactional_id != request.transactional_id:
             if request.committed and not self._admission.may_commit(request.producer_id, request.producer_epoch):
-                refuse(UnknownProducerId.code)  # it is not known in any transaction of this epoch
+                refuse(UnknownProducerId.code)  # the proxy has refused records of this unknown epoch
             else:
                 go_on(now)
             return
@@ -110,11 +110,11 @@ class Transactions:
 
         def settled(now: float) -> None:
             if request.committed and transaction.failure is not None:
-                # What nobody can know ends with the epoch alone (see `ended`).
+                # Only a new epoch helps if an outcome is unknown (see `ended`).
                 refuse((UnknownProducerId if transaction.failure.unknown else TransactionAbortable).code)
             else:
                 transaction.ending = request
-                if transaction.added:  # what comes behind its end could be part of the next one
+                if transaction.added:  # records after EndTxn could become part of the next transaction
                     transaction.added.clear()
                     self._admission.note_transaction(producer)
                 go_on(now)
@@ -130,7 +130,7 @@ class Transactions:
             transaction.waiting.append(settled)
 
     def ended(self, request: EndTxnRequest, answer: EndTxnResponse, now: float) -> None:
-        """Upstream's coordinator has answered."""
+        """Take the EndTxn response of upstream's coordinator."""
         if answer.error_code:
             return
         if answer.producer_id >= 0:  # from version 5 on each transaction has its own epoch
@@ -141,10 +141,10 @@ class Transactions:
                 return
             transaction.aborting = False
             if transaction.failure is not None and not transaction.failure.unknown:
-                transaction.failure = None  # else what comes late of this transaction would be part of the next one
+                transaction.failure = None  # with an unknown outcome a late batch could join the next transaction
             self._admission.note_transaction(producer)
 
-    # -- the partitions
+    # -- AddPartitionsToTxn
 
     def widen(
         self,
@@ -153,9 +153,9 @@ class Transactions:
         refuse: Callable[[AddPartitionsToTxnResponse], None],
         now: float,
     ) -> None:
-        """Have ``go_on`` called with a request that names all partitions to which records may go, or ``refuse``.
+        """Call ``go_on`` with a request that has all partitions to which records may go, or call ``refuse``.
 
-        A topic that upstream does not describe in time is refused, and the others with it.
+        If the metadata of one topic does not arrive in time, the whole request is refused.
         """
         names = [topic.name for topic in request.v3_and_below_topics if self._rules.rewrites(topic.name)]
         unknown = next((name for name in names if not self._topics.is_described(name)), None)
@@ -179,7 +179,7 @@ class Transactions:
         self._topics.when_described(unknown, described, give_up, now)
 
     def added(self, request: AddPartitionsToTxnRequest, answer: AddPartitionsToTxnResponse) -> None:
-        """Upstream's coordinator has answered a client; records may go to what was added, and nowhere else."""
+        """Take the coordinator's response: the transaction's records may go only to partitions that were added."""
         found = self._admission.producers.in_transaction(
             request.v3_and_below_producer_id, request.v3_and_below_producer_epoch
         )
@@ -194,7 +194,7 @@ class Transactions:
 
     def _widened(self, request: AddPartitionsToTxnRequest) -> AddPartitionsToTxnRequest:
         named: dict[str, dict[int, None]] = {}
-        for topic in request.v3_and_below_topics:  # a topic that is named again is not widened again
+        for topic in request.v3_and_below_topics:  # the request may name a topic more than once
             named.setdefault(topic.name, {}).update(dict.fromkeys(topic.partitions))
         return AddPartitionsToTxnRequest(
             v3_and_below_transactional_id=request.v3_and_below_transactional_id,
@@ -207,7 +207,7 @@ class Transactions:
         )
 
     def _all(self, topic: str, named: Iterable[int]) -> tuple[int, ...]:
-        """Those that the client has named, where records without a key stay, and those to which keys go."""
+        """The partitions that the client named, for records without a key, and the partitions that keys go to."""
         if not self._rules.rewrites(topic):
             return tuple(named)
         there = self._topics.partitions(topic)
@@ -215,7 +215,7 @@ class Transactions:
 
 
 def narrowed(request: AddPartitionsToTxnRequest, answer: AddPartitionsToTxnResponse) -> AddPartitionsToTxnResponse:
-    """The answer to a widened request, as the client expects it: a partition that failed fails those it has named."""
+    """The response for the client to a widened request: if any partition failed, all that the client named fail."""
     told = {
         topic.name: {each.partition_index: each.partition_error_code for each in topic.results_by_partition}
         for topic in answer.results_by_topic_v3_and_below
@@ -235,7 +235,7 @@ def narrowed(request: AddPartitionsToTxnRequest, answer: AddPartitionsToTxnRespo
 
 
 def _refusal(request: AddPartitionsToTxnRequest, unknown: str) -> AddPartitionsToTxnResponse:
-    """Nothing is added, because this topic is not known."""
+    """The response to a request that is refused because a topic is unknown."""
 
     def code(name: str, partition: int) -> int:
         return UnknownTopicOrPartition.code if name == unknown else OperationNotAttempted.code

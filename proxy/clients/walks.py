@@ -1,7 +1,7 @@
-"""Answers that are too long to be parsed: what has to be known of them is found by walking over them.
+"""Reads only the brokers of long Metadata responses, by skipping over the bytes.
 
-The answer about ten thousand topics would hold the event loop for a quarter of a second. Of those only the brokers are
-of interest, which stand before them.
+Parsing a response with ten thousand topics would block the event loop for a quarter of a second. The proxy needs only
+the brokers, which come before the topics.
 
 Source: MetadataResponse.json.
 """
@@ -13,7 +13,7 @@ from ottla.errors import DecodeError
 
 _HEAD_OF_RESPONSE = 4
 _MOST_BROKERS = 100_000
-"""With their tagged fields."""
+"""The most brokers, counting their tagged fields."""
 _THROTTLE_SINCE = 3
 _RACK_SINCE = 1
 
@@ -23,7 +23,7 @@ class _TooMany(Exception):
 
 
 class _Walk:
-    """Goes over bytes from one length to the next; ``most`` are the elements of arrays that it passes, all together."""
+    """Skips over encoded fields; ``most`` bounds the elements of all arrays together."""
 
     def __init__(self, data: memoryview, at: int, *, flexible: bool, most: int) -> None:
         self._data, self.at, self._flexible, self._left = data, at, flexible, most
@@ -66,13 +66,13 @@ class _Walk:
 
 
 class LongMetadata:
-    """A frame with an answer to Metadata, the topics of which are not parsed.
+    """The frame of a Metadata response whose topics are not parsed.
 
     Attributes:
-        answer: the answer without topics; its brokers may be changed.
+        answer: the response without topics; its brokers may be changed.
 
     Raises:
-        DecodeError: the bytes are no such answer, as far as they were looked at.
+        DecodeError: the bytes before the topics are not a valid response.
     """
 
     def __init__(self, frame: Buffer, version: int) -> None:
@@ -90,8 +90,8 @@ class LongMetadata:
                     walk.string()
                 walk.tags()
         except (IndexError, _TooMany):
-            raise DecodeError("the brokers break off, or are too many", MetadataResponse.__name__, walk.at) from None
-        # What stands behind the brokers where there are no topics: with that the head is an answer, which is parsed.
+            raise DecodeError("the brokers are cut off or too many", MetadataResponse.__name__, walk.at) from None
+        # The end of a response without topics: appended to the brokers' bytes it makes a response that can be parsed.
         nothing = build_response(MetadataResponse(brokers=(), topics=()), version, 0)
         before = 4 + _HEAD_OF_RESPONSE + (4 if version >= _THROTTLE_SINCE else 0)
         self._behind = nothing[before + (2 if flexible else 4) :]
@@ -101,6 +101,6 @@ class LongMetadata:
         )
 
     def parts(self) -> tuple[Buffer, ...]:
-        """The frame, in parts, with the brokers of `answer`."""
+        """The frame in parts, with the brokers of `answer`."""
         head = build_response(self.answer, self._version, self._correlation_id)[4 : -len(self._behind)]
         return head, self._rest

@@ -1,22 +1,22 @@
-"""What idempotent clients have sent to rewritten topics: the memory that makes a retry harmless.
+"""Recognises retries of idempotent clients to rewritten topics, as a broker does.
 
-A client numbers the records of each (producer id, partition it chose); a broker remembers the last five batches of each
-and answers a retry from memory. Here the records go elsewhere, so this memory is the proxy's: a `Window` for each
-(producer id, topic, partition that the client chose).
+A client numbers its records for each (producer id, partition that it chose). A broker remembers the last five batches
+of each and answers retries from memory. The proxy sends the records to other partitions, so it must remember the
+batches itself: in a `Window` for each (producer id, topic, partition that the client chose).
 
 Rules:
-- Only producer ids that were allocated through this proxy are known. Any other might have stored records through an
-  earlier life of the proxy that left no journal, so it is fenced, even at sequence 0: a restart never duplicates.
-- A batch goes to upstream, or is refused, once it is opened (which a thread may do) and those before it have gone.
-- Batches are told of in their order. What follows a refused batch in its epoch is refused too, as a gap, just as on a
-  broker: OUT_OF_ORDER_SEQUENCE_NUMBER. What comes in its place waits until all of that is settled.
-- Of what was refused some records may be stored all the same. A client sends them again under other numbers, in other
-  batches, in another epoch: so they are known by what is in them, until a batch comes that has none of the refused.
-- A batch whose outcome nobody can know fences its producer: a retry might duplicate it. In the next epoch that holds
-  for its records only.
-- In a transaction nothing of that is needed: a batch that fails, or of which nobody knows, has it aborted.
-- The epoch is the window's, not the producer's: Java raises it by itself, partition by partition. A batch of another
-  epoch waits until those of the one before are settled.
+- Only producer ids that were allocated through this proxy are known. Another one might have stored records through the
+  proxy before a restart without a journal. So it is fenced, even at sequence 0: a restart never duplicates records.
+- A batch is sent to upstream, or refused, once its records are read (maybe in a thread) and earlier batches are sent.
+- Batches are answered in order. Batches after a refused one in its epoch are refused, too, with
+  OUT_OF_ORDER_SEQUENCE_NUMBER, as on a broker. A replacement for it waits until all of them are settled.
+- Some records of a refused batch may be stored. The client sends them again with other sequences, in other batches or
+  in another epoch. So the proxy recognises them by their content, until a batch has none of the refused records.
+- A batch with an unknown outcome fences its producer, because a retry might duplicate it. In the next epoch only its
+  records are refused.
+- Transactions do not need this: a batch that fails, or whose outcome is unknown, has its transaction aborted.
+- Each window has its own epoch, because Java's client bumps the epoch partition by partition. A batch of a new epoch
+  waits until all batches of the previous epoch are settled.
 
 Source: ProducerStateManager.java, ProducerAppendInfo.java (NUM_BATCHES_TO_RETAIN = 5), TransactionManager.java
 (bumpIdempotentProducerEpoch).
@@ -46,7 +46,7 @@ B = TypeVar("B", bound="Numbered")
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What a client is told of a batch."""
+    """The result of a batch in the response to its client."""
 
     error_code: int
     base_offset: int = -1
@@ -55,12 +55,12 @@ class Outcome:
 
 @dataclass(slots=True)
 class Told:
-    """A batch that its client was told of.
+    """A batch that was answered.
 
     Attributes:
-        sequence: of its first record.
-        count: of its records.
-        noted: what the journal has written of it, which is written again whenever its window changes.
+        sequence: the sequence of its first record.
+        count: how many records it has.
+        noted: its entry in the journal, which is written again whenever its window changes.
     """
 
     sequence: int
@@ -71,13 +71,13 @@ class Told:
 
 GAP = Outcome(OutOfOrderSequenceNumber.code, error_message="a batch before it failed")
 _OF_OTHERS = {OutOfOrderSequenceNumber.code, UnknownProducerId.code}
-"""Errors that say nothing of the records themselves."""
+"""Errors that are about earlier batches, and not about these records."""
 
 
 def abortable(result: Result) -> Outcome:
-    """What a client is told of records of a transaction that failed: it must abort it, and no more than that.
+    """The outcome of failed records in a transaction: the client must abort it.
 
-    Where upstream has a reason of its own it is that, also where it fences the producer.
+    If upstream's error is about the records or the producer (also if it fences the producer), the client gets that.
     """
     code = result.error_code
     if code in _OF_OTHERS or BY_CODE.get(code, UnknownServerError).retriable:
@@ -87,17 +87,17 @@ def abortable(result: Result) -> Outcome:
 
 @dataclass(slots=True, eq=False)
 class Numbered:
-    """A batch that a client has numbered, while it is under way.
+    """A batch of an idempotent client under way.
 
     Attributes:
-        opening: its records are not known yet.
-        begun: it is on its way to upstream.
-        open_parts: so many of its parts are not settled.
-        offset: of its first record, where it stayed whole.
-        failure: why it is not stored, or not all of it.
-        refused: it, or one before it, has failed.
-        transactional: it belongs to a transaction, which is aborted if it fails.
-        noted: what the journal has written of it, which is written again whenever its window changes.
+        opening: its records are not read yet.
+        begun: it was handed to the delivery.
+        open_parts: how many of its parts are unsettled.
+        offset: the offset of its first record, if it stayed whole.
+        failure: why it is not stored, or only in part.
+        refused: it or an earlier batch has failed.
+        transactional: it belongs to a transaction, which is aborted if the batch fails.
+        noted: its entry in the journal, which is written again whenever its window changes.
     """
 
     epoch: int
@@ -114,7 +114,7 @@ class Numbered:
 
     @property
     def is_settled(self) -> bool:
-        """What became of it is known."""
+        """Whether its outcome is known."""
         return self.open_parts == 0 and not self.opening and (self.begun or self.refused)
 
     @property
@@ -122,7 +122,7 @@ class Numbered:
         return (self.base_sequence + self.count) % _SEQUENCES
 
     def outcome(self) -> Outcome:
-        """What its client is told, once its parts are settled."""
+        """The outcome for its client, once its parts are settled."""
         if not self.refused and self.failure is None:
             return Outcome(0, self.offset)
         if self.failure is None:
@@ -133,16 +133,16 @@ class Numbered:
         return Outcome(ProducerFenced.code if fenced else self.failure.error_code, error_message=self.failure.message)
 
     def fingerprints(self) -> Iterable[tuple[int, bool | None]]:
-        """Of each record the hash of what is in it, and whether it is stored; ``None`` where nobody can know."""
+        """For each record the hash of its content, and whether it is stored (``None``: unknown)."""
         return ()
 
 
 class _Refused:
-    """Records of refused batches, by the hash of what is in them."""
+    """Remembers the records of refused batches by the hash of their content."""
 
     def __init__(self) -> None:
         self._by: dict[bool | None, Counter[int]] = {True: Counter(), False: Counter(), None: Counter()}
-        """Those that are stored, that are not, and of which nobody knows."""
+        """The hashes of records that are stored, that are not, and whose outcome is unknown."""
 
     def add(self, fingerprint: int, stored: bool | None) -> None:
         self._by[stored][fingerprint] += 1
@@ -155,10 +155,10 @@ class _Refused:
         return bool(self._by[True] or self._by[None])
 
     def take(self, fingerprints: Iterable[int]) -> tuple[set[int], bool]:
-        """The indexes of those that are stored, which are forgotten, and whether any of the others is known.
+        """Forget these records; returns the indexes of stored ones, and whether any other is remembered.
 
         Raises:
-            ProducerFenced: of one nobody can know.
+            ProducerFenced: the outcome of one of them is unknown.
         """
         found: set[int] = set()
         known = False
@@ -172,7 +172,7 @@ class _Refused:
         return found, known
 
 
-_DOUBT = "nobody can know whether an earlier batch of this producer was stored"
+_DOUBT = "the outcome of an earlier batch of this producer is unknown"
 
 
 def _took(counted: Counter[int], one: int) -> bool:
@@ -185,13 +185,14 @@ def _took(counted: Counter[int], one: int) -> bool:
 
 
 class Window(Generic[B]):
-    """The batches of one producer id to one partition.
+    """Tracks a client's batches from one producer id to one partition.
 
     Attributes:
-        under_way: in the order in which they came; none is told of before those ahead of it.
-        epoch: of the newest batch, and ``next_sequence`` what comes behind it.
-        done: the last that were told of.
-        fenced: a retry might duplicate records.
+        under_way: unsettled batches in the order of their arrival, in which they are answered.
+        epoch: the epoch of the newest batch.
+        next_sequence: the sequence after the newest batch.
+        done: the last answered batches.
+        fenced: a retry might duplicate records, because the outcome of a batch is unknown.
     """
 
     __slots__ = ("_refused", "done", "epoch", "fenced", "next_sequence", "under_way")
@@ -213,7 +214,7 @@ class Window(Generic[B]):
         done: Iterable[Told],
         refused: tuple[Sequence[int], Sequence[int], Sequence[int]],
     ) -> "Window[B]":
-        """As another process has left it; ``refused`` is what its `refused_records` were."""
+        """Restore a window from the journal; ``refused`` is the result of `refused_records`."""
         window = cls()
         window.epoch, window.next_sequence, window.fenced = epoch, next_sequence, fenced
         window.done = [*done][-REMEMBERED_BATCHES:]
@@ -222,22 +223,22 @@ class Window(Generic[B]):
         return window
 
     def refused_records(self) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
-        """Fingerprints of records of refused batches: that are stored, that are not, and of which nobody knows."""
+        """Fingerprints of refused batches' records: those stored, those not stored, and those with unknown outcome."""
         return self._refused.all() if self._refused is not None else ((), (), ())
 
     def look_up(self, epoch: int, base_sequence: int, count: int) -> B | Outcome | None:
-        """What is known of a batch: it is under way, it is done, or (``None``) it is new and next.
+        """Look up a batch: returns the same batch under way, its outcome, or ``None`` if it is the next new one.
 
         Raises:
-            InvalidProducerEpoch: the epoch is over.
-            OutOfOrderSequenceNumber: it is neither a retry nor next.
+            InvalidProducerEpoch: the window has a newer epoch.
+            OutOfOrderSequenceNumber: it is neither a retry nor the next batch.
             ProducerFenced: a retry might duplicate records.
         """
         if epoch < self.epoch:
-            raise InvalidProducerEpoch(f"epoch {epoch} has been followed by {self.epoch}")
+            raise InvalidProducerEpoch(f"epoch {epoch} is fenced by epoch {self.epoch}")
         if epoch > self.epoch:
             if base_sequence != 0:
-                raise OutOfOrderSequenceNumber(f"epoch {epoch} begins with sequence {base_sequence} instead of 0")
+                raise OutOfOrderSequenceNumber(f"epoch {epoch} starts at sequence {base_sequence} instead of 0")
             return None
         for batch in self.under_way:
             if (batch.epoch, batch.base_sequence, batch.count) == (epoch, base_sequence, count):
@@ -248,13 +249,13 @@ class Window(Generic[B]):
             if (told.sequence, told.count) == (base_sequence, count):
                 return told.outcome
         if base_sequence != self.next_sequence:
-            raise OutOfOrderSequenceNumber(f"sequence {base_sequence} comes where {self.next_sequence} is next")
-        if any(batch.failure for batch in self.under_way if batch.epoch == epoch):  # it is not told of yet
+            raise OutOfOrderSequenceNumber(f"got sequence {base_sequence}, expected {self.next_sequence}")
+        if any(batch.failure for batch in self.under_way if batch.epoch == epoch):  # not answered yet
             raise OutOfOrderSequenceNumber("a batch before it failed")
         return None
 
     def begin(self, batch: B) -> None:
-        """Take on a batch that `look_up` found to be next; `due` says when it goes."""
+        """Add a batch for which `look_up` returned ``None``; `due` returns it when it can be sent."""
         if batch.epoch > self.epoch:
             self.epoch, self.fenced = batch.epoch, False
             self.done.clear()
@@ -262,7 +263,7 @@ class Window(Generic[B]):
         self.under_way.append(batch)
 
     def due(self) -> B | None:
-        """The next batch that may go to upstream."""
+        """The next batch that can be sent to upstream."""
         for batch in self.under_way:
             if batch.refused or batch.opening or batch.epoch != self.under_way[0].epoch:
                 return None
@@ -271,9 +272,8 @@ class Window(Generic[B]):
         return None
 
     def failed(self, batch: B, result: Result) -> list[B]:
-        """A batch that is under way has failed, or some of it; those that are refused for that.
-
-        What is behind it in its epoch is refused with it.
+        """Mark a batch that failed, at least in part, and the later ones of its epoch as refused; returns the newly
+        refused ones.
         """
         if result.unknown or not batch.refused:
             batch.failure = result
@@ -289,7 +289,7 @@ class Window(Generic[B]):
         return refused
 
     def pop_settled(self) -> B | None:
-        """Take out the next batch of which the end is known, and that of all before it; `judged` has to follow."""
+        """Remove the first batch if it is settled; the caller must call `judged` with it."""
         if self.under_way and self.under_way[0].is_settled:
             return self.under_way.pop(0)
         if not self.remembers and not any(batch.refused for batch in self.under_way):
@@ -297,16 +297,16 @@ class Window(Generic[B]):
         return None
 
     def judged(self, batch: B) -> Outcome:
-        """What the client is told of a batch that is over."""
+        """The outcome for the client of a settled batch, which is remembered for retries."""
         outcome = batch.outcome()
         if not batch.refused:
             if batch.epoch == self.epoch:
                 self.done = [*self.done, Told(batch.base_sequence, batch.count, outcome)][-REMEMBERED_BATCHES:]
             return outcome
-        if not batch.transactional:  # what is stored of it is aborted otherwise, and has to come again
+        if not batch.transactional:  # the abort of a transaction removes its stored records, so all are sent again
             self._remember(batch.fingerprints())
         behind = (self.next_sequence - batch.base_sequence) % _SEQUENCES > _SEQUENCES // 2
-        if batch.failure is not None and batch.epoch == self.epoch and not behind:  # one before it has failed already
+        if batch.failure is not None and batch.epoch == self.epoch and not behind:  # no earlier batch has failed
             self.next_sequence = batch.base_sequence
         return outcome
 
@@ -317,25 +317,25 @@ class Window(Generic[B]):
             self._refused.add(each, stored)
 
     def abandon(self) -> list[B]:
-        """Nobody knows any more what is stored: fence the producer. Returns the batches that were under way."""
+        """Fence the producer, because a bug makes all outcomes unknown; returns the batches that were under way."""
         under_way, self.under_way = self.under_way, []
         self.fenced = True
         return under_way
 
     @property
     def remembers(self) -> bool:
-        """Records of refused batches are stored, or may be: what comes next may be among them."""
+        """Some records of refused batches are or may be stored, and the next batch may have them again."""
         return self._refused is not None and self._refused.matters
 
     def stored_already(self, fingerprints: Iterable[int]) -> set[int]:
-        """The indexes of those records of a new batch that are stored, since a batch with them was refused.
+        """The indexes of a new batch's records that are stored although an earlier batch with them was refused.
 
         Raises:
-            ProducerFenced: of one nobody can know.
+            ProducerFenced: the outcome of one of them is unknown.
         """
         if self._refused is None:
             return set()
         found, known = self._refused.take(fingerprints)
         if not found and not known:
-            self._refused = None  # the client has gone on to other records
+            self._refused = None  # the client sends other records now
         return found

@@ -1,7 +1,7 @@
-"""What outlives the proxy's end: which numbers it gave to which records, and those that are on their way.
+"""Keeps the state that survives a restart: sequences, pins, transactions, and unsettled batches.
 
-notes      what stands in the journal, declared
-journal    what has changed since the last poll, as one entry
-restored   a machine as the journal has left it
-files      the segments on the disk
+notes      the format of the journal
+journal    builds an entry of the changes since the last poll
+restored   restores the state of a core from the journal
+files      the segment files
 """

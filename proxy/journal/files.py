@@ -1,17 +1,17 @@
-"""The journal on the disk: a directory with numbered segments, for one process at a time.
+"""Reads and writes the journal's files: a directory with numbered segments, for one process at a time.
 
     ottla-proxy.lock      held while a proxy runs
-    00000017.journal      a line that says in which life of the machine it was begun, then entries
-    00000016.damaged      of the last journal that could not be believed, to be looked at
+    00000017.journal      a line with the machine's boot id and the format, then entries
+    00000016.damaged      a segment of the last unusable journal, kept for inspection
 
 Rules:
-- What is written outlives the process, however it ends, because it is in the memory of the system. It is not forced to
-  the disk, except at an orderly end: so a journal of an earlier life of the machine is worth nothing unless its last
-  segment ends with the mark of such an end.
-- An entry that is cut off at the end of the last segment was never acted upon. Damage anywhere else is damage: nothing
-  in the journal is believed then.
-- Where nothing can be believed, the journal is set aside, and where nothing can be written any more it is removed:
-  producers are fenced then when the proxy starts again, and never guessed about.
+- Entries survive any end of the process, because they are in the page cache of the operating system. They are synced to
+  the disk only at an orderly end. So after a reboot a journal is unusable, unless its last segment ends with the mark
+  of an orderly end.
+- An incomplete entry at the end of the last segment had no effects. Damage anywhere else makes the whole journal
+  unusable.
+- An unusable journal is set aside, and after a failed write the journal is removed: the next start then fences
+  producers, instead of guessing their state.
 """
 
 import fcntl
@@ -32,16 +32,16 @@ log = logging.getLogger("ottla.proxy")
 
 FORMAT = "ottla proxy journal 3"
 _PARTS = min(1024, os.sysconf("SC_IOV_MAX"))
-"""That the system writes in one call."""
+"""The most parts that the operating system writes in one call."""
 _LOCK, _DAMAGED = "ottla-proxy.lock", ".damaged"
 _HEAD = 8
 _ENDED = 0x0E0D0E0D
 _END = bytes(4) + _ENDED.to_bytes(4, "big")
-"""The mark of an orderly end: an entry of no bytes, with a number that files filled with nothing do not have."""
+"""The mark of an orderly end: an empty entry with this checksum, which a file filled with zeros does not have."""
 
 
 def boot_id() -> str:
-    """Names this life of the machine; ``-`` where there is no such name, so that no other life is told from it."""
+    """The id of the machine's current boot; ``-`` if there is none, so that reboots go unnoticed."""
     try:
         return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     except OSError:
@@ -49,15 +49,15 @@ def boot_id() -> str:
 
 
 def segments(directory: Path) -> list[Path]:
-    """The segments in a directory, in their order."""
+    """The segments in a directory, in order."""
     return sorted(path for path in directory.glob("*.journal") if path.stem.isdecimal())
 
 
 def read(directory: Path) -> Noted:
-    """What stands in the journal of a directory, which a running proxy may be writing to.
+    """Read the journal in a directory; a running proxy may be writing to it.
 
     Raises:
-        DecodeError: it is damaged, or of an earlier life of the machine that did not end in order.
+        DecodeError: it is damaged, or the machine was rebooted without an orderly end of the proxy.
     """
     found, now, boot, ended = Noted(), boot_id(), "", True
     paths = segments(directory)
@@ -72,7 +72,7 @@ def read(directory: Path) -> Noted:
         if life != boot:
             _check_end(boot, now, ended)
             boot = life
-        ended = False  # the mark of one process says nothing of the next
+        ended = False  # the mark in an earlier segment is from an earlier process
         for entry in _entries(path.name, entries, last=path == paths[-1]):
             ended = not entry
             if entry:
@@ -87,7 +87,7 @@ def _check_end(boot: str, now: str, ended: bool) -> None:
 
 
 def _cut(path: Path) -> None:
-    """Take away the entry that was cut off at the end of the last segment, which will not be the last any more."""
+    """Remove an incomplete entry from the end of the last segment, before another segment follows it."""
     data = path.read_bytes()
     head = data.find(b"\n") + 1
     whole = head + sum(_HEAD + len(entry) for entry in _entries(path.name, data[head:], last=True))
@@ -113,10 +113,10 @@ def _entries(name: str, data: bytes, *, last: bool) -> Iterator[bytes]:
 
 
 class StateDirectory:
-    """A directory with a journal, for this process alone.
+    """Locks a state directory for this process, and reads and writes its journal.
 
     Args:
-        path: made if it is not there.
+        path: the directory, which is created if it does not exist.
 
     Raises:
         ConfigurationError: it cannot be used, or another process does.
@@ -125,7 +125,7 @@ class StateDirectory:
     def __init__(self, path: Path) -> None:
         self.path = path
         self._segment: tuple[int, int] | None = None
-        """The number and the descriptor of the one that is written."""
+        """The number and the file descriptor of the segment that is being written."""
         try:
             path.mkdir(parents=True, exist_ok=True)
             self._lock = os.open(path / _LOCK, os.O_RDWR | os.O_CREAT, 0o600)
@@ -140,19 +140,17 @@ class StateDirectory:
             raise ConfigurationError(f"another proxy keeps its state in {path}: give each its own directory") from None
         self._begun = False
         self.works = True
-        """False once something could not be written: from then on nothing is."""
+        """False after a failed write: then no further entries are written."""
 
     def recover(self) -> tuple[Noted, int]:
-        """What the proxy before has left, and the number of the first segment to write.
+        """Read the state of the previous proxy; returns it and the number of the first segment to write.
 
-        What cannot be believed is set aside, and the log says so.
+        An unusable journal is set aside and logged.
         """
         paths = segments(self.path)
         first = 1 + max((int(path.stem) for path in paths), default=0)
         if os.pread(self._lock, 1, 0):
-            log.error(
-                "the journal was given up, so idempotent producers from before are fenced, and pins are forgotten"
-            )
+            log.error("journal abandoned, existing idempotent producers are fenced and pins forgotten")
             self._remove()
             return Noted(), first
         try:
@@ -165,9 +163,9 @@ class StateDirectory:
             return Noted(), first
 
     def set_aside(self, why: object) -> None:
-        """What was there is damaged, or contradicts itself: keep it, in place of what was set aside before."""
+        """Set aside a journal that is damaged or contradicts itself, instead of any that was set aside before."""
         log.error(
-            "the journal cannot be used, so idempotent producers from before are fenced, and pins are forgotten: %s",
+            "journal unusable, existing idempotent producers are fenced and pins forgotten: %s",
             why,
         )
         for path in self.path.glob(f"*{_DAMAGED}"):
@@ -176,7 +174,7 @@ class StateDirectory:
         self._remove(aside=True)
 
     def store(self, action: Store) -> None:
-        """Append an entry. Where that fails the journal is given up, and the log says so."""
+        """Append an entry; if that fails, the journal is abandoned, and the log says so."""
         if not self.works:
             return
         try:
@@ -191,7 +189,7 @@ class StateDirectory:
         except OSError as error:
             self.works = False
             log.error(
-                "the journal cannot be written, so the next start fences idempotent producers and forgets pins: %s",
+                "journal write failed, the next start fences idempotent producers and forgets pins: %s",
                 error.strerror,
                 extra={"state": str(self.path)},
             )
@@ -204,16 +202,16 @@ class StateDirectory:
         path = self.path / f"{number:08}.journal"
         self._segment = number, os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND, 0o600)
         _write(self._segment[1], (f"{FORMAT} {boot_id()}\n".encode(),))
-        if not self._begun:  # so that the mark of an orderly end before it is worth nothing any more, whatever is lost
+        if not self._begun:  # sync at once: the earlier mark of an orderly end must not outlive a crash of the machine
             self._begun = True
             os.fsync(self._segment[1])
             _sync(self.path)
 
     def _remove(self, *, aside: bool = False, keep_mark: bool = False) -> None:
-        """What was given up must not be believed by the next process, also where only some of it can be removed.
+        """Remove the journal, or at least mark it, so that the next process does not trust any rest of it.
 
         Args:
-            keep_mark: so that the next process says what is lost.
+            keep_mark: keep the mark, so that the next process logs the loss.
         """
         self._mark()  # first, because the removal may end halfway
         for path in segments(self.path):
@@ -222,15 +220,15 @@ class StateDirectory:
                     path.replace(path.with_suffix(_DAMAGED))
                     continue
             with suppress(OSError):
-                os.truncate(path, 0)  # also where the directory cannot be changed
+                os.truncate(path, 0)  # works even if the directory is read-only
             try:
                 path.unlink()
             except OSError as error:
-                log.error("a segment of the journal cannot be removed: %s", error, extra={"state": str(path)})
+                log.error("journal segment not removed: %s", error, extra={"state": str(path)})
         if keep_mark:
-            self._mark()  # again, because there may have been no room for it
+            self._mark()  # again, because the first attempt may have found no space
         elif not segments(self.path):
-            with suppress(OSError):  # then the next journal is not believed either
+            with suppress(OSError):  # if this fails, the next journal is not trusted either
                 os.ftruncate(self._lock, 0)
 
     def _mark(self) -> None:
@@ -238,7 +236,7 @@ class StateDirectory:
             os.pwrite(self._lock, b"given up\n", 0)
 
     def close(self) -> None:
-        """Let go of the directory. What is written is forced to the disk: it outlives the machine's end, too."""
+        """Sync the journal to the disk, so that it survives a reboot, and release the directory."""
         if self._segment is not None:
             try:
                 if self.works:
@@ -246,7 +244,9 @@ class StateDirectory:
                     for path in (*segments(self.path), self.path):
                         _sync(path)
             except OSError as error:
-                log.error("the journal may not outlive the machine: %s", error.strerror)
+                log.error(
+                    "journal sync failed, its last entries may not survive a crash of the machine: %s", error.strerror
+                )
             os.close(self._segment[1])
             self._segment = None
         os.close(self._lock)

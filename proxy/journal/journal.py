@@ -1,11 +1,11 @@
-"""The journal, as the machine writes it: at the end of each poll one entry with all that has changed.
+"""Builds the journal's entries: after each poll one entry with all changes.
 
 Rules:
-- An entry is stored before anything of its poll is sent or answered (`Store` is the first action). So whatever upstream
-  or a client has seen stands in the journal, and an entry that was cut off by the end of the process has no effects.
-- Only producer ids of clients stand in it. Records of clients without one are theirs to send again.
-- It is bounded: when a segment is full another begins, and every producer is copied to it, a few with each entry; then
-  the older segments go.
+- An entry is stored before the other actions of its poll are done (`Store` is the first action). So the journal has
+  everything that upstream or a client has seen, and an entry that is cut off by the end of the process had no effects.
+- It has only producer ids of clients. Clients without a producer id must send their records again themselves.
+- It is bounded: a full segment is followed by a new one, to which every producer is copied, a few with each entry; then
+  the older segments are removed.
 """
 
 import logging
@@ -48,15 +48,15 @@ log = logging.getLogger("ottla.proxy")
 
 SEGMENT_BYTES = 64 * 2**20
 LARGE_FIELD = 4 * 2**10
-"""Bytes of a client's batch from which on it is written from where it lies."""
+"""A client's batch of at least so many bytes is written without a copy."""
 COPIED_AT_ONCE = 256 * 2**10
-"""Bytes, about, that are copied to the new segment with each entry."""
+"""Approximate bytes that are copied to a new segment with each entry."""
 
 Place = tuple[str, int]
 
 
 class ClientBatch(Protocol):
-    """What stands in the journal of `ottla.proxy.clients.batches.ClientBatch`."""
+    """The fields of `ottla.proxy.clients.batches.ClientBatch` that the journal keeps."""
 
     number: int
     topic: str
@@ -74,10 +74,10 @@ class ClientBatch(Protocol):
 
 
 class Journal:
-    """What is to be written.
+    """Collects changes, and builds entries of them.
 
     Args:
-        segment: the number of the first.
+        segment: the number of the first segment.
     """
 
     def __init__(self, segment: int = 1, segment_bytes: int = SEGMENT_BYTES) -> None:
@@ -88,7 +88,7 @@ class Journal:
         self._batches: list[NotedBatch] = []
         self._windows: dict[Window[Any], tuple[int, Place]] = {}
         self._streams: dict[Stream, int] = {}
-        """By themselves, as they are noted many times; with the producer id that they belong to."""
+        """Changed streams, each with its producer id; a stream that changes more than once is written once."""
         self._transactions: dict[int, Transaction] = {}
         self._segment, self._size, self._limit, self._least = segment, 0, segment_bytes, segment_bytes
         self._known: Producers[Any] | None = None
@@ -100,14 +100,14 @@ class Journal:
         self._copying: Iterator[KnownProducer[Any]] | None = None
 
     def watch(self, known: "Producers[Any]", pins: "Callable[[], dict[str, Routes]]", history: RuleHistory) -> None:
-        """These are to be copied to each segment, the first one too."""
+        """Set the state that is copied to each new segment, also to the first."""
         self._known, self._pins, self._history = known, pins, history
         self._begin_copying()
 
-    # -- what has changed
+    # -- changes
 
     def of_cluster(self, cluster_id: str) -> None:
-        """Upstream is this cluster: nothing of this journal is for another."""
+        """Record the id of upstream's cluster: the journal is valid only for it."""
         if cluster_id != self._cluster_id:
             self._cluster_id = cluster_id
             self._cluster_ids.append(cluster_id)
@@ -126,11 +126,11 @@ class Journal:
         self._topics[topic] = routes
 
     def begun(self, batch: ClientBatch) -> None:
-        """A client's batch was taken on."""
+        """Record an accepted client's batch."""
         self._batches.append(_batch(batch))
 
     def window(self, batch: ClientBatch, window: "Window[Any]") -> None:
-        """Something has changed in the window that a batch is in."""
+        """Record the window of a batch, because it has changed."""
         assert batch.producer.producer_id is not None, "it is a client's"
         self._windows[window] = batch.producer.producer_id, (batch.topic, batch.partition)
 
@@ -138,14 +138,14 @@ class Journal:
         self._streams[stream] = producer_id
 
     def transaction(self, producer: "Producer") -> None:
-        """What is known of a producer's transactions has changed."""
+        """Record the state of a producer's transaction, because it has changed."""
         assert producer.producer_id is not None and producer.transaction is not None, "it is a client's"
         self._transactions[producer.producer_id] = producer.transaction
 
     # -- out
 
     def take(self) -> Store | None:
-        """What is to be stored now; an entry that cannot be made ends the journal, so that nobody believes it."""
+        """The entry to store now; if building it fails, the journal is abandoned, so that no proxy trusts it."""
         if self._given_up:
             return None
         try:
@@ -203,7 +203,7 @@ class Journal:
         self._copying = iter(list(self._known))
 
     def _copy(self) -> bool:
-        """Note some more producers, as if all of them had changed; whether these were the last."""
+        """Copy some more producers to the new segment; returns whether these were the last."""
         assert self._copying is not None
         size = 0
         for producer in self._copying:
@@ -236,7 +236,7 @@ class Journal:
 
 
 def framed(parts: Sequence[Buffer]) -> tuple[Buffer, ...]:
-    """The parts of an entry behind its length and its CRC-32C."""
+    """The parts of an entry, with its length and CRC-32C in front."""
     size = crc = 0
     for each in parts:
         size += len(each)
@@ -261,7 +261,7 @@ def _batch(batch: ClientBatch) -> NotedBatch:
 def _part(part: "Part") -> NotedPart:
     noted: NotedPart | None = part.noted
     if noted is None or noted.alone != part.alone or len(noted.maybe_in) != len(part.maybe_in):
-        sender: Any = part.sender  # a `ClientBatch`: only those of clients with an id come here
+        sender: Any = part.sender  # a `ClientBatch`: the journal has only producers with an id
         noted = NotedPart(
             batch=sender.number,
             first=part.first,

@@ -1,8 +1,8 @@
-"""What stands in the journal: each entry is one `Entry`, all that one poll of the machine has changed.
+"""Declares the format of the journal: each entry is one `Entry` with the changes of one poll.
 
-An entry has the whole state of what has changed, so that the last word counts: a reader takes entry after entry, and
-keeps the newest of each producer, window, stream and topic. Client batches stand apart from the windows that have them
-under way, because their bytes never change.
+An entry has the whole new state of each changed object. So a reader takes entry after entry, and keeps the newest state
+of each producer, window, stream and topic. Client batches are separate from their windows, because their bytes never
+change.
 """
 
 from uuid import UUID
@@ -35,7 +35,7 @@ class NotedRules:
 class NotedProducer:
     producer_id: int = wire(Int64)
     since: int = wire(Int32)
-    """Which rules were in force when it was given."""
+    """The number of the topic rules at its allocation."""
 
 
 @struct
@@ -50,10 +50,10 @@ class NotedTopic:
 
 @struct
 class NotedBatch:
-    """A client's batch, as it came."""
+    """A client's batch, unchanged."""
 
     number: int = wire(Int64)
-    """Counts up; windows and streams name it by this."""
+    """Unique; windows and streams refer to the batch by it."""
     topic_id: UUID = wire(Uuid, default=NO_UUID)
     partitions: int = wire(Int32)
     partitioner: str = wire(String)
@@ -62,19 +62,19 @@ class NotedBatch:
 
 @struct
 class NotedPart:
-    """Records of a client's batch: ``count`` of those that go to the stream's partition, from ``first`` on."""
+    """Part of a client's batch: ``count`` of its records for the stream's partition, from ``first`` on."""
 
     batch: int = wire(Int64)
     first: int = wire(Int32)
     count: int = wire(Int32)
     alone: bool = wire(Boolean)
     maybe_in: tuple[UUID, ...] = wire(Array(Uuid), default=())
-    """Topics that may have them, which others have replaced."""
+    """Ids of replaced topics in which they may be stored."""
 
 
 @struct
 class NotedSent:
-    """What is numbered, and not settled or not told yet."""
+    """A numbered batch in a stream."""
 
     sequence: int = wire(Int32)
     stored: bool = wire(Boolean)
@@ -100,7 +100,7 @@ class NotedStream:
 
 @struct
 class NotedOutcome:
-    """Of a batch that was told of."""
+    """The outcome of an answered batch."""
 
     sequence: int = wire(Int32)
     count: int = wire(Int32)
@@ -117,7 +117,7 @@ class NotedUnstored:
     first: int = wire(Int32)
     count: int = wire(Int32)
     unknown: bool = wire(Boolean)
-    """Nobody can know whether they are."""
+    """Their outcome is unknown."""
 
 
 @struct
@@ -147,7 +147,7 @@ class NotedWindow:
     stored: tuple[int, ...] = wire(Array(Int64))
     others: tuple[int, ...] = wire(Array(Int64))
     unknown: tuple[int, ...] = wire(Array(Int64))
-    """Fingerprints of records of refused batches: that are stored, that are not, of which nobody knows."""
+    """Fingerprints of refused batches' records: those stored, those not stored, and those with unknown outcome."""
 
 
 @struct
@@ -160,14 +160,14 @@ class NotedAdded:
 
 @struct
 class NotedTransaction:
-    """What is known of the transactions of a producer in one epoch."""
+    """The transaction state of a producer in one epoch."""
 
     producer_id: int = wire(Int64)
     transactional_id: str = wire(String)
     epoch: int = wire(Int16)
     implicit: bool = wire(Boolean)
     failed: bool = wire(Boolean)
-    """The one that is open has to be aborted."""
+    """The open transaction must be aborted."""
     error_code: int = wire(Int16)
     message: str | None = wire(String, null="0+")
     unknown: bool = wire(Boolean)
@@ -179,10 +179,10 @@ class NotedTransaction:
 class Entry:
     """
     Attributes:
-        cluster_id: upstream's; ``None`` if nothing has changed.
-        rules: all that are remembered, from the first on; none if nothing has changed.
-        producers: ids that were allocated to clients.
-        forgotten: those of which nothing is remembered any more, unless this entry names them again.
+        cluster_id: upstream's; ``None`` if it has not changed.
+        rules: all remembered rules, from the first on; empty if they have not changed.
+        producers: producer ids allocated to clients.
+        forgotten: forgotten producer ids, unless this entry names them again.
     """
 
     cluster_id: str | None = wire(String, null="0+", default=None)

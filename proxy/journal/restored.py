@@ -1,9 +1,9 @@
-"""A machine as the journal has left it.
+"""Restores the state of a core from the journal.
 
 Rules:
-- The outcome of what was in flight is unknown, and all that is numbered is sent again, the same records under the same
-  sequence.
-- What no stream has any more of a client's batch is settled: stored, unless its window says otherwise.
+- The outcome of batches that were in flight is unknown. All numbered batches are sent again, with the same records and
+  the same sequence.
+- Records of a client's batch that are in no stream are settled: they are stored, unless the window says otherwise.
 """
 
 from collections import defaultdict
@@ -44,13 +44,13 @@ Place = tuple[str, int]
 
 @dataclass
 class Noted:
-    """The newest of everything that stands in a journal."""
+    """The newest state of each object in a journal."""
 
     cluster_id: str | None = None
     rules: list[tuple[str, ...]] = field(default_factory=list)
-    """Those that were in force one after the other."""
+    """All rules over time, the newest last."""
     producers: dict[int, int] = field(default_factory=dict)
-    """Each with the number of the rules that were in force when it was given."""
+    """Producer id -> the number of the topic rules at its allocation."""
     topics: dict[str, NotedTopic] = field(default_factory=dict)
     batches: dict[int, NotedBatch] = field(default_factory=dict)
     windows: dict[int, dict[Place, NotedWindow]] = field(default_factory=lambda: defaultdict(dict))
@@ -58,10 +58,10 @@ class Noted:
     transactions: dict[int, NotedTransaction] = field(default_factory=dict)
 
     def take(self, data: bytes) -> None:
-        """One more entry.
+        """Take over one more entry.
 
         Raises:
-            DecodeError: it is none.
+            DecodeError: the entry is malformed.
         """
         entry, end = parse(Entry, 0, data)
         if end != len(data):
@@ -80,7 +80,7 @@ class Noted:
         under_way = {each.batch for window in entry.windows for each in window.under_way}
         self.batches |= {batch.number: batch for batch in entry.batches if batch.number in under_way}
         for window in entry.windows:
-            if window.producer_id in self.producers:  # it is the one that was used last
+            if window.producer_id in self.producers:  # it is the most recently used one
                 self.producers[window.producer_id] = self.producers.pop(window.producer_id)
             windows = self.windows[window.producer_id]
             before = windows.get((window.topic, window.partition))
@@ -96,12 +96,12 @@ class Noted:
 
     @property
     def under_way(self) -> int:
-        """Clients' batches that are."""
+        """How many clients' batches are under way."""
         return sum(len(window.under_way) for windows in self.windows.values() for window in windows.values())
 
 
 def noted(entries: Iterable[bytes]) -> Noted:
-    """What stands in a journal.
+    """Read the entries of a journal.
 
     Raises:
         DecodeError: it is damaged.
@@ -120,7 +120,7 @@ def restore(
     delivery: "Delivery",
     now: float,
 ) -> None:
-    """Bring those of a new machine to where the journal has left another's.
+    """Restore the state of a journal in the parts of a new core.
 
     Raises:
         DecodeError: the journal contradicts itself.

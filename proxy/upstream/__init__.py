@@ -1,12 +1,12 @@
-"""The way to upstream, and what is known of it.
+"""Connections to upstream, its metadata, and the delivery of records to it.
 
-link         a connection
-control      what the proxy asks for itself: nodes, topics, producer ids
-cluster      nodes and leaders
-batches      parts of clients' batches, and the batches that are made of them
-streams      what one producer sends to one partition
+link         one connection
+control      the proxy's own requests: brokers, topics, producer ids
+cluster      brokers, topics and leaders
+batches      parts of clients' batches, and the batches built from them
+streams      the batches of one producer for one partition
 producer     a producer id, with its streams and connections
-lent         producers of the proxy's own
-connections  of producers to nodes
-delivery     all that is under way
+lent         the proxy's own producers, for clients without a producer id
+connections  connections of producers to brokers
+delivery     sends all streams, retries, and settles
 """

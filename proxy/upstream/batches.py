@@ -1,4 +1,4 @@
-"""What goes to a partition of upstream: parts of clients' batches, and the batches that are made of them."""
+"""Parts of clients' batches, and the batches built from them for one partition of upstream."""
 
 import logging
 from collections.abc import Sequence
@@ -17,47 +17,47 @@ if TYPE_CHECKING:
 log = logging.getLogger("ottla.proxy")
 
 SomeRecords = Records | list[Record]
-"""Records of a client's batch."""
+"""Some records of a client's batch."""
 
 
 class Result(NamedTuple):
-    """What became of a part."""
+    """The outcome of a part."""
 
     error_code: int
     offset: int = -1
-    """Of its first record; -1 where it is unknown."""
+    """The offset of its first record; -1 if it is unknown."""
     message: str | None = None
     unknown: bool = False
-    """Nobody can know whether it is stored."""
+    """Outcome unknown: the part may or may not be stored."""
 
 
 class Sender(Protocol):
-    """A client's batch, parts of which are under way."""
+    """A client's batch with unsettled parts."""
 
     @property
     def refused(self) -> bool:
-        """It is not to be stored, since a batch before it was not: those of its parts that were not sent never are."""
+        """A batch before it failed, so it must not be stored: its unsent parts are never sent."""
 
     def parted(self) -> None:
-        """One of its parts has become two."""
+        """Count one more part, because a part was split in two."""
 
     def settled(self, part: "Part", result: Result, now: float) -> None:
-        """A part is stored, refused, or nobody can know."""
+        """Take the outcome of a part: stored, refused or unknown."""
 
 
 @dataclass(slots=True, eq=False)
 class Part:
-    """Records of a client's batch that go to the same partition.
+    """The records of a client's batch for one partition.
 
     Attributes:
-        first: its place among all those of its batch that go there.
-        size: bytes before compression, about.
-        since: when it came.
-        whole: a batch of just these records: the client's, if they are all of it, or one that a thread has built.
-        building: a thread does so.
-        alone: it shares no batch: it is large, or one with others was refused.
-        noted: what the journal has written of it, which is written again whenever its stream changes.
-        maybe_in: the ids of topics that may have it, which others have replaced.
+        first: index of its first record among the records of its batch for this partition.
+        size: approximate bytes before compression.
+        since: when it arrived.
+        whole: a batch with exactly these records: the client's own batch, or one that a thread has built.
+        building: a thread is building `whole`.
+        alone: it shares no batch with other parts: it is large, or a batch that it shared was refused.
+        noted: its entry in the journal, which is written again whenever its stream changes.
+        maybe_in: the ids of replaced topics in which it may be stored.
     """
 
     sender: Sender
@@ -74,7 +74,7 @@ class Part:
     maybe_in: "frozenset[UUID]" = frozenset()
 
     def halves(self) -> tuple["Part", "Part"]:
-        """The same in two, for what is too large together."""
+        """Split it in two, because upstream refused it as too large."""
         half, each = len(self.records) // 2, self.size // len(self.records)
 
         def some(start: int, end: int) -> Part:
@@ -88,16 +88,16 @@ class Part:
 
 
 class Batch:
-    """Some parts under one sequence; what it is made of never changes.
+    """Parts that are sent together under one sequence. Retries send the same bytes.
 
     Attributes:
-        tries: how often it was sent.
-        named: an attempt went to whatever topic has this name, not to the one of an id.
-        maybe_stored: an attempt ended without an answer that says whether it was stored.
-        stored: upstream has it.
-        refused: upstream will not take it under this sequence.
-        given_up: nobody waits for its end any more, and an answer that still comes is of no interest.
-        noted: what the journal has written of it, as with a part.
+        tries: how many times it was sent.
+        named: an attempt named the topic by name, so any topic of this name may have stored it.
+        maybe_stored: an attempt ended with its outcome unknown.
+        stored: upstream has stored it.
+        refused: upstream has refused it under this sequence.
+        given_up: its parts are settled or wait again; a late answer is ignored.
+        noted: its entry in the journal, as with a part.
     """
 
     __slots__ = (
@@ -127,10 +127,10 @@ class Batch:
 def built(
     parts: Sequence[Part], producer_id: int, epoch: int, sequence: int, *, transactional: bool = False
 ) -> tuple[int, Buffer]:
-    """How many of the parts one batch takes, at least one, and its bytes.
+    """Build a batch of the first parts; returns how many it took, at least one, and its bytes.
 
-    A part that is alone in it and has a batch already is not compressed again. Parts whose timestamps lie too far from
-    those before them are left for the next batch.
+    A single part that has a batch already is not compressed again. A part whose timestamps are too far from the earlier
+    ones for one batch is left for the next batch.
     """
     whole = parts[0].whole
     if len(parts) == 1 and whole is not None:
@@ -155,7 +155,7 @@ def built(
 
 
 def build_whole(part: Part, *, transactional: bool) -> RecordBatch | None:
-    """A batch of a part, without numbers; in a thread. ``None`` where it cannot be made, which is a bug."""
+    """Build a batch of a part, without producer id and sequence; runs in a thread. ``None`` if it fails: a bug."""
     try:
         return parse_batch(built([part], NO_PRODUCER_ID, -1, NO_SEQUENCE, transactional=transactional)[1])
     except Exception:

@@ -1,6 +1,7 @@
-"""What the proxy knows of upstream: nodes, their ports here, and topics with their leaders.
+"""Keeps the metadata of upstream: its brokers, their ports on the proxy, and topics with their leaders.
 
-Learnt from every Metadata answer that passes, a client's or the proxy's own; of a client's long ones the nodes alone.
+It learns from every Metadata response, the proxy's own and those for clients; from long ones for clients it learns
+only the brokers.
 """
 
 from collections.abc import Iterable
@@ -18,58 +19,58 @@ if TYPE_CHECKING:
 
 NO_LEADER = -1
 _MISSING = 15.0
-"""Seconds after which a topic that upstream does not know is gone."""
+"""Seconds for which upstream must say that a topic is unknown before the proxy takes it as deleted."""
 _FORMER_IDS = 8
-"""Of a topic, that are remembered."""
+"""How many replaced ids of a topic the proxy remembers."""
 _LISTEN_AGAIN = 5.0
-"""Seconds after which a port that could not be opened is tried again."""
+"""Seconds between attempts to open a broker's port."""
 
 
 @dataclass(slots=True)
 class Topic:
-    """A topic as upstream described it last."""
+    """A topic as upstream last described it."""
 
     topic_id: "UUID"
     leaders: dict[int, int]
-    """Partition -> node; `NO_LEADER` where there is none at the moment."""
+    """Partition -> leader; `NO_LEADER` for a leaderless partition."""
     whole: bool = False
-    """It has no id only if upstream gives it none."""
+    """The newest metadata version has described it: if it has no id, upstream gives it none."""
     former: tuple["UUID", ...] = ()
-    """The ids of those of its name that were there before it."""
+    """The ids of deleted topics that had the same name."""
     named_at: float = field(default=0.0, compare=False)
-    """When an answer named its id last."""
+    """When a response last named its id."""
 
 
 class Cluster:
-    """The nodes and topics of upstream.
+    """Tracks the brokers and topics of upstream.
 
-    Answers have no order, and a node may lag behind. So an answer that names an id that was replaced is not believed,
-    as long as others name the present one; nor that a topic of one id has fewer partitions than before.
+    Responses arrive in no particular order, and a broker's metadata may be old. So a response with a replaced topic id
+    is ignored while others name the current id, and a topic never loses partitions unless its id changes.
 
     Args:
-        host: what clients are told for every node.
+        host: the host that clients get for every broker.
     """
 
     def __init__(self, actions: list[Action], host: str) -> None:
         self.host = host
         self.nodes: dict[int, Address] = {}
-        """Node -> where upstream says it is."""
+        """Node id -> the address that upstream gives."""
         self.ports: dict[int, int] = {}
-        """Node -> the port that clients are told for it."""
+        """Node id -> the port that clients get."""
         self.topics: dict[str, Topic] = {}
         self._missing: dict[str, tuple[float, float]] = {}
-        """Topic, of those that upstream had -> since when it says that there is no such, and when it said so last."""
+        """Known topic -> when upstream first said that it is unknown, and when it last said so."""
         self.changes = 0
-        """Counts up whenever a leader or a topic's id has changed."""
+        """Goes up whenever a leader or a topic's id changes."""
         self._actions = actions
         self._asked: dict[int, float] = {}
-        """Node -> when its port may be asked for again."""
+        """Node id -> when its port may be requested again."""
 
     def learn(self, metadata: MetadataResponse, now: float, *, newest: bool = False) -> None:
-        """Take over what an answer says; ports for new nodes are asked for.
+        """Take over a Metadata response, and request ports for new brokers.
 
         Args:
-            newest: it has the newest version that upstream and the proxy know; others may leave out the topics' ids.
+            newest: it has the newest version that upstream and the proxy share; older ones may lack topic ids.
         """
         for broker in sorted(metadata.brokers, key=lambda broker: broker.node_id):
             self.nodes[broker.node_id] = (broker.host, broker.port)
@@ -94,25 +95,24 @@ class Cluster:
                 self._missing[topic.name] = since if now - last < _MISSING else now, now
 
     def listening(self, node: int, port: int | None) -> None:
-        """A port was opened, or could not be."""
+        """Take the port that was opened for a broker; ``None`` if that failed."""
         if port is not None:
             self.ports[node] = port
 
     def is_described(self, topic: str) -> bool:
-        """All is known that upstream has to say of a topic."""
+        """Whether the topic's metadata is complete: its id is known, or upstream gives it none."""
         known = self.topics.get(topic)
         return known is not None and (known.whole or known.topic_id != NO_UUID)
 
     def leader(self, topic: str, partition: int) -> int:
-        """The node that leads a partition, as far as known."""
+        """The leader of a partition; `NO_LEADER` if it is unknown."""
         known = self.topics.get(topic)
         return known.leaders.get(partition, NO_LEADER) if known else NO_LEADER
 
     def is_gone(self, topic: str, partition: int, now: float) -> bool:
-        """The topic was deleted, or recreated with fewer partitions (they never become fewer otherwise).
+        """Whether the topic was deleted, or recreated with fewer partitions (a topic never loses partitions otherwise).
 
-        A node that has just started may not know a topic, but not for long; so upstream has to have said it for a
-        while.
+        A broker that has just started may not know a topic for a short time, so upstream must say it for a while.
         """
         known = self.topics.get(topic)
         fewer = known is not None and partition not in known.leaders
@@ -120,14 +120,14 @@ class Cluster:
         return fewer or last - since >= _MISSING
 
     def point_here(self, metadata: MetadataResponse) -> None:
-        """Replace the brokers' addresses by the proxy's; brokers without a port here are left out."""
+        """Replace the brokers' addresses with the proxy's, and leave out brokers without a port here."""
         kept = tuple(broker for broker in metadata.brokers if broker.node_id in self.ports)
         for broker in kept:
             broker.host, broker.port = self.host, self.ports[broker.node_id]
         metadata.brokers = kept
 
     def endpoints_here(self, endpoints: Iterable[NodeEndpoint]) -> tuple[NodeEndpoint, ...]:
-        """Hints where new leaders are, with the proxy's addresses."""
+        """Replace the addresses in hints about new leaders with the proxy's."""
         return tuple(
             NodeEndpoint(node_id=each.node_id, host=self.host, port=self.ports[each.node_id], rack=each.rack)
             for each in endpoints
@@ -136,7 +136,7 @@ class Cluster:
 
 
 def _described(topic: MetadataResponseTopic, known: Topic | None, now: float) -> Topic:
-    """What an answer says; the id that is ``known`` stands in where the answer's version has none."""
+    """The topic as a response describes it; a response without topic ids keeps the known id."""
     leaders = {partition.partition_index: partition.leader_id for partition in topic.partitions}
     if known is None:
         return Topic(topic.topic_id, leaders, named_at=now)

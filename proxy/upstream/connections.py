@@ -1,7 +1,7 @@
-"""Producers' connections to nodes: made when something is to be sent, closed when they have carried nothing for long.
+"""Keeps the connections of producers to brokers: opened on demand, closed when they are idle for long.
 
-Every producer has a connection of its own to each node, because a broker serves the requests of a connection one by
-one.
+Every producer has its own connection to each broker, because a broker handles the requests of one connection one after
+the other.
 """
 
 import logging
@@ -23,24 +23,24 @@ log = logging.getLogger("ottla.proxy")
 
 NEWEST_PRODUCE = 13
 REQUESTS = 5
-"""That a connection has in flight at most."""
+"""The most requests that a connection has in flight."""
 BACKOFF, LONGEST_BACKOFF = 0.05, 1.0
 IDLE_CONNECTION = 60.0
-"""Seconds after which a connection that carries nothing is closed."""
+"""Seconds after which an idle connection is closed."""
 MOST_CONNECTIONS = 500
-"""Beyond so many, one that is idle is closed for each that is made: one client may have thousands of producers."""
+"""Beyond this, each new connection closes an idle one: one client may have thousands of producers."""
 
 Send = Callable[[Connection, Link, float], bool]
 Stranded = Callable[[Producer, Iterable[Stream], float], None]
 
 
 class Connections:
-    """All connections for records.
+    """Opens, drives and closes the connections that carry records.
 
     Args:
-        later: for what waits for a node.
-        send: sends a request over a connection; returns whether there was anything to send.
-        stranded: is given the streams of a connection that was lost before they could send.
+        later: timers for connections in backoff.
+        send: sends a request on a connection; returns whether there was anything to send.
+        stranded: called with the streams that were ready to send on a connection that was lost.
     """
 
     def __init__(
@@ -56,22 +56,22 @@ class Connections:
         self._links, self._cluster, self._threads, self._lent = links, cluster, threads, lent
         self._later, self._send, self._stranded = later, send, stranded
         self._all: dict[Connection, None] = {}
-        """The longest unused first."""
+        """The least recently used first."""
         self._pressing: dict[Connection, None] = {}
-        """Those to look at in the next `pump`."""
+        """Connections for the next `pump`."""
         self._silent: set[int] = set()
-        """Nodes that did not answer, or could not be reached, when something was sent last."""
+        """Brokers that did not answer, or were unreachable, at the last attempt."""
 
     def __len__(self) -> int:
         return len(self._all)
 
     @property
     def pressing(self) -> bool:
-        """There is something to send."""
+        """Whether a connection may have something to send."""
         return bool(self._pressing)
 
     def lead(self, producer: Producer, stream: Stream, node: int, now: float) -> None:
-        """Have a stream send to a node."""
+        """Register a stream with the connection to its leader, opening one if there is none."""
         connection = producer.connections.get(node)
         if connection is None:
             self._make_room(producer)
@@ -82,32 +82,32 @@ class Connections:
         self.press(connection)
 
     def lead_nobody(self) -> None:
-        """Leaders have changed: each stream is to be led to a node again."""
+        """Unregister all streams, because leaders have changed."""
         for connection in self._all:
             connection.ready.clear()
 
     def press(self, connection: Connection) -> None:
-        """Look soon whether there is something to send."""
+        """Check this connection in the next `pump`."""
         self._pressing[connection] = None
 
     def press_all(self, producer: Producer) -> None:
-        """The same for all connections of a producer."""
+        """Check all connections of a producer in the next `pump`."""
         self._pressing |= dict.fromkeys(producer.connections.values())
 
     def drop(self, producer: Producer) -> None:
-        """Nothing more will be sent by a producer."""
+        """Close the idle connections of a producer that sends no more."""
         for connection in list(producer.connections.values()):
             if connection.idle:
                 self._close(connection)
 
     def pump(self, now: float) -> None:
-        """Send what can be sent."""
-        while self._pressing and not self._threads.step_is_full:  # the others go on in the next step
+        """Send on every connection that can, as far as the step's budget goes."""
+        while self._pressing and not self._threads.step_is_full:  # the rest waits for the next step
             connection = next(iter(self._pressing))
             del self._pressing[connection]
             try:
                 self._drive(connection, now)
-            except Exception as bug:  # of one producer's records: the other connections go on
+            except Exception as bug:  # fails this connection only; the others continue
                 log.exception("a bug in the proxy, please report it: records for node %d", connection.node)
                 if connection.link is None:
                     self._lost(connection, as_ottla_error(bug), now)
@@ -129,7 +129,7 @@ class Connections:
             and connection.link.address != address
             and not connection.in_flight
         ):
-            connection.link.close()  # the node has moved
+            connection.link.close()  # the broker has a new address
             connection.link = None
         if connection.link is None or not connection.link.open:
             ready, lost = partial(self._ready, connection), partial(self._lost, connection)
@@ -145,7 +145,7 @@ class Connections:
         self.press(connection)
 
     def _ready(self, connection: Connection, now: float) -> None:
-        assert connection.link is not None, "a link that is ready was made"
+        assert connection.link is not None, "only an open link becomes ready"
         connection.version = connection.link.version(ProduceRequest, NEWEST_PRODUCE)
         connection.failures = 0
         self.press(connection)
@@ -162,27 +162,27 @@ class Connections:
     # -- nodes
 
     def fell_silent(self, node: int, error: OttlaError) -> None:
-        """A node does not answer: say so once, however many producers wait for it."""
+        """Log that a broker does not answer: once, however many producers wait for it."""
         if node not in self._silent:
             self._silent.add(node)
-            log.warning("a node does not answer, and records for it wait: %s", error, extra={"node": node})
+            log.warning("broker does not answer, its records wait: %s", error, extra={"node": node})
 
     def answers(self, node: int) -> None:
-        """A node has answered."""
+        """Log that a broker answers again, if the log says that it does not."""
         if node in self._silent:
             self._silent.remove(node)
-            log.warning("a node answers again, and takes records", extra={"node": node})
+            log.warning("broker answers again", extra={"node": node})
 
-    # -- their number
+    # -- closing
 
     def close_the_idle(self, now: float) -> None:
-        """Close those that have carried nothing for long."""
+        """Close connections that have been idle for `IDLE_CONNECTION`."""
         for connection in list(self._all):
             if connection.idle and now >= connection.idle_since + IDLE_CONNECTION:
                 self._close(connection)
 
     def _make_room(self, producer: Producer) -> None:
-        """For a connection of a producer."""
+        """Close an idle connection of another producer if there are too many."""
         if len(self._all) >= MOST_CONNECTIONS:
             others = (each for each in self._all if each.idle and each.producer is not producer)
             if unused := next(others, None):

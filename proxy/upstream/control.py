@@ -1,7 +1,7 @@
-"""The proxy's own questions to upstream: who is there, who leads what, and producer ids.
+"""Sends the proxy's own requests to upstream: Metadata and InitProducerId.
 
-One connection, to whichever node answers: the known nodes and the bootstrap addresses are tried in turn. Questions
-are asked until they are answered.
+It uses one connection, to any broker that answers: it tries the known brokers and the bootstrap addresses in turn.
+Requests are repeated until they are answered.
 """
 
 import logging
@@ -29,13 +29,13 @@ log = logging.getLogger("ottla.proxy")
 
 _METADATA_VERSION, _PRODUCER_ID_VERSION = 12, 4
 AGAIN = 0.1
-"""Seconds between two tries of a question, and between two looks at the same metadata."""
+"""Seconds between two attempts of a request."""
 LONGEST_BACKOFF = 1.0
 TOPICS_AT_ONCE = 500
 PATIENCE = 5.0
-"""Seconds after which another node is asked: what is asked here takes none of them long."""
+"""Seconds after which the request goes to another broker: these requests take a broker little time."""
 LOOK = 5.0
-"""Seconds without a question after which it is looked whether upstream still answers."""
+"""Seconds without a request after which the proxy asks for the brokers, to see whether upstream still answers."""
 
 Identity = tuple[int, int]
 """A producer id and its epoch."""
@@ -43,7 +43,7 @@ Identity = tuple[int, int]
 
 @dataclass(slots=True)
 class _Question:
-    """When a question may be asked again."""
+    """Tracks when a kind of request may be sent again."""
 
     version: int = 0
     under_way: bool = False
@@ -57,11 +57,11 @@ class _Question:
 
 
 class Control:
-    """Asks upstream until it answers.
+    """Requests metadata and producer ids from upstream until it answers.
 
     Args:
-        bootstrap: where upstream is looked for when none of its known nodes answers.
-        learned: called after each answer to Metadata, which `Cluster` has taken over then.
+        bootstrap: addresses that are tried beside the known brokers.
+        learned: called with each Metadata response, after `Cluster` has taken it over.
     """
 
     def __init__(
@@ -73,19 +73,19 @@ class Control:
         learned: Callable[[MetadataResponse, float], None],
     ) -> None:
         self.answered = False
-        """Upstream answered the last time it was asked."""
+        """Upstream answered the last request."""
         self._silent = False
-        """It has answered, and does not now; the log says so."""
+        """Upstream has stopped answering, and the log says so."""
         self._refusals: dict[Address, AuthenticationFailed | ConfigurationError] = {}
-        """Address -> why it and the proxy do not trust each other, or that it is of another cluster."""
+        """Address -> why authentication failed there, or that it belongs to another cluster."""
         self._complaints: dict[Address, str] = {}
-        """Address -> what was wrong with it when it was tried last."""
+        """Address -> why the last attempt failed there."""
         self._links, self._cluster, self._bootstrap = links, cluster, bootstrap
         self._request_timeout, self._learned = request_timeout, learned
         self._link: Link | None = None
         self._turn = count()
         self._look_at = 0.0
-        """When to see whether upstream still answers."""
+        """When to check whether upstream still answers."""
         self._connect_not_before = 0.0
         self._failures = 0
         self._metadata, self._identity = _Question(), _Question()
@@ -94,19 +94,19 @@ class Control:
         self._identity_for: dict[object, Callable[[Identity, float], None]] = {}
 
     def request_topics(self, *names: str) -> None:
-        """Have the metadata of topics looked up soon."""
+        """Request the metadata of topics soon."""
         self._topics |= dict.fromkeys(names)
 
     def request_nodes(self) -> None:
-        """Have the nodes looked up soon."""
+        """Request the list of brokers soon."""
         self._nodes_requested = True
 
     def request_identity(self, asker: object, then: Callable[[Identity, float], None]) -> None:
-        """Have upstream allocate a producer id, for ``asker`` alone."""
+        """Have upstream allocate a producer id for ``asker``."""
         self._identity_for.setdefault(asker, then)
 
     def withdraw_identity(self, asker: object) -> None:
-        """It is not needed any more."""
+        """Withdraw the request of ``asker`` for a producer id."""
         self._identity_for.pop(asker, None)
 
     @property
@@ -117,12 +117,12 @@ class Control:
         return min([*due, self._look_at]) if self._link.ready else None
 
     def _questions(self) -> list[_Question]:
-        """What there is to ask."""
+        """The kinds of request that have something to ask."""
         wanted = [self._metadata] if self._nodes_requested or self._topics else []
         return [*wanted, self._identity] if self._identity_for else wanted
 
     def pump(self, now: float) -> None:
-        """Ask what there is to ask."""
+        """Connect if there is no connection, and send the requests that are due."""
         if self._link is None or not self._link.open:
             if now >= self._connect_not_before:
                 addresses = [*dict.fromkeys((*self._cluster.nodes.values(), *self._bootstrap))]
@@ -146,7 +146,7 @@ class Control:
                 ask(link, now + min(self._request_timeout, PATIENCE))
 
     def _greeted(self, now: float) -> None:
-        assert self._link is not None, "a link that is ready was made"
+        assert self._link is not None, "only an open link becomes ready"
         self._metadata.version = self._link.version(MetadataRequest, _METADATA_VERSION)
         self._identity.version = self._link.version(InitProducerIdRequest, _PRODUCER_ID_VERSION)
 
@@ -186,23 +186,23 @@ class Control:
         self._complaints.clear()
         self._refusals.clear()
         self._cluster.learn(answer, now, newest=True)
-        self._nodes_requested = not self._cluster.nodes  # a node that has just started may know nobody
+        self._nodes_requested = not self._cluster.nodes  # a broker that has just started may list no brokers
         self._learned(answer, now)
 
     def _identified(self, answer: InitProducerIdResponse, now: float) -> None:
         self._identity.under_way = False
         if answer.error_code:
-            log.warning("no producer id for the proxy yet: %s", broker_error(answer.error_code))
+            log.warning("producer id not allocated yet, retrying: %s", broker_error(answer.error_code))
             return
         self._identity.not_before = now
-        if self._identity_for:  # it may have been withdrawn meanwhile
+        if self._identity_for:  # the request may have been withdrawn meanwhile
             then = self._identity_for.pop(next(iter(self._identity_for)))
             then((answer.producer_id, answer.producer_epoch), now)
 
     def _lost(self, error: OttlaError, now: float) -> None:
-        assert self._link is not None, "a link that is lost was made"
+        assert self._link is not None, "only an open link is lost"
         idle = self._link.ready and not (self._metadata.under_way or self._identity.under_way)
-        if idle:  # as brokers do with a connection that carries nothing; whether upstream answers is to be seen
+        if idle:  # brokers close idle connections (connections.max.idle.ms), so this is no sign of an outage
             self._link = None
             self._connect_not_before = now + AGAIN
             self._nodes_requested = True
@@ -211,12 +211,12 @@ class Control:
         self._complaints[self._link.address] = said if said.startswith(str(self._link)) else f"{self._link}: {said}"
         if isinstance(error, AuthenticationFailed):
             if not self._refusals:
-                log.error("the proxy and upstream do not trust each other: %s", error)
+                log.error("authentication with upstream failed: %s", error)
             self._refusals[self._link.address] = error
         elif isinstance(error, InconsistentClusterId):
             what = f"{error.detail}: start another proxy for that, with a state directory of its own"
             if not self._refusals:
-                log.error("an address of upstream is of another cluster, and no records go there: %s", what)
+                log.error("address belongs to another cluster, no records are sent to it: %s", what)
             self._refusals[self._link.address] = ConfigurationError(what)
         self._link = None
         self._connect_not_before = now + min(AGAIN * 2**self._failures, LONGEST_BACKOFF)
@@ -230,13 +230,14 @@ class Control:
 
     @property
     def refused(self) -> AuthenticationFailed | ConfigurationError | None:
-        """Why no address of upstream can be used, one alone may be wrong: it and the proxy do not trust each other, or
-        it is of another cluster than the proxy's records.
+        """Why upstream refuses the proxy, if every bootstrap address does; ``None`` if only some do.
+
+        Either authentication fails, or the address belongs to another cluster than the proxy's records.
         """
         return self._refusals[self._bootstrap[0]] if self._refusals.keys() >= {*self._bootstrap} else None
 
     def unreachable(self, timeout: float) -> BrokerUnreachable:
-        """The error for an upstream that did not answer in ``timeout`` seconds: what was tried, and what it said."""
+        """The error if upstream did not answer in ``timeout`` seconds: each address, and why it failed."""
         missing = self._links.credentials.missing
         silent = {each: f"upstream {format_address(*each)}: {missing or 'no answer'}" for each in self._bootstrap}
         if (link := self._link) is not None and link.silence and link.address in silent:
@@ -245,4 +246,4 @@ class Control:
 
 
 def _ask_again(error: OttlaError, now: float) -> None:
-    """`Control._lost` sees to it."""
+    """Do nothing: `Control._lost` has the request sent again."""

@@ -1,14 +1,12 @@
-"""The way of rewritten records to upstream's partitions: exactly once each, in order, or given back in time.
+"""Delivers rewritten records to upstream's partitions: exactly once and in order, or fails them in time.
 
-Theory of operation: every producer has a `Stream` for each partition that it sends to, and a connection of its own to
-each node (`ottla.proxy.upstream.connections`). So a partition that is slow delays the producers that send to it, and
-nobody else.
+Theory of operation: every producer has a `Stream` for each partition that it sends to, and its own connection to each
+broker (`ottla.proxy.upstream.connections`). So a slow partition delays only the producers that send to it.
 
 Rules:
-- A client's producer id goes upstream; a client without one is lent a producer (`ottla.proxy.upstream.lent`).
-- All is sent with ``acks=-1``.
-- Nothing waits for ever: whatever is older than `delivery_timeout` is given back, unless it is in flight, which
-  `request_timeout` ends.
+- A client's producer id is used upstream, too; a client without one is lent a producer (`ottla.proxy.upstream.lent`).
+- Every request has ``acks=-1``.
+- A batch that is older than `delivery_timeout` fails. One in flight fails after `request_timeout`.
 """
 
 import logging
@@ -56,27 +54,26 @@ if TYPE_CHECKING:
 log = logging.getLogger("ottla.proxy")
 
 BY_ID, IMPLICIT = 13, 12
-"""Versions of Produce: the first that names topics by their ids, and the first that adds partitions to the
-transaction."""
-LOST = Result(OutOfOrderSequenceNumber.code, message="a batch before it, in the same epoch, may be stored or not")
+"""Versions of Produce: the first with topic ids, and the first that adds partitions to the transaction."""
+LOST = Result(OutOfOrderSequenceNumber.code, message="the outcome of an earlier batch in the same epoch is unknown")
 REQUEST_BYTES = 8 * 2**20
-"""A request is not filled beyond this, a single batch apart."""
+"""No batch is added to a request of at least this size."""
 LONG_REST = 600.0
-"""Seconds after which upstream may have forgotten a producer (`producer.id.expiration.ms` is a day, as it comes)."""
+"""Seconds of rest after which upstream may have forgotten a producer (`producer.id.expiration.ms`, a day usually)."""
 LIMIT_LASTS = 600.0
-"""Seconds of rest after which a larger batch is tried again: upstream may have raised its limit."""
-_UNBUILT = Result(UnknownServerError.code, message="the proxy cannot make a batch of these records")
-_TRY_AGAIN = Result(NotEnoughReplicas.code, message="the proxy needs another producer id: send it again")
+"""Seconds of rest after which larger batches are tried again: upstream may have raised its limit."""
+_UNBUILT = Result(UnknownServerError.code, message="the proxy cannot build a batch of these records")
+_TRY_AGAIN = Result(NotEnoughReplicas.code, message="the proxy needs another producer id, retry the batch")
 _CALLS = 500
-"""That are due, and made in one step, and streams that are steered; each takes some ten microseconds."""
+"""The most timers that fire, and the most streams that are steered, in one step; each takes about ten microseconds."""
 _LOOK = 1.0
-"""Seconds between two looks for what has waited too long."""
+"""Seconds between two checks for expired batches."""
 
 Sent = list[tuple[Stream, Batch]]
 
 
 class Delivery:
-    """All that is under way."""
+    """Sends the batches of all streams, retries them, and settles their parts."""
 
     def __init__(
         self,
@@ -90,20 +87,20 @@ class Delivery:
         self._threads, self._journal = threads, journal
         self._cluster, self._control, self._config = cluster, control, config
         self._busy: dict[Stream, Producer] = {}
-        """Streams that have something to settle."""
+        """Streams with unsettled parts."""
         self._next_look = 0.0
-        """When to look next for what has waited too long."""
+        """When to check next for expired batches."""
         self._seen = 0
-        """Of `Cluster.changes`."""
+        """The value of `Cluster.changes` that this has handled."""
         self._to_steer: deque[tuple[Stream, Producer]] = deque()
-        """Those to lead to a connection again, since leaders have changed."""
+        """Streams to register with a connection again, because leaders have changed."""
         self._later = Timers()
         self.lent = Lent(control, self._identified)
         self.connections = Connections(links, cluster, threads, self.lent, self._later, self._send, self._stranded)
 
     @property
     def idle(self) -> bool:
-        """Nothing is under way."""
+        """All parts are settled."""
         return not self._busy
 
     @property
@@ -118,54 +115,55 @@ class Delivery:
     # -- producers
 
     def drop(self, producer: Producer) -> None:
-        """Nothing more will be sent by a producer; what is under way still comes to its end."""
+        """Close the idle connections of a producer that gets no more parts; its unsettled parts are still sent."""
         self.connections.drop(producer)
 
     # -- in
 
     def put(self, producer: Producer, topic: str, part: Part, now: float) -> None:
-        """Deliver a part behind what the producer sends to its partition already; then tell its sender."""
+        """Deliver a part behind the producer's earlier parts for its partition, and give its sender the outcome."""
         stream = producer.streams.get((topic, part.partition))
         if stream is None:
-            known = self._cluster.topics.get(topic)  # it is not known yet to a proxy that was started again
+            known = self._cluster.topics.get(topic)  # unknown after a restart, until the metadata arrives
             stream = producer.stream(topic, part.partition, known.topic_id if known else NO_UUID)
         elif stream.idle:
             if now >= stream.sent_at + LIMIT_LASTS:
                 stream.forget_limit()
-            self._is_described(producer, stream, now)  # or the part would be taken for one of the topic before
+            self._is_described(producer, stream, now)  # or a recreated topic would fail the part as an older one
         if stream.lost:
             self._settle(producer, stream, [(part, LOST)], now)
             return
         waits = bool(stream.waiting)
         stream.waiting.append(part)
         self._note(producer, stream)
-        if not waits:  # else it is steered already
+        if not waits:  # otherwise the stream is steered already
             self._busy[stream] = producer
             self._steer(producer, stream, now)
 
     def resume(self, producer: Producer, stream: Stream, now: float) -> None:
-        """Go on with what another process has left, once it is known where the partition's leader is."""
+        """Send the batches of a stream that was restored from the journal, once the partition's leader is known."""
         self._busy[stream] = producer
         self._control.request_topics(stream.topic)
         self._go_on(producer, stream, now)
 
     def withdraw(self, producer: Producer, topic: str, partitions: Iterable[int], now: float) -> None:
-        """Take back what was not sent yet of clients' batches that are not to be stored any more."""
+        """Withdraw the unsent parts of clients' batches that must not be stored, because a batch before them failed."""
         for partition in partitions:
             if stream := producer.streams.get((topic, partition)):
                 self._settle(producer, stream, stream.withdraw(), now)
                 self._go_on(producer, stream, now)
 
     def retire_lent(self, producer_id: int, now: float) -> None:
-        """Upstream gives a client this producer id: if it is lent already, upstream has lost its data."""
+        """Stop lending producers with this id: upstream has given it to a client, so it has lost its data."""
         for producer in self.lent.of_id(producer_id):
             self.lent.use_up(producer)
             self._give_back_unsent(producer, _TRY_AGAIN, now)
 
     def give_back_unawaited(self, now: float) -> None:
-        """Give back what was not sent yet of clients without producer ids that have gone: nobody waits for it.
+        """Fail the unsent parts of disconnected clients without producer ids: no client waits for their outcome.
 
-        They come again, and bring it again; while upstream is away that would fill the buffer for all others.
+        Such clients reconnect and send their records again. While upstream is unavailable that would fill the buffer
+        for all others.
         """
         for producer in self.lent.of_the_gone:
             self._give_back_unsent(producer, UNAWAITED, now)
@@ -177,19 +175,19 @@ class Delivery:
                 self._go_on(producer, stream, now)
 
     def stop(self, producer: Producer, now: float) -> None:
-        """Send nothing more of a transaction that is being aborted; what is in flight still gets its answer."""
+        """Stop sending a transaction that is being aborted; batches in flight still get their responses."""
         for stream in list(producer.streams.values()):
             if not stream.idle:
                 self._go_on(producer, stream, now)
 
     def renew(self, producer: Producer, epoch: int, now: float) -> None:
-        """A transactional producer goes on in another epoch."""
+        """Move a transactional producer to a new epoch."""
         for stream in list(producer.streams.values()):
             self._settle(producer, stream, stream.overtaken(epoch), now)
             self._rest_if_idle(producer, stream)
 
     def pump(self, now: float) -> None:
-        """Send what can be sent."""
+        """Fire due timers, fail expired batches, steer streams, and send requests."""
         for _ in range(_CALLS):
             if (call := self._later.due(now)) is None:
                 break
@@ -202,21 +200,21 @@ class Delivery:
         if self._seen != self._cluster.changes:
             self._seen = self._cluster.changes
             self.connections.lead_nobody()
-            self._to_steer = deque((dict(self._to_steer) | self._busy).items())  # those that wait longest are first
+            self._to_steer = deque((dict(self._to_steer) | self._busy).items())  # the longest waiting first
         for _ in range(min(_CALLS, len(self._to_steer))):
             stream, producer = self._to_steer.popleft()
             if stream in self._busy:
                 self._steer(producer, stream, now)
         self.connections.pump(now)
 
-    # -- where a stream goes
+    # -- steering streams to leaders
 
     def _steer(self, producer: Producer, stream: Stream, now: float) -> None:
-        """To the connection to its leader, or to a later try."""
+        """Register a stream with the connection to its leader, or retry later."""
         try:
             self._steer_to_leader(producer, stream, now)
         except Exception:
-            log.exception("a bug in the proxy, please report it: the way for %s-%d", stream.topic, stream.partition)
+            log.exception("a bug in the proxy, please report it: the leader of %s-%d", stream.topic, stream.partition)
             self._try_later(producer, stream, now)
 
     def _steer_to_leader(self, producer: Producer, stream: Stream, now: float) -> None:
@@ -235,27 +233,28 @@ class Delivery:
         self.connections.lead(producer, stream, node, now)
 
     def _is_late(self, producer: Producer, stream: Stream) -> bool:
-        """What may be stored of a transaction that is aborted could come to upstream in the next one of its epoch.
+        """Whether a batch of an aborted transaction has an unknown outcome, and could arrive in the next transaction.
 
-        It is sent again until upstream has it, so that it cannot. In version 2 the next one has another epoch.
+        Such a batch is sent again until upstream confirms it, so that no copy can arrive later. With transactions of
+        version 2 this is not needed, because the next transaction has another epoch.
         """
         return stream.maybe_stored and producer.transaction is not None and not producer.transaction.implicit
 
     def _is_described(self, producer: Producer, stream: Stream, now: float) -> bool:
-        """Whether nothing is left under way for another topic of the same name, which was deleted."""
+        """Take over the topic's id; false while batches for a deleted topic of the same name are in flight."""
         known = self._cluster.topics.get(stream.topic)
         if known is None or known.topic_id is stream.topic_id or known.topic_id == stream.topic_id:
             return True
-        if not self._cluster.is_described(stream.topic):  # told without its id, to a proxy that was started again
+        if not self._cluster.is_described(stream.topic):  # after a restart: an old Metadata version gave no id
             return True
         if stream.in_flight:
-            stream.broken = True  # until that is answered
+            stream.broken = True  # until the batches in flight are answered
             return False
         self._settle(producer, stream, stream.described(known.topic_id), now)
         return True
 
     def _go_on(self, producer: Producer, stream: Stream, now: float) -> None:
-        """Something of a stream was answered, or has come to an end."""
+        """Continue with a stream after a response, or after some of its parts were settled."""
         if producer.stopped:
             self._give_back_the_expired(producer, stream, now)
         if stream.needs_mending and not stream.in_flight:
@@ -294,30 +293,30 @@ class Delivery:
         self._settle(producer, stream, stream.mend(), now)
         if stream.epoch != epoch:
             log.info(
-                "a producer's records are renumbered",
+                "producer's batches renumbered in a new epoch",
                 extra={"producer_id": producer.producer_id, "partition": f"{stream.topic}-{stream.partition}"},
             )
 
     def _look_for_the_expired(self, now: float) -> None:
-        """Also where nothing is tried: there is no producer id to have, or a node asks for patience."""
+        """Fail expired batches of all streams, also if they have no producer id yet or are throttled."""
         limit = now - self._config.delivery_timeout
         for stream, part in list(first_parts(self._busy)):
             if part.since <= limit or self._cluster.is_gone(stream.topic, stream.partition, now):
                 producer = self._busy.get(stream)
-                if producer is None:  # it was withdrawn with another's
+                if producer is None:  # settled together with another stream's
                     continue
                 self._give_back_the_expired(producer, stream, now)
                 self._go_on(producer, stream, now)
 
     def _give_back_the_expired(self, producer: Producer, stream: Stream, now: float) -> None:
-        """Give back what has waited too long, or what waits for a partition that is gone."""
+        """Fail parts that have expired, or whose partition was deleted."""
         limit = 0.0 if producer.stopped and not self._is_late(producer, stream) else self._config.delivery_timeout
         gone = self._cluster.is_gone(stream.topic, stream.partition, now)
         while not stream.in_flight and (oldest := stream.oldest) and (gone or now >= oldest.since + limit):
             code = UnknownTopicOrPartition.code if gone else stream.last_error
             reason = "the topic has no such partition any more" if gone else f"tried for {limit:g} s"
-            unknown = stream.maybe_stored and not gone  # what was stored there is gone, too
-            said = "say whether it stored it" if unknown else "take it"
+            unknown = stream.maybe_stored and not gone  # a deleted partition stores nothing any more
+            said = "confirm whether it stored the batch" if unknown else "accept the batch"
             if producer.stopped:
                 reason = "the transaction is aborted"
             message = f"{broker_error(code).name}: upstream did not {said} ({reason})"
@@ -330,7 +329,7 @@ class Delivery:
         self.connections.press_all(producer)
 
     def _send(self, connection: Connection, link: Link, now: float) -> bool:
-        """One request with a batch of each stream that is ready; whether there was any."""
+        """Send a request with a batch of each ready stream; returns whether there was any."""
         sent: Sent = []
         size = 0
         by_id, newest = self._goes_by_id(connection), self._newest(connection.producer)
@@ -375,19 +374,19 @@ class Delivery:
         return True
 
     def _goes_by_id(self, connection: Connection) -> bool:
-        """Whether the next request names topics by their ids, so that it can only reach those."""
+        """Whether the next request has topic ids, so that no recreated topic can store its records."""
         transaction = connection.producer.transaction
         if connection.version < BY_ID or (transaction is not None and not transaction.implicit):
             return False
-        return all(stream.topic_id.int != NO_UUID.int for stream in connection.ready)  # faster than to compare UUIDs
+        return all(stream.topic_id.int != NO_UUID.int for stream in connection.ready)  # faster than comparing UUIDs
 
     def _newest(self, producer: Producer) -> int:
-        """The newest version of Produce that names topics, and leaves transactions as the client has them."""
+        """The newest Produce version with topic names that adds partitions to transactions only as the client does."""
         implicit = producer.transaction is None or producer.transaction.implicit
         return BY_ID - 1 if implicit else IMPLICIT - 1
 
     def _next(self, connection: Connection, stream: Stream, by_id: bool, now: float) -> Batch | None:
-        """The batch of a stream that goes now; ``None`` if it has none, and is not ready any more."""
+        """The next batch of a stream; ``None``, and the stream is no longer ready, if it has none."""
         producer = connection.producer
         try:
             if stream.exhausted:
@@ -420,7 +419,7 @@ class Delivery:
     def _built_in_a_thread(
         self, producer: Producer, stream: Stream, part: Part, whole: RecordBatch | None, now: float
     ) -> None:
-        """A thread has made a batch of a part, unless it failed; the part may be over by now."""
+        """Take the batch that a thread has built, or ``None`` if it failed; the part may be settled by now."""
         part.building, part.whole = False, whole
         if part not in stream.waiting:
             return
@@ -432,7 +431,7 @@ class Delivery:
             self._steer(producer, stream, now)
 
     def _stranded(self, producer: Producer, streams: Iterable[Stream], now: float) -> None:
-        """The connection is lost over which these were to send; the leader may be another by now."""
+        """Retry later with streams whose connection was lost; their leader may have changed."""
         for stream in streams:
             if stream.may_send():
                 stream.pause()
@@ -444,7 +443,7 @@ class Delivery:
         connection.idle_since = now
         self.connections.fell_silent(connection.node, error)
         for stream, batch in sent:
-            if batch.in_flight:  # not judged before this was raised
+            if batch.in_flight:  # otherwise its response was handled before the error
                 stream.unanswered(batch)
                 connection.ready.pop(stream, None)
                 self._go_on(connection.producer, stream, now)
@@ -473,21 +472,21 @@ class Delivery:
     def _judge(
         self, producer: Producer, stream: Stream, batch: Batch, answer: PartitionProduceResponse, now: float
     ) -> None:
-        """Act on upstream's answer to a batch."""
-        if batch.given_up:  # by now its producer id may be another's, of whom the journal must not say this
+        """Handle upstream's response to a batch."""
+        if batch.given_up:  # its producer id may belong to another producer by now, so the journal must not get this
             return
         settled = stream.answered(batch, answer.error_code, answer.base_offset, answer.error_message)
         self._settle(producer, stream, settled, now)
         self._go_on(producer, stream, now)
 
     def _note(self, producer: Producer, stream: Stream) -> None:
-        """A stream has changed."""
+        """Record a stream in the journal, because it has changed."""
         if self._journal is not None and not producer.own:
-            assert producer.producer_id is not None, "it is a client's"
+            assert producer.producer_id is not None, "clients' producers have an id"
             self._journal.stream(producer.producer_id, stream)
 
     def _settle(self, producer: Producer, stream: Stream, settled: Settled, now: float) -> None:
-        """A stream has changed: tell clients what became of their records."""
+        """Record a stream in the journal, and pass the outcomes of its parts to their senders."""
         self._note(producer, stream)
         for part, result in settled:
             try:
@@ -496,12 +495,12 @@ class Delivery:
                 log.exception("a bug in the proxy, please report it: records of a client are settled")
 
     def _give_back_the_rest(self, producer: Producer, stream: Stream, now: float) -> None:
-        """The stream has had every epoch that there is."""
+        """Fail the waiting parts of a stream whose epochs are exhausted."""
         if producer.own:
             self.lent.use_up(producer)
             result = _TRY_AGAIN
         else:
-            why = "the producer id has had every epoch that there is: open a new producer"
+            why = "all epochs of the producer id are used up: open a new producer"
             result = Result(ProducerFenced.code, message=why)
         while stream.waiting:
             self._settle(producer, stream, [(stream.waiting.popleft(), result)], now)

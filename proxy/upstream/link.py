@@ -1,15 +1,16 @@
-"""One upstream connection: TLS, the handshake, correlation ids, and answers in the order of the requests.
+"""One upstream connection: TLS, the handshake, correlation ids, and responses in the order of the requests.
 
 Rules:
-- TLS and the stages of the handshake are those of our client (`ottla.sdk.connection`); nothing else goes out before.
-- Then the broker says of which cluster it is: another one may have the address by now, and gets nothing.
-- The next request renews a session that ends (KIP-368), behind all requests under way. Until then the link is not
-  ready, as before its first handshake, and its user keeps back new requests.
-- Correlation ids upstream are the link's own: a client's id is replaced on the way there and put back on the way back.
-- A broker answers one connection's requests in order. An answer out of order, or to nothing, ends the connection.
-- A link that ends tells everyone who waits: the outcome of what they asked for is unknown.
-- The end of input is no cancellation. A link whose client has left lingers until its requests are answered. Then it
-  finishes: upstream takes all bytes, and closes. Closed at once, the system could drop requests without an answer.
+- TLS and the stages of the handshake are the client's (`ottla.sdk.connection`). No other request is sent before them.
+- Then the broker tells its cluster id: another cluster may have the address by now, and gets no requests.
+- When a session is about to expire (KIP-368), the next request starts a reauthentication behind all requests in flight.
+  Until it is done the link is not ready, as before its first handshake, and its user holds back new requests.
+- The link has its own correlation ids: it replaces a client's id in the request, and restores it in the response.
+- A broker answers one connection's requests in order. A response out of order, or without a request, ends the link.
+- When a link ends, every waiting request fails with its outcome unknown.
+- A client that disconnects does not cancel its requests. Its link lingers until they are answered, and then finishes:
+  it sends the end of its output, and upstream reads all bytes and closes. A close at once could make the operating
+  system drop requests that upstream has not read.
 """
 
 import logging
@@ -44,7 +45,7 @@ from ottla.sdk.connection.handshake import HINT_AFTER, HINT_BEFORE, Features, Ha
 from ottla.sdk.connection.wire import Wire
 
 if TYPE_CHECKING:
-    from ottla.tls import TLS, TlsConnection  # a machine is given it: by itself it knows of no OpenSSL
+    from ottla.tls import TLS, TlsConnection  # for types only: a state machine imports no OpenSSL
 
 log = logging.getLogger("ottla.proxy")
 
@@ -53,22 +54,22 @@ CLIENT_ID = "ottla-proxy"
 _METADATA_VERSION = 12
 _SAYS_CLUSTER_ID = 2
 _RENEWAL = 0.85
-"""The part of a session after which to renew it."""
+"""The fraction of a session's lifetime after which the link reauthenticates."""
 LINGER = 120.0
-"""Seconds until a link ends whose client has left, whatever upstream has not answered or taken by then."""
+"""Seconds after its client has disconnected until a link ends, even if upstream has not answered or read everything."""
 MOST_ENDING = 500
-"""Links of clients that have left and that only wait for answers, beyond which the oldest is given up."""
+"""The most links of disconnected clients that only wait for responses; beyond it the oldest is closed."""
 _CORRELATION_ID = slice(4, 8)
-"""Where it stands in a request frame; an answer begins with it."""
+"""Its bytes in a request frame; a response begins with it."""
 
 Parts = tuple[Buffer, ...]
-"""Of a frame."""
+"""The pieces of a frame."""
 Failed = Callable[[OttlaError, float], None]
 
 
 @dataclass(slots=True)
 class _Expected:
-    """An answer that is to come."""
+    """A response that the link waits for."""
 
     correlation_id: int
     deadline: float
@@ -78,13 +79,13 @@ class _Expected:
 
 
 class Links:
-    """Makes links, and knows the live ones by number.
+    """Opens links, and finds the live ones by number.
 
     Args:
-        tls: how upstream is secured; ``None``: not at all.
-        credentials: what the proxy proves with who it is, where upstream wants that.
-        most_ending: links that linger or finish, beyond which the oldest is given up, whatever it has to send. All
-            clients may leave at once, so this is no smaller than the number of clients.
+        tls: the TLS settings for upstream; ``None`` for plaintext.
+        credentials: the proxy's SASL credentials, if upstream requires them.
+        most_ending: the most links that linger or finish; beyond it the oldest is closed, even with requests to send.
+            All clients may disconnect at once, so it is at least the number of clients.
     """
 
     def __init__(
@@ -98,16 +99,16 @@ class Links:
         self.actions = actions
         self.connect_timeout, self.credentials = connect_timeout, credentials
         self.now = 0.0
-        """As of the last event, or poll."""
+        """The time of the last event or poll."""
         self.cluster_id: str | None = None
-        """Of the cluster that upstream has to be; ``None``: of any."""
+        """The cluster id that upstream must have; ``None``: any."""
         self._most_ending = most_ending
         self._tls, self._stale = tls, ""
         self._live: dict[int, Link] = {}
         self._ending: dict[Link, None] = {}
-        """Those that linger or finish, the oldest first."""
+        """Links that linger or finish, the oldest first."""
         self._waiting: dict[Link, Connect] = {}
-        """Until there is a token to begin with."""
+        """Links that wait for a token before they connect."""
         self._numbers = count(1)
         self._next_look = 0.0
 
@@ -120,12 +121,12 @@ class Links:
         lost: Failed,
         client: int | None = None,
     ) -> "Link":
-        """Start a connection.
+        """Open a link.
 
         Args:
             ready: called when requests can be sent.
-            lost: called once when the connection ended, after everyone who waits for an answer.
-            client: the client whose connection this is, if it is for one alone.
+            lost: called once when the link has ended, after all its waiting requests have failed.
+            client: the client that the link serves; ``None`` for a link of the proxy's own.
         """
         link = Link(self, next(self._numbers), address, now, ready, lost)
         self._live[link.number] = link
@@ -140,14 +141,14 @@ class Links:
         return self._live.get(number)
 
     def hang_up(self, link: "Link") -> None:
-        """End the connection of a link that is of no more use."""
+        """Close the connection of a link."""
         del self._live[link.number]
         self._ending.pop(link, None)
         if self._waiting.pop(link, None) is None:
             self.actions.append(Disconnect(link.number))
 
     def ends(self, link: "Link", now: float) -> None:
-        """A link lingers or finishes; there is a bound to their number."""
+        """Register a link that lingers or finishes; ends the oldest one if there are too many."""
         self._ending[link] = None
         if len(self._ending) <= MOST_ENDING:
             return
@@ -158,25 +159,25 @@ class Links:
             oldest = next(iter(self._ending))
         else:
             return
-        oldest.end(TimeoutExpired(f"{oldest}: too many clients have left without their answers"), now)
+        oldest.end(TimeoutExpired(f"{oldest}: too many clients disconnected before their responses"), now)
 
     @property
     def idle(self) -> bool:
-        """No request of a client that has left waits for its link; some may wait for answers."""
+        """All links of disconnected clients have sent their requests; some may wait for responses."""
         return all(link.ready for link in self._ending)
 
     def finish(self, now: float) -> None:
-        """Finish all links of clients that have left: the proxy ends."""
+        """Finish all links of disconnected clients, because the proxy stops."""
         for link in list(self._ending):
             link.finish(now)
 
     @property
     def finished(self) -> bool:
-        """Upstream has closed all of them."""
+        """Upstream has closed all links of disconnected clients."""
         return not self._ending
 
     def begin(self, now: float) -> None:
-        """Connect those that have waited for a token, if there is one."""
+        """Connect the links that wait for a token, if there is one; end them if it was denied."""
         if not self._waiting:
             return
         if self.credentials.usable(now):
@@ -187,14 +188,14 @@ class Links:
                 link.end(type(denied)(f"{link}: {denied}"), now)
 
     def secured(self, host: str) -> "TlsConnection | None":
-        """The proxy's side of TLS for a new connection, where it is wanted."""
+        """The proxy's side of TLS for a new connection; ``None`` for plaintext."""
         if self._tls is None:
             return None
         secured = self._tls.connection(host)
         if self._tls.stale != self._stale:
             self._stale = self._tls.stale
             if self._stale:
-                log.warning("the files of upstream's TLS have changed, and cannot be used: %s", self._stale)
+                log.warning("new TLS files for upstream cannot be used, keeping the previous ones: %s", self._stale)
         return secured
 
     @property
@@ -202,7 +203,7 @@ class Links:
         return self._next_look if self._live else None
 
     def expire(self, now: float) -> None:
-        """End the links that have waited too long; looks once a second, so that a poll costs nothing."""
+        """End the links whose deadline has passed; checks once a second, so that most polls cost nothing."""
         if now >= self._next_look:
             self._next_look = now + 1.0
             for link in [link for link in self._live.values() if link.deadline <= now]:
@@ -224,34 +225,34 @@ class Link:
         self.number = number
         self.address = address
         self.ready = False
-        """The link takes requests: after the handshake, and not during the renewal of a session."""
+        """The link takes requests: after the handshake, and not during a reauthentication."""
         self.open = True
         self.versions: Versions = {}
-        """What the broker serves; known once the link is ready."""
+        """API versions of the broker; known once the link is ready."""
         self.features = Features()
-        """What is switched on in its cluster; known then, too."""
+        """Finalized features of the cluster; known once the link is ready."""
         self._links = links
         self._on_ready, self._on_lost = ready, lost
         self._expected: deque[_Expected] = deque()
         self._wire = Wire()
         self._handshake: Handshake | None = None
-        """Once TLS is agreed on, or not wanted."""
+        """``None`` until TLS is established, if there is TLS."""
         self._greeted = False
-        """The handshake is over."""
+        """The first handshake is done."""
         self._begun = False
-        """It was ready once."""
+        """The link has been ready at least once."""
         self._end_by = math.inf
-        """When it ends, whatever is still open."""
+        """When the link ends, even with open requests."""
         self._finishes = False
-        """Nothing more will be sent."""
+        """No more requests will be sent."""
         self._shook_at = math.nan
-        """When its last request was sent."""
+        """When the last request of a handshake was sent."""
         self._session = self._renew_at = math.inf
-        """For how many seconds it lasts, and when it is to be renewed."""
+        """The lifetime of the session in seconds, and when to reauthenticate."""
         self._served = False
-        """A request after the handshake was answered: of interest for messages only."""
+        """A request after the handshake was answered; only messages use it."""
         self._held: list[tuple[_Expected | None, Parts]] | None = None
-        """Requests of the step in which a renewal began; ``None``: the session is not being renewed."""
+        """Requests held back by a reauthentication; ``None`` if there is none."""
         self._correlation_ids = count(1)
         self._connect_by = now + links.connect_timeout
 
@@ -263,14 +264,14 @@ class Link:
 
     @property
     def has_to_send(self) -> bool:
-        """Requests wait for the handshake, or for upstream to take them, as far as is known."""
+        """Whether requests may be unsent: the link is not ready, or no response is expected (``acks=0``)."""
         return not self.ready or not self._expected
 
     def version(self, message: type[Any], newest: int) -> int:
-        """The newest version, up to ``newest``, of a message's API that both sides know.
+        """The newest version of a message's API that both sides know, up to ``newest``.
 
         Raises:
-            RemoteProtocolError: there is none.
+            RemoteProtocolError: there is no common version.
         """
         declared = wire.api(message)
         low, high = self.versions.get(declared.key, (0, -1))
@@ -289,7 +290,7 @@ class Link:
         answered: Callable[[M, float], None],
         failed: Failed,
     ) -> None:
-        """Send a request of the proxy's own."""
+        """Send one of the proxy's own requests."""
 
         def arrived(frame: Buffer, now: float) -> None:
             answered(parse_response(response, version, frame)[1], now)
@@ -301,9 +302,9 @@ class Link:
     def forward(
         self, frame: Buffer, *, deadline: float, arrived: Callable[[Parts, float], None] | None, failed: Failed
     ) -> None:
-        """Pass a client's request on; ``arrived`` gets the answer's frame, with the client's own correlation id.
+        """Forward a client's request; ``arrived`` gets the frame of the response, with the client's correlation id.
 
-        ``arrived`` is ``None`` where no answer will come (Produce with ``acks=0``). Neither frame is copied.
+        ``arrived`` is ``None`` for a request without a response (Produce with ``acks=0``). No frame is copied.
         """
         correlation_id = self._correlation_id()
         asked, own, rest = frame[:4], bytes(frame[_CORRELATION_ID]), memoryview(frame)[8:]
@@ -321,14 +322,14 @@ class Link:
     # -- the handshake -----------------------------------------------------------------------------------------------
 
     def connected(self, now: float) -> None:
-        """The connection is made: agree on TLS, and shake hands."""
+        """Start TLS, if there is TLS, and then the handshake: the connection is open."""
         with self._refusals(now):
             self._wire = Wire(self._links.secured(self.address[0]))
             self._wire.begin()
             self._secure(now)
 
     def _secure(self, now: float) -> None:
-        """Go on with TLS, if it is under way or has something to send; after it the handshake begins."""
+        """Send what TLS has to send; start the handshake once TLS is established."""
         if answers := self._wire.take_answers():
             self._links.actions.append(Send(self.number, answers))
         if self._handshake is None and self._wire.agreed:
@@ -345,7 +346,7 @@ class Link:
         self._write(*build_request_parts(step.request, step.version, correlation_id, CLIENT_ID))
 
     def _shaken(self, frame: Buffer, now: float) -> None:
-        """An answer to the handshake came."""
+        """Handle a response of the handshake."""
         assert self._handshake is not None
         try:
             step = self._handshake.answered(frame)
@@ -369,7 +370,7 @@ class Link:
             self._begin(now)
 
     def _identify(self, now: float) -> None:
-        """Ask of which cluster the broker is, if that is known of upstream; then requests can be sent."""
+        """Check the broker's cluster id, if upstream's is known; then the link is ready."""
         self._greeted = True
         version = self.version(MetadataRequest, _METADATA_VERSION)
         if self._links.cluster_id is None or version < _SAYS_CLUSTER_ID:
@@ -379,7 +380,7 @@ class Link:
         def identified(answer: MetadataResponse, now: float) -> None:
             there, wanted = answer.cluster_id, self._links.cluster_id
             if there and wanted not in (None, there):
-                why = f"it is of cluster {there}, and this proxy's records are for cluster {wanted}"
+                why = f"it belongs to cluster {there}, and this proxy's records are for cluster {wanted}"
                 self.end(InconsistentClusterId(f"{self}: {why}"), now)
             else:
                 self._begin(now)
@@ -394,19 +395,19 @@ class Link:
         self._on_ready(now)
 
     def _renew(self, now: float) -> None:
-        """Prove again who this proxy is, behind what is under way."""
+        """Start a reauthentication behind the requests in flight."""
         self._held, self.ready = [], False
         self._handshake = Handshake(credentials=self._links.credentials, versions=self.versions)
         behind = self._expected[-1].deadline if self._expected else now
         self._shake(self._handshake.begin(), behind + self._links.connect_timeout, now)
 
-    # -- what comes --------------------------------------------------------------------------------------------------
+    # -- responses ---------------------------------------------------------------------------------------------------
 
     def received(self, data: bytes, now: float) -> None:
-        """Bytes came.
+        """Handle bytes from the broker.
 
         Raises:
-            RemoteProtocolError: the broker breaks the protocol; the link must be ended.
+            RemoteProtocolError: the broker violates the protocol; the caller must end the link.
         """
         with self._refusals(now):
             for frame in self._wire.feed(data):
@@ -417,7 +418,7 @@ class Link:
 
     @contextmanager
     def _refusals(self, now: float) -> Iterator[None]:
-        """End the link where one side refuses the other: no bug, and no breach of the protocol."""
+        """End the link if one side refuses the other, which is neither a bug nor a violation of the protocol."""
         try:
             yield
         except (AuthenticationFailed, ConnectionLost) as error:
@@ -431,13 +432,13 @@ class Link:
         self._served = self._begun
         try:
             expected.arrived(frame, now)
-        except Exception as error:  # whatever it is, its waiter is notified first
+        except Exception as error:  # fail this request first: it is no longer among the expected
             expected.failed(as_ottla_error(error), now)
             raise
 
     @property
     def silence(self) -> str:
-        """The usual cause of a silence at this point, to follow the reason."""
+        """The usual cause if the broker does not answer at this stage, to follow the reason."""
         return "" if self._handshake is None or self._greeted else self._handshake.silence
 
     def time_out(self, now: float) -> None:
@@ -446,19 +447,19 @@ class Link:
         self.end(TimeoutExpired(f"{self}: {missing or f'no answer to {what} in time{self.silence}'}"), now)
 
     def close(self) -> None:
-        """Hang up on purpose; nobody is told."""
+        """Close the connection without calling ``lost`` or failing requests."""
         if self.open:
             self.open = False
             self._links.hang_up(self)
 
     def linger(self, now: float) -> None:
-        """Whom the link is for has left: it ends soon, whatever upstream does."""
+        """Limit the link's remaining time to `LINGER`, because its client has disconnected."""
         if self.open:
             self._end_by = min(self._end_by, now + LINGER)
             self._links.ends(self, now)
 
     def finish(self, now: float) -> None:
-        """Send nothing more, and have upstream close it; whoever waits for an answer still gets it."""
+        """End the link's output, so that upstream closes the connection; open requests still get their responses."""
         if not self.open or self._finishes:
             return
         if not self._begun:
@@ -473,7 +474,7 @@ class Link:
             self._links.actions.append(Finish(self.number))
 
     def end(self, error: OttlaError, now: float) -> None:
-        """The connection ended, or must: tell everyone who waits."""
+        """Close the link and fail all its waiting requests with ``error``."""
         if not self.open:
             return
         self.close()
@@ -490,7 +491,7 @@ class Link:
         self.end(ConnectionLost(f"{self}: {why}{self._hint()}"), now)
 
     def _hint(self) -> str:
-        """What an end at this point often means."""
+        """The usual cause if the connection is lost at this stage."""
         if self._handshake is None:
             return "" if self._wire.agreed else HINT_BEFORE
         if not self._greeted or self._held is not None:
@@ -501,7 +502,7 @@ class Link:
         return next(self._correlation_ids) & 0x7FFFFFFF
 
     def _send(self, expected: _Expected | None, *parts: Buffer) -> None:
-        """Send a request, once the session is renewed if it is time for that."""
+        """Send a request, or hold it back until a due reauthentication is done."""
         now = self._links.now
         if self._held is None and now >= self._renew_at and self._links.credentials.renewed(self._session, now):
             self._renew(now)
@@ -520,4 +521,4 @@ class Link:
 
 
 def _ignore(error: OttlaError, now: float) -> None:
-    """The link itself tells that it was lost."""
+    """Do nothing: the link itself reports that it was lost."""

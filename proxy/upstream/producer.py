@@ -1,4 +1,4 @@
-"""A producer id upstream: its streams, its connections, and what is known of its transactions."""
+"""A producer id on upstream, with its streams, its connections and the state of its transaction."""
 
 from collections import deque
 from collections.abc import Callable
@@ -15,18 +15,18 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True, eq=False)
 class Transaction:
-    """What is known of the transactions of a transactional producer in one epoch.
+    """Tracks the transactions of a transactional producer in one epoch.
 
     Attributes:
-        epoch: as upstream's coordinator gave it.
-        implicit: upstream adds the partitions to it by itself (``transaction.version`` 2).
-        failure: why the one that is open has to be aborted.
-        aborting: the one that is open is being aborted: nothing of it is sent any more.
-        parked: record sets of it that wait for their topic to be described.
-        waiting: what goes on once nothing of it is under way.
-        number: counts up.
-        ending: the last EndTxn that went to upstream; only its answer ends the one that is open.
-        added: topic -> the partitions that were added to the one that is open, until its EndTxn has gone to upstream.
+        epoch: the epoch from upstream's transaction coordinator.
+        implicit: brokers add partitions to the transaction themselves (``transaction.version`` 2).
+        failure: why the open transaction must be aborted.
+        aborting: the open transaction is being aborted, and no more of its batches are sent.
+        parked: how many of its record sets wait for the metadata of their topic.
+        waiting: called once none of its batches is under way.
+        number: counts the transactions.
+        ending: the last EndTxn sent to upstream; only its response ends the open transaction.
+        added: topic -> the partitions added to the open transaction, until its EndTxn is sent to upstream.
     """
 
     transactional_id: str
@@ -41,23 +41,23 @@ class Transaction:
     added: dict[str, set[int]] = field(default_factory=dict)
 
     def go_on(self, now: float) -> None:
-        """Nothing of it is under way."""
+        """Call everything in `waiting`: none of its batches is under way."""
         waiting, self.waiting = self.waiting, []
         for each in waiting:
             each(now)
 
 
 class Producer:
-    """One producer id upstream, and what is sent under it.
+    """Holds the streams and connections of one producer id.
 
     Attributes:
-        producer_id: ``None`` where it is the proxy's own, and there is none yet.
+        producer_id: ``None`` if it is the proxy's own and not allocated yet.
         own: it is the proxy's, not a client's.
-        epoch: in which new streams begin, outside of transactions.
-        transaction: ``None`` where it is not transactional, or its epoch is not known.
-        connections: by node.
-        unopened: where it is lent, the client's batches that are not delivered yet, since they or others before them
-            are being opened in a thread.
+        epoch: the epoch of new streams, outside transactions.
+        transaction: ``None`` if it is not transactional, or its epoch is unknown.
+        connections: node id -> connection.
+        unopened: of a lent producer, the client's batches that wait because a thread is reading them or a batch before
+            them.
     """
 
     __slots__ = ("connections", "epoch", "own", "producer_id", "streams", "transaction", "unopened")
@@ -77,11 +77,11 @@ class Producer:
 
     @property
     def stopped(self) -> bool:
-        """Nothing more is sent of its transaction."""
+        """Its transaction is being aborted, so no more of its batches are sent."""
         return self.transaction is not None and self.transaction.aborting
 
     def stream(self, topic: str, partition: int, topic_id: "UUID") -> Stream:
-        """Begin with a partition."""
+        """Create the stream for a partition."""
         transactional = self.transaction is not None
         epoch = self.transaction.epoch if self.transaction else self.epoch
         stream = Stream(topic, partition, epoch, topic_id, transactional=transactional)
@@ -90,17 +90,17 @@ class Producer:
 
 
 class Connection:
-    """A producer's way to one node.
+    """A producer's connection to one broker.
 
     Attributes:
-        link: ``None`` until something is to be sent, and after it was lost.
-        version: of Produce.
-        ready: streams that have something to send.
-        in_flight: requests.
-        not_before: nothing goes before: the node was unreachable, or has asked for patience (a quota).
-        waits: it will be looked at then.
-        failures: attempts to connect that failed since the last that did not.
-        idle_since: when it carried something last.
+        link: ``None`` before the first request, and after the link was lost.
+        version: the version of Produce.
+        ready: streams with batches to send.
+        in_flight: how many requests are in flight.
+        not_before: when the next request may be sent: the broker was unreachable, or throttles the producer (a quota).
+        waits: a timer is set for that time.
+        failures: failed connection attempts since the last successful one.
+        idle_since: when the last request ended.
     """
 
     __slots__ = (

@@ -1,30 +1,29 @@
-"""What one producer id sends to one partition of upstream: numbered without a gap, stored once, in order.
+"""Sequences the batches of one producer id for one partition of upstream, so that each is stored once and in order.
 
-A broker compares nothing but producer id, epoch, first and last sequence. So the worst that can happen is a false
-duplicate: other records under a sequence that is stored already, acknowledged and never stored.
+A broker compares only producer id, epoch, first and last sequence. So the worst failure is a false duplicate: new
+records under a sequence that is stored already are acknowledged, and never stored.
 
 Rules:
-- A sequence that may have been sent is never given to other records in its epoch. Where a batch is refused, what
-  follows it is renumbered in the next epoch, from 0 on, once nothing is in flight.
-- At most five batches are unsettled, because a broker remembers five. What comes beyond waits, and shares batches with
-  what waits there.
-- Until upstream has stored something in an epoch its batches travel one by one: a broker without state for a producer
-  takes any sequence, and so a second batch in place of a first that was lost. The same after every error, and after a
-  long rest.
-- A stream remembers a refusal for size: later batches are at most as large as the halves of the refused one, until the
-  stream rests or the topic changes. Each further refusal would cost a pause and an epoch.
-- A batch whose outcome is unknown is sent again, the same bytes under the same sequence: upstream stores it once. If
-  it is refused then, whatever for, or not taken within the time that there is, nobody can ever know: also a limit of
-  upstream's may be another than it was for the first attempt.
-- Another topic of the same name knows nothing of what was sent to the one before it. What goes by the topic's id
-  (Produce 13) cannot have come to another one, so it goes there under the next epoch; of what goes by name nobody can
-  know. Nor of what may be stored by a topic's id that upstream names again: it had not been replaced, a node lagged
-  behind. What surely went nowhere is given back, for its client to send it again: keys may have other places now.
-- The epoch is the proxy's own. A client that raises its epoch in one partition may still repeat an old batch in
-  another, and both may go to the same partition here.
-- In transactions the epoch is the client's, because upstream's coordinator gave it. What follows a refused batch gets
-  its sequence then, as clients do it themselves, where it is sure that none of them is stored. Otherwise the numbers of
-  this epoch are lost: the transaction cannot be committed, and nothing more is sent before the next epoch.
+- A sequence that may have been sent is never reused for other records in its epoch. If a batch is refused, later
+  batches are renumbered from 0 in the next epoch, once no batch is in flight.
+- At most five batches are unsettled, because a broker remembers five. Further parts wait, and share batches.
+- Until upstream has stored a batch of an epoch, only one batch is in flight: a broker without state for a producer
+  accepts any sequence, so it would accept a second batch although the first was lost. The same holds after every error,
+  and after a long rest.
+- After a refusal for size, later batches are at most as large as the halves of the refused one, until the stream rests
+  or the topic changes. Each further refusal would cost a pause and an epoch.
+- A batch whose outcome is unknown is retried with the same bytes and the same sequence, so upstream stores it once. If
+  the retry is refused for any reason, or the batch expires, its outcome stays unknown: the reason may not have held for
+  the first attempt, because for example upstream's limit has changed.
+- A recreated topic knows no earlier batches. A batch sent by topic id (Produce 13) cannot be in the new topic, so it is
+  sent there under the next epoch. A batch sent by name may be in either, so its outcome is unknown. So is that of a
+  batch that may be stored under a topic id that upstream names again: the topic was not replaced, a broker's metadata
+  was old. Parts that were never sent go back to the client to retry: their keys may belong to other partitions now.
+- The epoch is the proxy's own. A client that bumps its epoch in one partition may still retry an old batch in another,
+  and the proxy may send both to the same partition.
+- In transactions the epoch is the client's, because upstream's coordinator allocated it. If a batch is refused, later
+  batches take over its sequence, as in Kafka's clients, if surely none of them is stored. Otherwise the sequence of
+  this epoch is lost: the transaction cannot be committed, and no more batches are sent before the next epoch.
 
 Source: ProducerStateManager.java, ProducerAppendInfo.java (NUM_BATCHES_TO_RETAIN = 5).
 """
@@ -64,7 +63,7 @@ if TYPE_CHECKING:
     from uuid import UUID
 
 UNSETTLED = 5
-"""Batches that may be; a broker remembers as many."""
+"""The most unsettled batches of a stream; a broker remembers as many."""
 LAST_EPOCH = 2**15 - 1
 _SEQUENCES = 2**31
 
@@ -79,39 +78,40 @@ SEQUENCE_LOST = frozenset(
         InvalidProducerIdMapping,
     )
 )
-"""Upstream's idea of the producer differs from the proxy's."""
+"""Errors that say that the broker's state of the producer differs from the proxy's."""
 SURELY_NOT_STORED = frozenset(
     each.code for each in (NotEnoughReplicas, CorruptMessage, UnknownTopicId, ConcurrentTransactions)
 )
-"""Retriable errors that say that nothing was stored. Others, NOT_LEADER_OR_FOLLOWER too, can come after the append."""
+"""Retriable errors before the append. Others, also NOT_LEADER_OR_FOLLOWER, can come after it."""
 TOO_LARGE = frozenset(each.code for each in (MessageTooLarge, RecordListTooLarge))
 WITHDRAWN = Result(OutOfOrderSequenceNumber.code, message="a batch before it failed")
 ABORTED = Result(TransactionAbortable.code, message="the transaction is aborted")
 UNAWAITED = Result(NotEnoughReplicas.code, message="the proxy's buffer is full, and the client has gone")
 RECREATED = Result(NotLeaderOrFollower.code, message="the topic was deleted and created again")
-"""Sent again, the records go to the partitions that it has now."""
-OVERTAKEN = Result(InvalidProducerEpoch.code, message="the producer has gone on in another epoch")
+"""The client retries, and its records go to the new topic's partitions."""
+OVERTAKEN = Result(InvalidProducerEpoch.code, message="the producer has a newer epoch")
 
 Settled = list[tuple[Part, Result]]
 
 
 class Stream:
-    """The batches of one producer id for one partition.
+    """Sequences, retries and settles the batches of one producer id for one partition.
 
     Attributes:
-        topic_id: `NO_UUID` while it is not known.
+        topic_id: `NO_UUID` while it is unknown.
         transactional: the epoch is the client's.
-        lost: it cannot be known in this epoch which sequence is next.
-        sent: numbered and not settled, in the order of their sequences; some may not have been sent yet.
-        waiting: not numbered yet.
-        in_flight: how many of ``sent`` wait for an answer.
-        broken: an attempt has failed: nothing is sent before `mend`.
-        patient: the failure may pass, so that it is better to wait a while before that.
-        next_sequence: of the next batch in ``epoch``.
-        most: bytes before compression that a batch of several records may have: upstream has refused more.
-        last_offset: of the last batch that was stored: another that is new lies behind it.
-        failures: attempts that failed since something was stored, and ``last_error`` why the last one did.
-        sent_at: when a batch was sent last.
+        lost: the next sequence of this epoch is unknown.
+        sent: numbered and unsettled batches, in the order of their sequences; some may not have been sent yet.
+        waiting: parts without a sequence.
+        in_flight: how many of ``sent`` are in flight.
+        broken: an attempt failed: no batch is sent before `mend`.
+        patient: the failure may be temporary: `mend` after a backoff.
+        next_sequence: the sequence of the next batch in ``epoch``.
+        most: the most bytes before compression of a batch with several records: upstream has refused more.
+        last_offset: the offset of the last stored batch: every new batch gets a higher one.
+        failures: failed attempts since a batch was last stored.
+        last_error: why the last of them failed.
+        sent_at: when a batch was last sent.
     """
 
     __slots__ = (
@@ -160,7 +160,7 @@ class Stream:
         self.epoch, self.next_sequence, self._known, self.lost = epoch, 0, False, False
 
     def _lose_count(self) -> None:
-        """The numbers of this epoch are of no use any more."""
+        """Stop using the sequences of this epoch."""
         if self.transactional:
             self.lost = True
         else:
@@ -172,7 +172,7 @@ class Stream:
 
     @property
     def oldest(self) -> Part | None:
-        """What has waited longest for its end."""
+        """The oldest unsettled part."""
         first = self._first_unsettled
         return first.parts[0] if first else next(iter(self.waiting), None)
 
@@ -182,13 +182,13 @@ class Stream:
 
     @property
     def maybe_stored(self) -> bool:
-        """What has waited longest may be stored."""
+        """Whether the oldest unsettled batch may be stored."""
         first = self._first_unsettled
         return first is not None and (first.maybe_stored or first.in_flight)
 
     @property
     def exhausted(self) -> bool:
-        """There is no other epoch."""
+        """All epochs of the producer id are used up."""
         return self.epoch > LAST_EPOCH
 
     # -- out
@@ -205,18 +205,21 @@ class Stream:
         return bool(self.waiting) and len(self.sent) < UNSETTLED and not self.waiting[0].building
 
     def unbuilt(self, is_long: Callable[[int, int], bool]) -> Part | None:
-        """What `next` would make a batch of, if that is new and takes long, by its bytes before compression."""
+        """The part for the next batch, if a thread should build it because it is long, by its bytes before compression.
+
+        ``None`` if `next` can build the batch, or retries one.
+        """
         if any(not batch.stored and not batch.in_flight for batch in self.sent):
             return None
         first = self._first_waiting()
         return first if first.whole is None and is_long(first.size, first.compression) else None
 
     def next(self, producer_id: int, limit: int, *, by_id: bool = False) -> Batch:
-        """The batch that goes now, which `may_send` has allowed.
+        """Mark the next batch as in flight and return it; only after `may_send`.
 
         Args:
-            limit: bytes before compression up to which parts share a batch.
-            by_id: it goes to the topic of this id, and to no other of its name.
+            limit: the most bytes before compression of parts that share a batch.
+            by_id: the request has the topic's id, so no other topic of this name can store the batch.
         """
         batch = next((each for each in self.sent if not each.stored and not each.in_flight), None)
         if batch is None:
@@ -246,7 +249,7 @@ class Stream:
         return parts
 
     def _first_waiting(self) -> Part:
-        """What goes next; in parts, where upstream has refused as much before."""
+        """The next part, split first if upstream has refused a batch of its size before."""
         while (first := self.waiting[0]).size > self.most and len(first.records) > 1 and not first.building:
             first.sender.parted()
             self.waiting.popleft()
@@ -254,7 +257,7 @@ class Stream:
         return first
 
     def number(self, count: int, data: Buffer) -> Batch:
-        """Give the next sequence to the first ``count`` parts that wait."""
+        """Make a batch of the first ``count`` waiting parts, with the next sequence."""
         batch = Batch([self.waiting.popleft() for _ in range(count)], data, self.next_sequence)
         self.next_sequence = (self.next_sequence + batch.count) % _SEQUENCES
         self.sent.append(batch)
@@ -263,13 +266,13 @@ class Stream:
     # -- answers
 
     def unanswered(self, batch: Batch) -> None:
-        """No answer will come for what is in flight."""
+        """Handle a request without response: the outcome of the batch is unknown."""
         if not batch.given_up:
             self._landed(batch)
             self._failed(batch, RequestTimedOut.code, maybe_stored=True)
 
     def answered(self, batch: Batch, code: int, base_offset: int, message: str | None) -> Settled:
-        """Upstream has answered for a batch that is in flight; which parts are settled."""
+        """Handle upstream's response to a batch; returns the settled parts."""
         if batch.given_up:
             return []
         self._landed(batch)
@@ -294,12 +297,12 @@ class Stream:
         self.pause()
 
     def pause(self) -> None:
-        """Nothing can be sent for a while."""
+        """Stop sending until `mend`, after a backoff."""
         self.broken = self.patient = True
 
     def _stored(self, batch: Batch, code: int, offset: int) -> Settled:
         if batch.tries == 1 and (code == DuplicateSequenceNumber.code or 0 <= offset <= self.last_offset):
-            # It was taken for one that is stored already: acknowledged, and not stored.
+            # Upstream took this first attempt for a duplicate of an earlier batch: acknowledged, but not stored.
             return self._give_up(batch, Result(UnknownServerError.code, message=_FALSE_DUPLICATE, unknown=True))
         self.last_offset = max(self.last_offset, offset)
         self._known = True
@@ -307,7 +310,7 @@ class Stream:
         return self._keep(batch, offset)
 
     def _keep(self, batch: Batch, offset: int) -> Settled:
-        """Upstream has a batch."""
+        """Settle the parts of a stored batch."""
         batch.stored = True
         settled: Settled = []
         for part in batch.parts:
@@ -318,7 +321,7 @@ class Stream:
         return settled
 
     def _sequence_lost(self, batch: Batch, code: int) -> Settled:
-        if batch is not next(each for each in self.sent if not each.stored):  # it was refused for the one before it
+        if batch is not next(each for each in self.sent if not each.stored):  # refused because of the one before it
             self.broken = True
             return []
         if batch.maybe_stored:
@@ -331,7 +334,8 @@ class Stream:
         return []
 
     def _refused(self, batch: Batch, code: int, message: str | None) -> Settled:
-        """For what is in it, so that it is stored under no sequence."""
+        """Handle a refusal because of the records, which upstream stores under no sequence; a batch of several parts,
+        or one that is too large, is split and retried."""
         batch.refused = True
         self.broken = True
         parts, batch.parts = batch.parts, []
@@ -341,7 +345,7 @@ class Stream:
                 part.alone = True
             if code in TOO_LARGE:
                 self.most = max(part.size for part in parts)
-        elif code in TOO_LARGE and len(parts[0].records) > 1:  # it has grown, or upstream's limit is another
+        elif code in TOO_LARGE and len(parts[0].records) > 1:  # larger than the client's batch, or a lower limit
             parts[0].sender.parted()
             batch.parts = [*parts[0].halves()]
             self.most = max(part.size for part in batch.parts)
@@ -350,13 +354,13 @@ class Stream:
         return []
 
     def rested(self) -> None:
-        """After a long rest upstream may have forgotten the producer."""
+        """Send the next batch alone: after a long rest upstream may have forgotten the producer."""
         self._known = False
 
     def forget_limit(self) -> None:
-        """Upstream may have another limit for the size of batches by now.
+        """Try larger batches again: upstream may have raised its limit.
 
-        Only an idle stream forgets it: the parts of a batch that was too large would be refused again one by one.
+        Only for an idle stream: others would try each part of the refused batch at its full size again.
         """
         self.most = MAX_FRAME
 
@@ -364,11 +368,11 @@ class Stream:
 
     @property
     def needs_mending(self) -> bool:
-        """`mend` has to be called before anything is sent; it can be once nothing is in flight."""
+        """Whether `mend` must be called before the next batch is sent; it needs no batch in flight."""
         return self.broken or bool(self.sent and self.sent[0].refused)
 
     def mend(self) -> Settled:
-        """Go on after a failure; nothing is in flight. Which parts are withdrawn."""
+        """Continue after a failure, with no batch in flight; returns the settled parts."""
         self.broken = self.patient = self._known = False
         if not self.sent or not self.sent[0].refused:
             return []
@@ -377,7 +381,7 @@ class Stream:
         return self.start_over()
 
     def expire(self, result: Result) -> Settled:
-        """What has waited longest comes to no end in time; nothing is in flight, or ``result`` is unknown."""
+        """Settle the oldest batch or part with ``result``; if a batch is in flight, ``result`` must be unknown."""
         batch = self._first_unsettled
         if batch is None:
             return [(self.waiting.popleft(), result)]
@@ -388,9 +392,9 @@ class Stream:
         return [(part, result) for part in parts]
 
     def start_over(self) -> Settled:
-        """Have what is not settled renumbered, in another epoch; nothing is in flight.
+        """Renumber the unsettled batches in the next epoch, with no batch in flight.
 
-        In a transaction that is in the same epoch, from the first on that is not stored.
+        In a transaction the epoch stays, and the first unsettled batch keeps its sequence.
         """
         unsettled = [batch for batch in self.sent if not batch.stored]
         self.sent.clear()
@@ -402,20 +406,19 @@ class Stream:
         return self.withdraw()
 
     def withdraw(self) -> Settled:
-        """Take back what waits of clients' batches that are not to be stored any more."""
+        """Take back the waiting parts of clients' batches that must not be stored: a batch before them failed."""
         if not any(part.sender.refused for part in self.waiting):
             return []
         parts, self.waiting = self.waiting, deque(part for part in self.waiting if not part.sender.refused)
         return [(part, WITHDRAWN) for part in parts if part.sender.refused]
 
     def give_back_unsent(self, result: Result) -> Settled:
-        """Take back what waits, and was not sent yet."""
+        """Take back all waiting parts, except one that a thread is building."""
         parts, self.waiting = self.waiting, deque(part for part in self.waiting if part.building)
         return [(part, result) for part in parts if not part.building]
 
     def _give_up(self, batch: Batch, result: Result) -> Settled:
-        """A batch comes to no other end than ``result``, nor do others that may be stored; the rest go in the next
-        epoch."""
+        """Settle a batch, and all others that may be stored, with ``result``; the rest goes into the next epoch."""
         given_up: Settled = []
         kept: list[Part] = []
         for each in self.sent:
@@ -439,7 +442,7 @@ class Stream:
         self.failures, self.last_error = 0, LeaderNotAvailable.code
 
     def overtaken(self, epoch: int) -> Settled:
-        """The client goes on in another epoch: what is of the one before comes to no other end."""
+        """Fail all unsettled parts, because the client has a newer epoch."""
         given_up = [(part, OVERTAKEN) for batch in self.sent if not batch.stored for part in batch.parts]
         given_up += [(part, OVERTAKEN) for part in self.waiting]
         for batch in self.sent:
@@ -450,7 +453,7 @@ class Stream:
         return given_up
 
     def described(self, topic_id: "UUID") -> Settled:
-        """The topic has this id, and another one than before if it was recreated; then nothing may be in flight."""
+        """Take over the topic's id; if it has changed, the topic was recreated, and no batch may be in flight."""
         old, self.topic_id = self.topic_id, topic_id
         if NO_UUID in (old, topic_id) or old == topic_id:
             return []
@@ -464,7 +467,7 @@ class Stream:
                 for part in batch.parts:
                     part.maybe_in |= {old}
         settled = self.start_over()
-        if any(topic_id in part.maybe_in for part in self.waiting):  # it had not been replaced: a node lagged behind
+        if any(topic_id in part.maybe_in for part in self.waiting):  # not replaced: a broker's metadata was old
             unknown = Result(UnknownTopicOrPartition.code, message=_RETURNED, unknown=True)
             settled += [(part, unknown) for part in self.waiting if topic_id in part.maybe_in]
             self.waiting = deque(part for part in self.waiting if topic_id not in part.maybe_in)
@@ -473,25 +476,25 @@ class Stream:
         return settled
 
     def resume(self, next_sequence: int, last_offset: int, sent: Iterable[Batch], waiting: Iterable[Part]) -> None:
-        """Go on where another process has stopped."""
+        """Restore the state that the journal has of this stream."""
         self.next_sequence, self.last_offset = next_sequence, last_offset
         self.sent.extend(sent)
         self.waiting.extend(waiting)
 
     def renewed(self, epoch: int) -> None:
-        """Another producer id, with which it begins again; nothing is in flight or numbered."""
-        assert not self.sent, "what is numbered belongs to a producer id"
+        """Start over with a new producer id; no batch may be numbered."""
+        assert not self.sent, "a numbered batch belongs to its producer id"
         self._begin(epoch)
 
 
-_FALSE_DUPLICATE = "upstream took new records for others that it had stored already"
-_BEHIND = "upstream did not say whether it stored this batch, which came behind one that it refused"
-_RETURNED = "upstream said that its topic was replaced, which was not so, while these records were on their way"
-_RECREATED = "the topic was deleted and created again while these records were on their way"
+_FALSE_DUPLICATE = "upstream took new records for a duplicate of stored ones"
+_BEHIND = "upstream did not confirm whether it stored this batch, which was sent after one that it refused"
+_RETURNED = "upstream gave a wrong id for the topic while these records were being delivered"
+_RECREATED = "the topic was deleted and created again while these records were being delivered"
 
 
 def first_parts(streams: Iterable[Stream]) -> Iterator[tuple[Stream, Part]]:
-    """Of each stream that has any, what has waited longest."""
+    """The oldest unsettled part of each stream that has one."""
     for stream in streams:
         if part := stream.oldest:
             yield stream, part

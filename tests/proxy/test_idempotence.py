@@ -110,8 +110,8 @@ def test_each_client_is_told_what_has_it_open_another_producer_or_abort(
     assert (plain.code, transactional.code) == tuple(each.code for each in codes)
     warnings = [each for each in caplog.records if each.levelname == "WARNING"]
     assert [each.getMessage() for each in warnings] == [
-        "a producer is fenced: its application must open a new one",
-        "a transaction has to be aborted, and its producer to go on in another epoch",
+        "producer fenced, its application must open a new one",
+        "transaction must be aborted, its producer needs a new epoch",
     ]
     assert [(each.__dict__["client_id"], each.__dict__["peer"]) for each in warnings] == [("client", "10.0.0.1:9")] * 2
 
@@ -120,7 +120,7 @@ def test_the_log_tells_once_of_each_producer_that_is_fenced(world: World, caplog
     for sequence in range(3):
         world.produce(1, {("flights", 1): batch(pairs(2), 77, 0, sequence)})
     assert [record.getMessage() for record in caplog.records if "fenced" in record.getMessage()] == [
-        "a producer is fenced: its application must open a new one"
+        "producer fenced, its application must open a new one"
     ]
 
 

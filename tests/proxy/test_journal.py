@@ -118,7 +118,7 @@ def test_a_damaged_journal_is_set_aside_and_the_log_says_what_that_means(
         state = StateDirectory(path)
         found, first = state.recover()
         assert not found.producers and first == following and not segments(path)
-        assert "producers from before are fenced" in caplog.text
+        assert "existing idempotent producers are fenced" in caplog.text
         state.store(Store(first, entry(7)))
         os.close(state._lock)
     assert producers(path) == [7]
@@ -187,11 +187,11 @@ def test_where_nothing_can_be_written_the_journal_is_given_up(
     state.close()
     state = StateDirectory(path)
     state.recover()
-    assert caplog.text.count("the journal was given up") == 1
+    assert caplog.text.count("journal abandoned") == 1
     state.close()
     state = StateDirectory(path)
     state.recover()
-    assert caplog.text.count("the journal was given up") == 1, "the next start has said it"
+    assert caplog.text.count("journal abandoned") == 1, "the next start has said it"
     state.close()
 
 
@@ -211,7 +211,7 @@ def test_where_a_journal_that_is_given_up_cannot_be_removed_it_is_not_believed(
     state = StateDirectory(path)
     found, _ = state.recover()
     assert not found.producers
-    assert "the journal was given up" in caplog.text
+    assert "journal abandoned" in caplog.text
     assert not segments(path)
     state.store(Store(4, entry(11)))
     os.close(state._lock)
@@ -444,8 +444,8 @@ def test_a_state_is_for_one_cluster(caplog: pytest.LogCaptureFixture) -> None:
     world.settle(100)
     assert not world.core.ready
     assert str(world.core.refused) == (
-        "upstream broker:9000: it is of cluster other, and this proxy's records are for cluster cluster: start another "
-        "proxy for that, with a state directory of its own"
+        "upstream broker:9000: it belongs to cluster other, and this proxy's records are for cluster cluster: start "
+        "another proxy for that, with a state directory of its own"
     )
     assert caplog.text.count("start another proxy for that") == 1
     assert world.upstream.values("flights") == []
@@ -461,8 +461,8 @@ def test_a_rule_that_is_taken_away_is_told_once_and_finds_the_pin_when_it_is_bac
     world.upstream = grown
     for _ in range(2):
         world.use("fligths=rewrite")
-    assert caplog.text.count("are not rewritten any more") == 1
-    assert [vars(each)["before"] for each in caplog.records if "any more" in each.message] == [
+    assert caplog.text.count("no longer rewritten") == 1
+    assert [vars(each)["before"] for each in caplog.records if "no longer" in each.message] == [
         "flights=rewrite:murmur2:6"
     ]
     world.use("flights=rewrite")
@@ -477,7 +477,7 @@ def test_the_rule_that_the_log_names_brings_keys_back(caplog: pytest.LogCaptureF
     make_known(world)
     world.produce(1, {("flights", 0): batch([(key_at(0), b"x")])})
     assert world.core.topics.pins["flights"].partitions == 3
-    [told] = [vars(each)["before"] for each in caplog.records if "keys go elsewhere" in each.message]
+    [told] = [vars(each)["before"] for each in caplog.records if "topic rule changed" in each.message]
     world.use(f"flights={told}")
     make_known(world)
     world.produce(1, {("flights", 0): batch([(key_at(0), b"x")])})
@@ -507,8 +507,8 @@ def test_nothing_goes_to_another_cluster_that_has_a_nodes_address(
     world.settle(20)
     assert world.core.ready, "the other node answers"
     assert not other.produced and other._next_producer_id == 1000
-    assert "it is of cluster other, and this proxy's records are for cluster cluster" in caplog.text
-    assert "it is of cluster other" in world.closed[2]
+    assert "it belongs to cluster other, and this proxy's records are for cluster cluster" in caplog.text
+    assert "it belongs to cluster other" in world.closed[2]
     right.answer = answer  # type: ignore[method-assign]
     world.settle(10)
     assert [each.code for each in rewritten] == [0, 0]

@@ -129,7 +129,7 @@ async def test_what_upstream_has_not_taken_of_a_client_that_has_left_is_not_drop
     pipe.queued = 1000
     pipe.close("upstream is slow")
     await pipe.run()
-    assert "requests of a client that has left are dropped: upstream is slow" in caplog.text
+    assert "requests of a disconnected client dropped: upstream is slow" in caplog.text
 
 
 def test_what_waits_for_upstream_of_clients_that_have_left_is_bounded() -> None:

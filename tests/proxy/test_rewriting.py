@@ -409,7 +409,9 @@ def test_what_may_be_stored_is_given_back_as_doubtful_and_never_taken_for_the_ne
     assert unknown.frame is None
     world.settle(5)
     assert unknown.code == 90
-    assert "did not say whether it stored it (tried for 20 s)" in (unknown.produced["flights", 3].error_message or "")
+    assert "did not confirm whether it stored the batch (tried for 20 s)" in (
+        unknown.produced["flights", 3].error_message or ""
+    )
     world.upstream.errors["flights", 1].clear()
     next_one = world.produce(2, {("flights", 3): batch([(target, b"next")])})
     world.settle(5)
@@ -528,10 +530,10 @@ def test_producing_clients_are_held_while_too_much_is_buffered(caplog: pytest.Lo
     world.slow = True
     world.produce(1, {("flights", 3): batch([(b"k", bytes(6000))])})
     assert world.held == set()
-    assert not [each for each in caplog.records if "clients are held" in each.getMessage()]
+    assert not [each for each in caplog.records if "reading from clients paused" in each.getMessage()]
     world.produce(2, {("flights", 3): batch([(b"k", bytes(6000))])})
     assert world.held == {1, 2}
-    (line,) = [each for each in caplog.records if "clients are held" in each.getMessage()]
+    (line,) = [each for each in caplog.records if "reading from clients paused" in each.getMessage()]
     assert (line.__dict__["clients"], line.__dict__["max_buffered"]) == (2, 30_000)
     world.release()
     world.release()
