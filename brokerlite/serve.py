@@ -172,7 +172,7 @@ async def _serve(
         task_status.started(running)
         extra = {
             "listen": running.listen,
-            "advertised": running.advertised or "the address that a client came by",
+            "advertised": running.advertised or "the address that each client connected to",
             "data": str(folder.path),
             "sync": str(config.sync) if config.data is not None else "never",
             "node": config.node_id,
@@ -297,9 +297,9 @@ class _Front:
             try:
                 _carry_out(action, ticket)
             except frames.FrameTooLong as error:  # no client takes such an answer
-                ticket.connection.turn_out(f"its answer is too large: {error}")
+                ticket.connection.turn_out(f"its response is too large: {error}")
             except Exception:  # a mistake of ours, which must not reach other connections
-                log.exception("an answer cannot be sent", extra={"peer": ticket.connection.peer})
+                log.exception("cannot send a response", extra={"peer": ticket.connection.peer})
                 ticket.connection.close("internal error")
         for job in self.core.jobs():
             self.begin(job)
@@ -333,7 +333,7 @@ class _Front:
                 try:
                     await trio.to_thread.run_sync(folder.begin_flush())
                 except OSError as error:
-                    log.error("the disk refused to hold what was written: %s", error, extra={"data": str(folder.path)})
+                    log.error("flush to disk failed: %s", error, extra={"data": str(folder.path)})
                     self.core.synced(writes, failed=True)
                 else:
                     self.core.synced(writes)
@@ -382,7 +382,7 @@ async def _work_off(front: _Front, job: Job) -> None:
     except StopIteration:
         pass
     except Exception:  # a mistake of ours, which must not end the broker
-        log.exception("a job in the background failed")
+        log.exception("background job failed")
     finally:
         job.close()
         if raised is not None:

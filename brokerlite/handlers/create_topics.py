@@ -57,11 +57,11 @@ def _refused(asked: CreatableTopic, error: BrokerError) -> CreatableTopicResult:
 def _create(broker: BrokerCore, asked: CreatableTopic, validate_only: bool, twice: bool) -> CreatableTopicResult:
     try:
         if twice:
-            raise InvalidRequest(f"{asked.name} is named twice")
+            raise InvalidRequest(f"{asked.name} is listed twice")
         if asked.name in INTERNAL:
-            raise TopicAlreadyExists(f"{asked.name} is the broker's own, which makes it when it needs it")
+            raise TopicAlreadyExists(f"{asked.name} is an internal topic; the broker creates it when it needs it")
         if asked.name == CLUSTER_METADATA:
-            raise InvalidRequest(f"no client can make {asked.name}")
+            raise InvalidRequest(f"clients cannot create {asked.name}")
         partitions = _partitions(broker, asked)
         configs = _configs(asked)
         check_asked(broker.topics.check(asked.name, partitions, configs))
@@ -99,13 +99,13 @@ def config_source(broker: BrokerCore, configs: dict[str, str], key: str) -> int:
 def _partitions(broker: BrokerCore, asked: CreatableTopic) -> int:
     if not asked.assignments:
         if asked.replication_factor not in (-1, 1):
-            raise InvalidReplicationFactor(f"{asked.replication_factor} replicas; there is one broker")
+            raise InvalidReplicationFactor(f"{asked.replication_factor} replicas, but there is only one broker")
         return broker.settings.default_partitions if asked.num_partitions == -1 else asked.num_partitions
     if asked.num_partitions != -1 or asked.replication_factor != -1:
         raise InvalidRequest("with assignments, the numbers of partitions and replicas must be -1")
     indexes = sorted(each.partition_index for each in asked.assignments)
     if indexes != list(range(len(indexes))):
-        raise InvalidReplicaAssignment(f"partitions {indexes} do not count up from 0")
+        raise InvalidReplicaAssignment(f"partitions {indexes} are not numbered 0, 1, 2 and so on")
     if any(each.broker_ids != (broker.settings.node_id,) for each in asked.assignments):
         raise InvalidReplicaAssignment(f"the only broker is {broker.settings.node_id}")
     return len(indexes)

@@ -46,14 +46,14 @@ def handle(broker: BrokerCore, call: Call) -> DeleteRecordsResponse | Later:
         if start > partition.start_offset:
             starts[place] = start
     if refused:  # the answer has no room for the texts; a line for each of 10,000 places takes a second
-        log.info("records are not deleted: %s%s", first, f", and {refused - 1} more" if refused > 1 else "")
+        log.info("records not deleted: %s%s", first, f", and {refused - 1} more" if refused > 1 else "")
     if not starts:
         return _response(results)
     later = Later()
 
     def deleted(trouble: OSError | None) -> None:
         if trouble is not None:
-            log.error("records are not deleted: the disk refused: %s", trouble)
+            log.error("records not deleted: the disk refused: %s", trouble)
             results.update((place, (_low_watermark(broker, place), KafkaStorageError.code)) for place in starts)
         later.give(_response(results))
 
@@ -69,7 +69,7 @@ def _low_watermark(broker: BrokerCore, place: Place) -> int:
 
 def _partition(broker: BrokerCore, place: Place) -> PartitionLog:
     if place[0] in INTERNAL:
-        raise InvalidTopic(f"{place[0]} is the broker's own")
+        raise InvalidTopic(f"{place[0]} is an internal topic")
     partition = broker.topics.partition(*place)
     if partition is None:
         raise UnknownTopicOrPartition(f"there is no partition {place[1]} of {place[0]}")

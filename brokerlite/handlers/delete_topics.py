@@ -53,9 +53,9 @@ def _delete(broker: BrokerCore, asked: DeleteTopicState, twice: bool) -> Deletab
     name, topic_id = asked.name, asked.topic_id
     try:
         if not _is_named(asked):
-            raise InvalidRequest("a topic is named by its name or by its id, and not by both")
+            raise InvalidRequest("give a topic's name or its id, not both")
         if twice:
-            raise InvalidRequest("the topic is named twice")
+            raise InvalidRequest("the topic is listed twice")
         topic = broker.topics.by_id.get(topic_id) if name is None else broker.topics.by_name.get(name)
         if topic is None:
             raise UnknownTopicId if name is None else broker.topics.missing(name)

@@ -66,7 +66,7 @@ def _describe(
         elif asked.resource_type == BROKER:
             configs = _of_broker(broker, name)
         else:
-            raise InvalidRequest(f"resources of type {asked.resource_type} are not known here")
+            raise InvalidRequest(f"resource type {asked.resource_type} is not supported")
     except BrokerError as error:
         error_code, message = error.code, error.detail or None
     wanted = set(asked.configuration_keys or configs)

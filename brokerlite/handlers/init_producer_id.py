@@ -19,7 +19,7 @@ def handle(broker: BrokerCore, call: Call) -> InitProducerIdResponse:
     request: InitProducerIdRequest = call.message
     try:
         if (request.producer_id == _NONE) != (request.producer_epoch == _NONE):
-            raise InvalidRequest("a producer id and its epoch come together")
+            raise InvalidRequest("give a producer id and its epoch together")
         if request.transactional_id is None:
             return InitProducerIdResponse(error_code=0, producer_id=broker.new_producer_id(), producer_epoch=0)
         asked = None if request.producer_id == _NONE else (request.producer_id, request.producer_epoch)

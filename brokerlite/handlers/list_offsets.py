@@ -97,7 +97,7 @@ def _answer(
 ) -> Generator[Work, None, ListOffsetsPartitionResponse]:
     try:
         if twice:
-            raise InvalidRequest("the partition is named twice")
+            raise InvalidRequest("the partition is listed twice")
         if (log := broker.topics.partition(name, asked.partition_index)) is None:
             raise UnknownTopicOrPartition
         if asked.current_leader_epoch < _NO_EPOCH:

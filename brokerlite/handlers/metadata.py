@@ -97,7 +97,7 @@ def _topics(
         try:
             is_new = name is not None and name not in broker.topics.by_name
             if is_new and created == _CREATED_AT_ONCE:
-                raise LeaderNotAvailable(f"{name} is created when it is asked for again")
+                raise LeaderNotAvailable(f"{name} is created when its metadata is requested again")
             topic = _found(broker, asked, create)
             created += is_new
             yield _described(broker, topic, operations)

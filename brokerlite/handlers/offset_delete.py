@@ -21,7 +21,7 @@ def handle(broker: BrokerCore, call: Call) -> OffsetDeleteResponse:
     known = [place for place in named if broker.topics.partition(*place) is not None]
     try:
         if not request.group_id:
-            raise InvalidGroupId("a group's id is not empty")
+            raise InvalidGroupId("the group id must not be empty")
         forgotten = broker.offsets.delete(request.group_id, known)
     except BrokerError as error:
         return OffsetDeleteResponse(error_code=error.code, topics=())

@@ -70,8 +70,8 @@ BY_ID = 13
 _MAGIC, _ATTRIBUTES = 16, 22
 """Where a batch's header has them."""
 _TRANSACTIONAL = 0x10
-_TOO_MUCH = RequestTimedOut("too many large record sets wait to be validated")
-_NAMELESS = TransactionalIdAuthorizationFailed("a transactional batch, in a request without a transactional id")
+_TOO_MUCH = RequestTimedOut("too many large record sets are waiting for validation")
+_NAMELESS = TransactionalIdAuthorizationFailed("the batch is transactional, but the request has no transactional id")
 _UNREAD = (
     CorruptMessage,
     KafkaStorageError,
@@ -181,7 +181,7 @@ def _find(broker: BrokerCore, call: Call, each: _RecordSet) -> None:
     if acks not in (-1, 0, 1):
         each.error = InvalidRequiredAcks(f"acks is {acks}")
     elif (name := topic.name if topic else each.topic.name) in INTERNAL:
-        each.error = InvalidTopic(f"{name} is the broker's own")
+        each.error = InvalidTopic(f"{name} is an internal topic")
     elif topic is None:
         each.error = UnknownTopicId() if by_id else UnknownTopicOrPartition()
     elif (partition := topic.partition(index)) is None:

@@ -77,7 +77,7 @@ def _commit(broker: BrokerCore, call: Call, offsets: dict[Place, Committed]) -> 
     )
     try:
         if not request.group_id:
-            raise InvalidGroupId("a group's id is not empty")
+            raise InvalidGroupId("the group id must not be empty")
         _join(broker, call)
         group = broker.offsets.begin_commit(request.group_id, committer, call.now, names_groups=False)
         broker.offsets.commit(group, offsets, Transactional(request.producer_id, request.producer_epoch))

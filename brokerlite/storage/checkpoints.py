@@ -84,9 +84,9 @@ def parse_state(data: bytes) -> dict[str, Any]:
     """
     state = json.loads(data)
     if not isinstance(state, dict):
-        raise ValueError("it is no JSON object")
+        raise ValueError("it is not a JSON object")
     if CHECKSUM in state and state.pop(CHECKSUM) != _checksum(state):
-        raise ValueError(f"its checksum does not match (by hand, write it without {CHECKSUM!r})")
+        raise ValueError(f"its checksum does not match (after editing by hand, remove {CHECKSUM!r})")
     return state
 
 
@@ -114,10 +114,10 @@ class OffsetCheckpoint:
             self._known = _checked_offsets(self._disk.read_file(self._path))
         except FileNotFoundError:
             if expected:
-                log.warning("%s is gone, and written again", self._path.name, extra={"file": str(self._path)})
+                log.warning("%s is missing, rewriting it", self._path.name, extra={"file": str(self._path)})
             return None
         except DecodeError as error:
-            log.warning("%s is damaged, and written again: %s", self._path.name, error, extra={"file": str(self._path)})
+            log.warning("%s is damaged, rewriting it: %s", self._path.name, error, extra={"file": str(self._path)})
             return None
         return dict(self._known)
 

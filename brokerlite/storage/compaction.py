@@ -121,7 +121,7 @@ class Compaction:
         if not segments:
             return
         if any(each.suffix for each in segments):
-            raise OSError("an earlier compaction was not finished; the next start does that")
+            raise OSError("an earlier compaction is unfinished; the next start of the broker finishes it")
         aborted = self._host.aborted(segments[0].base_offset, due.end_offset)
         offsets = OffsetMap(due.first_dirty_offset, aborted)
         yield partial(self._read, segments, offsets)
@@ -224,8 +224,8 @@ class Compaction:
     def _tell(self, cleaner: Cleaner, made: _Made, size: int) -> None:
         name = self._host.folder.name
         for offset, what in cleaner.unreadable.items():
-            log.error("%s: the batch at offset %d is kept as it is: %s", name, offset, what)
-        said = "%s is compacted up to offset %d: %d of its %d bytes became %d"
+            log.error("%s: batch at offset %d not compacted: %s", name, offset, what)
+        said = "%s compacted up to offset %d: %d of its %d bytes became %d"
         log.info(said, name, self._host.cleaned_up_to, made.before, size, made.after)
 
     def _discard(self, new: Segment) -> None:
@@ -249,7 +249,7 @@ def finish_swaps(disk: Disk, folder: Path) -> bool:
     for name in sorted(swaps):
         if not name.endswith(LOG + SWAP):
             continue
-        log.warning("a compaction is finished", extra={"file": str(folder / name)})
+        log.warning("finishing an interrupted compaction", extra={"file": str(folder / name)})
         base, end = int(name.partition(".")[0]), _end_of(disk, folder / name)
         for other in names:
             stem, _, suffix = other.partition(".")

@@ -55,7 +55,7 @@ def set_aside(disk: Disk, folder: Path) -> None:
     """Give a folder that is in the way a name that nothing reads."""
     stray = folder.with_name(f"{folder.name[:_LONGEST_NAME]}.{uuid.uuid4().hex}{STRAY}")
     disk.rename(folder, stray)
-    log.warning("a folder of no known topic is set aside", extra={"folder": str(stray)})
+    log.warning("folder belongs to no known topic, renamed", extra={"folder": str(stray)})
 
 
 class Topics(NamedTuple):
@@ -83,11 +83,11 @@ def find_topics(disk: Disk, data: Path, listed: Mapping[str, TopicFile] | None, 
                 topic = found.known.get(name) or (_rebuilt(disk, data, name, ids, clean) if listed is None else None)
         except Unusable as unusable:
             if unusable.later or name not in INTERNAL:
-                log.error("topic %s is not served, and its name and folders stay as they are: %s", name, unusable)
+                log.error("topic %s is not served; its name stays taken and its folders untouched: %s", name, unusable)
                 known = next((each for each in ids.values() if each is not None), NO_UUID)
                 found.unserved[name] = Unserved(known, 1 + max(ids), str(unusable))
                 continue
-            log.warning("topic %s has lost its file, which is made again: %s", name, unusable)
+            log.warning("topic %s has lost its file, recreating it: %s", name, unusable)
             topic = TopicFile(-1, ids.get(0) or uuid.uuid4(), 1, {})
         for partition, topic_id in ids.items():
             if topic is None or (topic_id is not None and not is_same(topic_id, topic.topic_id)):
@@ -140,7 +140,7 @@ def _rebuilt(disk: Disk, data: Path, name: str, ids: Ids, clean: bool) -> TopicF
         if topic_id is not None and not begun:
             raise Unusable(topic_path(data / f"{name}-0", 0), "the file is gone")
     if any(topic_id is not None for topic_id in ids.values()):
-        log.warning("topic %s was being made when the broker was killed: it is removed, and was empty", name)
+        log.warning("topic %s was being created when the broker was killed: removing it, it is empty", name)
     return None
 
 

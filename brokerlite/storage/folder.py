@@ -148,11 +148,11 @@ class DataFolder:
             why = error.strerror or str(error)
             match error:
                 case FileExistsError() | NotADirectoryError():
-                    why, what = "a file is in its place", "give a folder"
+                    why, what = "a file has that name", "give a folder"
                 case OSError(errno=number) if number in FULL:
-                    what = "make room on its disk"
+                    what = "free space on its disk"
                 case _:
-                    what = "give one that this user may write to"
+                    what = "give a folder that this user may write to"
             raise ConfigurationError(f"the data folder {self.path} cannot be used: {why}; {what}") from error
         except ConfigurationError:
             self.abandon()
@@ -225,7 +225,7 @@ class DataFolder:
         try:
             self._disk.rename(segments.folder, folder)
         except OSError as error:  # the next start goes on with it, as long as that of partition 0 is there
-            log.error("cannot remove a folder: %s", error, extra={"folder": str(segments.folder)})
+            log.error("cannot rename the folder of a deleted topic: %s", error, extra={"folder": str(segments.folder)})
             return False
         finally:
             segments.folder = folder

@@ -48,12 +48,12 @@ def take_lock(disk: Disk, data: Path, *, sync: bool) -> Callable[[], None]:
     if not names & {STATE, OLD_STATE}:
         if META in names:
             raise ConfigurationError(
-                f"the data folder {data} was written by Apache Kafka, not by brokerlite; give another one"
+                f"the data folder {data} was written by Apache Kafka, not by brokerlite; give another folder"
             )
         checkpoints_too = {name for name in names if name.removesuffix(TEMPORARY).endswith(CHECKPOINT)}
         if others := sorted(names - _OURS - checkpoints_too):
             raise ConfigurationError(
-                f"the data folder {data} holds something else ({others[0]}); give an empty or a new one"
+                f"the data folder {data} contains other files ({others[0]}); give an empty or new folder"
             )
     try:
         return disk.lock(data / LOCK, f"{os.getpid()}\n")
@@ -73,14 +73,14 @@ def identify(disk: Disk, data: Path, node_id: int, cluster_id: str | None, found
     known = _read(disk, data / META)
     ours = {"node.id": str(found.node_id), "cluster.id": found.cluster_id} if found.checked else {}
     if any(known.get(key, value) != value for key, value in ours.items()):  # which has no checksum
-        log.warning("%s is damaged, and written again", META, extra={"file": str(data / META)})
+        log.warning("%s is damaged, rewriting it", META, extra={"file": str(data / META)})
         known |= {key: value for key, value in ours.items() if value is not None}
     known_node = known.get("node.id") or (None if found.node_id is None else str(found.node_id))
     known_cluster = known.get("cluster.id") or found.cluster_id
     if known_node not in (None, str(node_id)):
         raise ConfigurationError(
             f"the data folder {data} belongs to node {known_node}, and this is node {node_id}; "
-            "give the node's own id or another folder"
+            "give that node id or another folder"
         )
     if known_cluster is not None and cluster_id not in (None, known_cluster):
         raise ConfigurationError(f"the data folder {data} belongs to cluster {known_cluster}, not {cluster_id}")
@@ -106,8 +106,8 @@ def _read(disk: Disk, path: Path) -> dict[str, str]:
     except FileNotFoundError:
         return {}
     except DecodeError as error:
-        log.warning("%s is damaged, and written again: %s", path.name, error, extra={"file": str(path)})
+        log.warning("%s is damaged, rewriting it: %s", path.name, error, extra={"file": str(path)})
         return {}
     if "cluster.id" not in entries:
-        log.warning("%s is damaged, and written again", path.name, extra={"file": str(path)})
+        log.warning("%s is damaged, rewriting it", path.name, extra={"file": str(path)})
     return entries

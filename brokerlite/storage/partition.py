@@ -325,7 +325,9 @@ class PartitionSegments:
             except OSError as error:
                 self._failed = copy(error)  # without the traceback, whose frames hold the open file
                 log.error(
-                    "the disk does not hold what was written to it: %s", error, extra={"folder": str(self.folder)}
+                    "flush to disk failed, partition accepts no more writes: %s",
+                    error,
+                    extra={"folder": str(self.folder)},
                 )
                 raise
             for segment, size in sizes:
@@ -344,7 +346,7 @@ class PartitionSegments:
             self.active.write_indexes()
             self._take_snapshot(producers)
         except OSError as error:  # it is there to spare a start some reading
-            self._refusals.tell("note a checkpoint", self.folder, error)
+            self._refusals.tell("write a checkpoint", self.folder, error)
             return None
         return self.begin_flush(indexes=True)
 
@@ -458,12 +460,12 @@ class PartitionSegments:
         """Say once that what has ``offset`` is damaged."""
         if (segment.base_offset, position) not in self._told:
             self._told.add((segment.base_offset, position))
-            said = "%s is damaged: offset %d cannot be read, because of what stands at byte %d of %s"
+            said = "%s is damaged: offset %d cannot be read: bad batch at byte %d of %s"
             log.error(said, self.folder.name, offset, position, segment.log_path)
 
     def _corrupt(self, offset: int) -> CorruptMessage:
         return CorruptMessage(
-            f"what {self.folder.name} has at offset {offset} is damaged on the broker's disk; read on behind it"
+            f"{self.folder.name} is damaged on the broker's disk at offset {offset}; continue after it"
         )
 
     def _refused(self, what: str, error: OSError) -> KafkaStorageError:

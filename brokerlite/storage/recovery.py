@@ -166,7 +166,7 @@ class Recovery:
         missing = active.end_offset < point and not active.ends_damaged
         if missing and not tells_all:
             log.error(
-                "%s ends at offset %d, and the disk had held it up to %d: the records between are lost",
+                "%s ends at offset %d, but the disk had it up to %d: the records between are lost",
                 self._folder.name,
                 active.end_offset,
                 point,
@@ -184,8 +184,8 @@ class Recovery:
         """Refuse reads of the records that are missing behind a segment, and log the loss."""
         self.lost.add(segment.end_offset)
         log.error(
-            "%s has lost the records from offset %d to %d: %s, or the file behind it, is gone, empty or cut; "
-            "reading them is refused",
+            "%s has lost the records from offset %d to %d: %s, or the next file, is missing, empty or truncated; "
+            "reads of them are refused",
             self._folder.name,
             segment.end_offset,
             up_to - 1,
@@ -230,11 +230,11 @@ class Recovery:
         lost = segment.size - damage.position + sum(self._disk.size(each.log_path) for each in following)
         what = (self._folder.name, damage.offset, lost)
         if damage.torn and not following:
-            log.warning("%s ends in a batch that was not written: from offset %d on, %d bytes are cut off", *what)
+            log.warning("%s ends in an incomplete batch: from offset %d on, %d bytes are cut off", *what)
         else:
             aside = self._aside(damage.offset)
             self._keep(segment, damage.position, aside)
-            said = "%s is damaged: from offset %d on, %d bytes are cut off, and kept in %s and the likes behind it"
+            said = "%s is damaged: from offset %d on, %d bytes are cut off, kept in %s and .damaged files after it"
             log.error(said, *what, aside)
         segment.cut(damage.position)
         self._drop(following)
@@ -245,7 +245,7 @@ class Recovery:
         following = self._following(segment)
         lost = sum(self._disk.size(each.log_path) for each in following)
         log.error(
-            "%s has lost the records from offset %d on in an unclean shutdown: the %d bytes behind them are cut off",
+            "%s has lost the records from offset %d on in an unclean shutdown: the %d bytes after them are cut off",
             self._folder.name,
             segment.end_offset,
             lost,
@@ -292,7 +292,7 @@ class Recovery:
         except FileNotFoundError:
             return LeaderEpochs()
         except DecodeError as error:
-            log.warning("the leader epochs are damaged and taken from the log: %s", error, extra={"file": str(path)})
+            log.warning("leader epochs are damaged, rebuilding them from the log: %s", error, extra={"file": str(path)})
             return LeaderEpochs()
 
     def _find_epoch(self, batch: RecordBatch, newest: int) -> None:

@@ -56,7 +56,7 @@ class Refusals:
         now = self._clock()
         with self._guard:
             if error.errno in FULL:  # for all partitions, whatever is written
-                text = f"the disk is full: writes are refused; make room, or have records deleted ({self._folder})"
+                text = f"disk full, writes are refused: free space or delete records ({self._folder})"
                 if self._full is None:
                     self._full, self._first = Complaints(), now
                 self._last = now
@@ -76,7 +76,7 @@ class Refusals:
         with self._guard:
             self._full = None
         extra = {"folder": str(self._folder), "seconds": round(now - self._first)}
-        log.warning("the disk has room again: writing goes on", extra=extra)
+        log.warning("disk has free space again, accepting writes", extra=extra)
 
     def tell_counted(self, after: float = 0.0) -> None:
         """Write how many there were of those whose last line is ``after`` seconds old, or older."""

@@ -80,7 +80,7 @@ class StateFile:
         if (found := self._read(self._path)) is not None:
             return found
         if (old := self._read(self._old)) is not None:
-            log.warning("the state of the broker is taken from the file before", extra={"file": str(self._old)})
+            log.warning("broker state is read from the previous file", extra={"file": str(self._old)})
             assert old.next_producer_id is not None
             return old._replace(next_producer_id=old.next_producer_id + PRODUCER_IDS)
         return Found(None, None, None, None, None, False)
@@ -91,7 +91,7 @@ class StateFile:
             state = checkpoints.parse_state(data)
             version = state["version"]
             if version not in (1, _VERSION):
-                raise ConfigurationError(f"{path} has version {version}; this program knows {_VERSION}")
+                raise ConfigurationError(f"{path} has version {version}; this program supports {_VERSION}")
             return Found(
                 None if version == 1 else int(state["node_id"]),
                 None if version == 1 else str(state["cluster_id"]),

@@ -88,11 +88,11 @@ def read_topic(disk: Disk, folder: Path) -> TopicFile | None:
         try:
             topic = _parse(path, number, disk.read_file(path))
         except (ValueError, KeyError, TypeError, AttributeError) as error:
-            what = str(error) if isinstance(error, ValueError) else f"it is no topic's file ({error!r})"
+            what = str(error) if isinstance(error, ValueError) else f"it is not a topic file ({error!r})"
             damaged = damaged or Unusable(path, f"the file is damaged: {what}")
             continue
         if damaged is not None:
-            log.warning("the file of a topic is damaged: the one before it counts", extra={"file": str(damaged.path)})
+            log.warning("topic file is damaged, using the previous one", extra={"file": str(damaged.path)})
         return topic
     if damaged is not None:
         raise damaged
@@ -102,9 +102,9 @@ def read_topic(disk: Disk, folder: Path) -> TopicFile | None:
 def _parse(path: Path, number: int, data: bytes) -> TopicFile:
     state = checkpoints.parse_state(data)
     if int(state["version"]) > _VERSION:
-        raise Unusable(path, f"it has version {state['version']}; this program knows {_VERSION}", later=True)
+        raise Unusable(path, f"it has version {state['version']}; this program supports {_VERSION}", later=True)
     if (unknown := set(state) ^ _KEYS) - {_GAPS}:
-        raise ValueError(f"{', '.join(sorted(unknown))} should not be there, or is missing")
+        raise ValueError(f"unexpected or missing: {', '.join(sorted(unknown))}")
     configs = {str(key): str(value) for key, value in state["configs"].items()}
     partitions = int(state["partitions"])
     if partitions < 1:

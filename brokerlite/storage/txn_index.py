@@ -73,7 +73,7 @@ class TxnIndex:
             if content == want:
                 continue
             if not content.startswith(want) and (content or path.suffixes[0] != COPY):  # an older broker made no copy
-                log.warning("an index of aborted transactions is damaged, and written again", extra={"file": str(path)})
+                log.warning("index of aborted transactions is damaged, rewriting it", extra={"file": str(path)})
             if want:
                 self._disk.write_file(path, want)
             else:
