@@ -1,4 +1,4 @@
-"""Whose a data folder is: `.lock` while a broker runs, and `meta.properties`.
+"""Checks which broker a data folder belongs to: `.lock` while one runs, and `meta.properties`.
 
 Source: MetaPropertiesEnsemble.java.
 """
@@ -22,11 +22,11 @@ log = logging.getLogger("ottla.brokerlite")
 LOCK = ".lock"
 META = "meta.properties"
 _OURS = frozenset((LOCK, META + TEMPORARY, STATE + TEMPORARY, OLD_STATE + TEMPORARY))
-"""What a start that was cut off may leave before there is a `broker.json`."""
+"""Files that an interrupted first start may leave before there is a `broker.json`."""
 
 
 class Identity(NamedTuple):
-    """What `meta.properties` says."""
+    """Holds the content of `meta.properties`."""
 
     node_id: int
     cluster_id: str
@@ -34,10 +34,10 @@ class Identity(NamedTuple):
 
 
 def take_lock(disk: Disk, data: Path, *, sync: bool) -> Callable[[], None]:
-    """Have the folder for this process alone, making it if need be; the result gives it back.
+    """Lock the folder for this process, creating it if it is missing; the returned function unlocks it.
 
     Raises:
-        ConfigurationError: it holds something else, or another broker has it.
+        ConfigurationError: the folder contains other files, or another broker uses it.
     """
     made = [path for path in (data, *data.parents) if not disk.exists(path)]
     disk.make_folder(data)
@@ -65,14 +65,16 @@ def take_lock(disk: Disk, data: Path, *, sync: bool) -> Callable[[], None]:
 
 
 def identify(disk: Disk, data: Path, node_id: int, cluster_id: str | None, found: Found) -> Identity:
-    """Whose folder it is: as its files say, or else as the caller does.
+    """Return the folder's identity: from its files, or from the arguments if they have none.
 
     Raises:
-        ConfigurationError: it belongs to another node or cluster.
+        ConfigurationError: the folder belongs to another node or cluster.
     """
     known = _read(disk, data / META)
     ours = {"node.id": str(found.node_id), "cluster.id": found.cluster_id} if found.checked else {}
-    if any(known.get(key, value) != value for key, value in ours.items()):  # which has no checksum
+    if any(
+        known.get(key, value) != value for key, value in ours.items()
+    ):  # unlike broker.json, meta.properties has no checksum
         log.warning("%s is damaged, rewriting it", META, extra={"file": str(data / META)})
         known |= {key: value for key, value in ours.items() if value is not None}
     known_node = known.get("node.id") or (None if found.node_id is None else str(found.node_id))
@@ -89,7 +91,7 @@ def identify(disk: Disk, data: Path, node_id: int, cluster_id: str | None, found
 
 
 def write_identity(disk: Disk, data: Path, identity: Identity, *, sync: bool) -> None:
-    """Have `meta.properties` say so, unless it does."""
+    """Write ``identity`` to `meta.properties`, unless it is there already."""
     properties = {
         "version": "1",
         "cluster.id": identity.cluster_id,

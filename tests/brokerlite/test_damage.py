@@ -119,7 +119,7 @@ def test_records_that_are_missing_at_the_end_are_told_and_their_offsets_not_give
     one.append(a_batch(b"next"))
     assert one.log.end_offset == COUNT * PER_BATCH + 1
     assert readable(one) == all_but(*range(30, COUNT)) | {COUNT * PER_BATCH}
-    with pytest.raises(CorruptMessage, match=r"t-0 has at offset 91 is damaged"):
+    with pytest.raises(CorruptMessage, match=r"t-0 is damaged on the broker.s disk at offset 91"):
         one.log.read(91, 100)
 
 
