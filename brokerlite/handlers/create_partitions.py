@@ -1,4 +1,4 @@
-"""CreatePartitions v0-3: give topics more partitions.
+"""CreatePartitions v0-3: adds partitions to topics.
 
 Source: ControllerApis.scala (createPartitions), ReplicationControlManager.java (createPartitions).
 """

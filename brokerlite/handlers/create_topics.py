@@ -1,7 +1,7 @@
-"""CreateTopics v2-7: make topics, each on its own.
+"""CreateTopics v2-7: creates topics; each succeeds or fails by itself.
 
-v4+: -1 is the broker's default of partitions and replicas; before, -1 needs `assignments`. v5+: the answer tells the
-configuration. v7: the answer tells the topic's id. There is one broker, so one replica is all there can be.
+v4+: -1 means the broker's default number of partitions or replicas; before that -1 needs `assignments`. v5+: the
+response has the configuration. v7: the response has the topic id. There is one broker, so topics have one replica.
 
 Source: ReplicationControlManager.java (createTopics).
 """
@@ -90,7 +90,7 @@ def _create(broker: BrokerCore, asked: CreatableTopic, validate_only: bool, twic
 
 
 def config_source(broker: BrokerCore, configs: dict[str, str], key: str) -> int:
-    """Where a topic's configuration comes from, as DescribeConfigs numbers it."""
+    """Return the source of a topic's configuration, as DescribeConfigs numbers it."""
     if key in configs:
         return 1
     return 4 if key in broker.topics.defaults else 5

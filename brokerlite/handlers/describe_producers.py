@@ -1,4 +1,4 @@
-"""DescribeProducers v0: which producers a partition remembers, and where their open transactions begin.
+"""DescribeProducers v0: lists the producers that a partition remembers, and where their open transactions begin.
 
 Source: KafkaApis.scala (handleDescribeProducersRequest), UnifiedLog.java (activeProducers).
 """

@@ -1,8 +1,8 @@
-"""InitProducerId v0-5: a producer id for an idempotent producer, id and epoch for a transactional one.
+"""InitProducerId v0-5: assigns an idempotent producer an id, and a transactional one an id and an epoch.
 
-An id is never given twice, also after kill -9. v3+: a producer that names the id and epoch it has (KIP-360) gets the
-next epoch; without a transactional id it gets a new id, which is as good. v4+: PRODUCER_FENCED; before, it is
-INVALID_PRODUCER_EPOCH. v5 is v4.
+An id is never assigned twice, even after kill -9. v3+: a producer that sends its id and epoch (KIP-360) gets the next
+epoch; without a transactional id it gets a new id, which serves as well. v4+: PRODUCER_FENCED; before that
+INVALID_PRODUCER_EPOCH. v5 is the same as v4.
 
 Source: KafkaApis.scala (handleInitProducerIdRequest).
 """

@@ -1,6 +1,7 @@
-"""OffsetDelete v0: forget a group's offsets of some partitions.
+"""OffsetDelete v0: deletes a group's offsets of some partitions.
 
-Those of topics that a member subscribes to stay; a partition without an offset is no error, one that does not exist is.
+Offsets of topics that a member subscribes to are kept. A partition without an offset is no error; one that does not
+exist is an error.
 
 Source: KafkaApis.scala (handleOffsetDeleteRequest), OffsetMetadataManager.java (deleteOffsets).
 """
