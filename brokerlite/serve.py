@@ -280,7 +280,7 @@ class _Front:
         call = Call(connection.id, connection.session, header, request.message, now, timestamp)
         try:
             self.core.handle(_Ticket(connection, answer, header.correlation_id), call)
-        finally:  # also after an error: what the request did before it failed may complete other clients' requests
+        finally:  # also after an error: the failed request may have completed other clients' requests
             self.send(now)
 
     def send(self, now: float | None = None) -> None:

@@ -2,8 +2,8 @@
 
 A handler is a plain function ``handle`` of the broker and the call; the docstring of its file says what each version
 changes. The files are imported one by one once the broker is ready (`import_all`), or at the first earlier request.
-The versions are those of Apache Kafka 4.3. Adding an API is one file here and one line below; `../LIMITS.md` lists
-what is left out.
+The versions match Apache Kafka 4.3. Adding an API takes one file here and one line below; `../LIMITS.md` lists the
+omissions.
 """
 
 import functools

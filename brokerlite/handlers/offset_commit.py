@@ -3,8 +3,8 @@
 v2-4: the request may set a retention time. v6+: leader epochs. v7+: static members. v9+: a group that does not exist
 has its own error. v10: topics by id.
 
-A partition that does not exist, and one with too much text beside its offset, is refused by itself; an error of the
-group or of the member is told of every other one.
+Partitions that do not exist, or whose offset metadata is too long, get their own errors; all other partitions get the
+error of the group or the member, if there is one.
 
 Source: KafkaApis.scala (handleOffsetCommitRequest), OffsetMetadataManager.java (commitOffset).
 """

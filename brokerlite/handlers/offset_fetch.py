@@ -1,11 +1,11 @@
 """OffsetFetch v1-10: returns the committed offsets of groups.
 
-v1-7: one group. v2+: null asks for every topic of the group. v5+: leader epochs. v7+: with `require_stable` a
-partition for which an open transaction commits is UNSTABLE_OFFSET_COMMIT. v8+: many groups. v9+: a member id and epoch,
-for groups of KIP-848, which there are none of. v10: topics by id.
+v1-7: one group. v2+: null requests every topic of the group. v5+: leader epochs. v7+: with `require_stable`, a
+partition with a pending offset of an open transaction is UNSTABLE_OFFSET_COMMIT. v8+: many groups. v9+: a member id and
+epoch, for groups of KIP-848, which this broker does not have. v10: topics by id.
 
-Neither a group that does not exist nor a partition without an offset is an error; the offset is -1. Where the first
-groups have a lot of offsets, the others are COORDINATOR_LOAD_IN_PROGRESS: clients ask for those again.
+A group that does not exist, or a partition without an offset, is no error; the offset is -1. If the first groups have
+many offsets, the other groups get COORDINATOR_LOAD_IN_PROGRESS, and clients request them again.
 
 Source: OffsetMetadataManager.java (fetchOffsets, fetchAllOffsets).
 """

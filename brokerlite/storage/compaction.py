@@ -74,7 +74,7 @@ class Host(Protocol):
 
 @dataclass(slots=True)
 class _Made:
-    """Records what the compaction of one group did (the flags), and of all groups (the sizes)."""
+    """Records the result of compaction: flags of the current group of segments, and sizes of all groups."""
 
     changed: bool = False
     damaged: bool = False

@@ -5,8 +5,8 @@ Rules:
   configuration is unknown, and the defaults could delete its records. So the topic is not served, its name stays taken,
   and its folders are left untouched until the user repairs the file. The broker knows the configuration of its internal
   topics, and serves them anyway.
-- Topics whose creation or deletion a kill interrupted are removed: those without a topic file in partition 0 and
-  without records, and those of which a folder was already renamed for deletion.
+- Topics whose creation or deletion a kill interrupted are removed. They have neither a topic file in partition 0 nor
+  records, or a folder that was already renamed for deletion.
 - Folders with records that belong to no topic get the suffix ``-stray``, as in Kafka.
 
 Source: LogManager.java (stray folders).

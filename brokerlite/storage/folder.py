@@ -1,4 +1,4 @@
-"""Manages the data folder: its topics, what is flushed to disk, and which broker may use it.
+"""Manages the data folder: its topics, its flushes to disk, and the lock that one broker holds.
 
 Rules:
 - One broker at a time uses the folder: it holds `.lock` while it runs. A folder with other files, or of another node,
@@ -56,7 +56,7 @@ _ANY_EPOCH = 2**31 - 1
 
 
 class Recovered(NamedTuple):
-    """Summarizes for the log what a start found."""
+    """Summarizes the folder's content after a start, for the log."""
 
     what: str
     topics: int
@@ -302,7 +302,7 @@ class DataFolder:
             yield self._write_starts
 
     def _begin_at(self, starts: Mapping[PartitionSegments, int], *, ordered: bool = False) -> Work:
-        """Move the start of logs; return work that flushes what remains to disk and then removes the old segments.
+        """Move the start of logs; return work that flushes the remaining records and then removes the old segments.
 
         Args:
             ordered: see `PartitionSegments.remove`.
@@ -321,7 +321,7 @@ class DataFolder:
     # -- flushing
 
     def begin_flush(self, partitions: Iterable[Segments] | None = None) -> Work:
-        """Return work that flushes to disk what was stored before this call; it may run while more is stored.
+        """Return work that flushes all data stored before this call to disk; it may run while more is stored.
 
         Args:
             partitions: flush only these; by default all. Newly created topics are always flushed, too.

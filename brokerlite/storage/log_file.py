@@ -55,7 +55,7 @@ class Damaged(Exception):
 
 
 class Head(NamedTuple):
-    """Holds what a batch's header says; it is not checked against the CRC."""
+    """Holds the fields of a batch's header, which are not checked against the CRC."""
 
     position: int
     size: int

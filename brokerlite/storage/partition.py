@@ -234,7 +234,7 @@ class PartitionSegments:
     # -- start offset
 
     def set_start_offset(self, offset: int) -> list[Segment]:
-        """Move the log's start to ``offset``; return the segments that left the log, for the caller to remove.
+        """Move the log's start to ``offset``; return the segments that left the log, which the caller must remove.
 
         An offset before `start_offset` changes nothing; one after the end of the log counts as its end.
         """
@@ -296,7 +296,7 @@ class PartitionSegments:
     # -- flushing
 
     def begin_flush(self, *, indexes: bool = False) -> Work:
-        """Return work that flushes to disk what was stored before this call; it may run while more is stored.
+        """Return work that flushes all data stored before this call to disk; it may run while more is stored.
 
         The work raises `synced_offset`. If it fails, this partition accepts no more writes.
 
@@ -421,7 +421,7 @@ class PartitionSegments:
         return producers
 
     def close(self, producers: Producers, *, sync: bool) -> None:
-        """Write what a clean `open` needs."""
+        """Write everything that a clean `open` needs."""
         if self._changed:
             self.active.seal()
             self._take_snapshot(producers)
