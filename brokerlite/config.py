@@ -1,4 +1,4 @@
-"""What a broker is told before it starts."""
+"""The configuration of a broker."""
 
 import enum
 from dataclasses import dataclass
@@ -9,19 +9,19 @@ from ottla.errors import ConfigurationError
 from ottla.unknown_options import naming_options
 
 MAX_MESSAGE_BYTES = 2**20 + 12
-"""Kafka's default of `message.max.bytes`: a batch of 1 MiB and what stands before its length ends."""
+"""Kafka's default of `message.max.bytes`: 1 MiB plus the base offset and length fields at the start of a batch."""
 
 
 class Sync(enum.StrEnum):
-    """When the disk is made to hold what was stored (fsync), so that a power cut does not take it."""
+    """When stored records are flushed to disk (fsync), so that a power cut does not lose them."""
 
     ALWAYS = "always"
-    """Before anything that was written is answered: an acknowledgement survives a power cut."""
+    """Before a write is answered: acknowledged records survive a power cut."""
     SEGMENT = "segment"
-    """When a segment is full, and at the end: a kill of the broker loses nothing, a power cut what the system had not
-    written yet. So Apache Kafka does it."""
+    """When a segment is full, and at shutdown: killing the broker loses nothing, but a power cut loses what the
+    operating system had not written yet. Apache Kafka does the same."""
     NEVER = "never"
-    """Not even then."""
+    """Never, not even at shutdown."""
 
 
 @naming_options
@@ -34,56 +34,57 @@ class BrokerConfig:
     """
 
     host: str = "127.0.0.1"
-    """The address to listen on; ``0.0.0.0`` and ``::`` are every address."""
+    """The address to listen on; ``0.0.0.0`` and ``::`` mean every address."""
     port: int = 9092
     """0: any free port."""
     advertise: str | None = None
-    """``host`` or ``host:port``: where clients are told to find this broker. ``None``: where it listens, or, when it
-    listens on every address, the one that the client came by."""
+    """``host`` or ``host:port`` that Metadata responses give to clients. ``None``: the address that the broker listens
+    on or, if it listens on every address, the one that the client connected to."""
     data: Path | None = None
-    """The folder of the topics; ``None``: a temporary one, removed at the end."""
+    """The data folder; ``None``: a temporary one, removed when the broker stops."""
     sync: Sync = Sync.SEGMENT
-    """When the disk is made to hold what is stored; a temporary folder is never synced."""
+    """When stored records are flushed to disk; a temporary folder is never flushed."""
     node_id: int = 1
     cluster_id: str | None = None
-    """``None``: the one that the folder was made with, or a new one."""
+    """``None``: the cluster id stored in the data folder, or a new one."""
     default_partitions: int = 1
-    """Of topics that are created without a number (`num.partitions`)."""
+    """Partitions of topics that are created without a partition count (`num.partitions`)."""
     auto_create: bool = True
-    """Create a topic when a client asks for its metadata (`auto.create.topics.enable`)."""
+    """Create a missing topic when a client requests its metadata (`auto.create.topics.enable`)."""
     max_message_bytes: int = MAX_MESSAGE_BYTES
     """The largest batch (`message.max.bytes`); a topic's `max.message.bytes` overrides it."""
     segment_bytes: int = 2**30
     """The largest segment file (`log.segment.bytes`); a topic's `segment.bytes` overrides it."""
     index_interval_bytes: int = 4096
-    """How much log lies between two index entries at least (`log.index.interval.bytes`)."""
+    """The least bytes of log between two index entries (`log.index.interval.bytes`)."""
     max_request_bytes: int = 100 * 2**20
     """The largest request (`socket.request.max.bytes`); a larger one closes its connection."""
     fetch_max_bytes: int = 55 * 2**20
-    """The most that one Fetch is answered with, a first batch that is larger apart (`fetch.max.bytes`)."""
+    """The most record bytes in one Fetch response; only its first batch may exceed that (`fetch.max.bytes`)."""
     group_initial_rebalance_delay: float = 0.5
-    """How long the first member of an empty group waits for others (`group.initial.rebalance.delay.ms`). Kafka's three
-    seconds are for clusters; members that are started together on one machine come within half a second, and then
-    there is one rebalance instead of many. 0 in tests, where there is often only one."""
+    """How long the first member of an empty group waits for others (`group.initial.rebalance.delay.ms`). Kafka's
+    default of three seconds suits clusters; members started together on one machine all join within half a second,
+    which makes one rebalance instead of many. Tests, whose groups often have a single member, use 0."""
     group_min_session_timeout: float = 6.0
-    """The shortest session that a member may ask for (`group.min.session.timeout.ms`)."""
+    """The shortest session timeout that a member may request (`group.min.session.timeout.ms`)."""
     group_max_size: int = 1000
-    """Members of one group (`group.max.size`)."""
+    """The most members of one group (`group.max.size`)."""
     offsets_retention: float = 7 * 24 * 3600.0
-    """How long committed offsets outlive the members of their group (`offsets.retention.minutes`)."""
+    """How long committed offsets are kept after the group became empty (`offsets.retention.minutes`)."""
     log_retention_check: float = 300.0
-    """How often segments that have expired are looked for (`log.retention.check.interval.ms`)."""
+    """How often the broker looks for expired segments (`log.retention.check.interval.ms`)."""
     log_cleaner_backoff: float = 15.0
-    """How often logs to compact are looked for, while there are none (`log.cleaner.backoff.ms`)."""
+    """How long the broker waits before it looks again for logs to compact, if it found none
+    (`log.cleaner.backoff.ms`)."""
     transaction_max_timeout: float = 15 * 60.0
-    """The longest that a producer may let a transaction take (`transaction.max.timeout.ms`)."""
+    """The longest transaction timeout that a producer may request (`transaction.max.timeout.ms`)."""
     transactional_id_expiration: float = 7 * 24 * 3600.0
-    """How long a transactional id is remembered that nobody uses (`transactional.id.expiration.ms`)."""
+    """How long an unused transactional id is kept (`transactional.id.expiration.ms`)."""
     max_connections: int = 2000
     pipeline: int = 8
-    """Unanswered requests of one connection before it is no longer read: bounds the memory that one client takes."""
+    """Unanswered requests after which the broker stops reading from a connection; bounds the memory of one client."""
     health: str | None = None
-    """``host:port`` of ``/health`` and ``/ready``; ``None``: nowhere."""
+    """``host:port`` that serves ``/health`` and ``/ready``; ``None``: they are not served."""
 
     def __post_init__(self) -> None:
         for name, lowest, highest in (

@@ -1,10 +1,10 @@
-"""The broker under trio: bytes in, bytes out, and the clock.
+"""Runs the broker under trio: sockets, threads and the clock.
 
-Theory of operation: `BrokerCore` decides everything. `_Front` is the service behind the listener: it parses frames,
-hands them to the core and builds what comes back. Two tasks stand beside the listener: one polls the core at its
-deadlines, one has the disk hold what was written. What waits for the disk, or takes much computing, runs in threads;
-a connection whose request is not done hands in no other (`Hold`). All of them run in a scope that is shielded from
-cancellation, so that a cancelled broker can first answer what it was asked, and close its folder.
+Theory of operation: `BrokerCore` decides everything. `_Front` is the service behind the listener: it parses requests,
+hands them to the core and builds the responses. Two tasks run beside the listener: one polls the core at its
+deadlines, the other flushes written data to disk. Work that waits for the disk or needs much computing runs in
+threads; while a request is unfinished, its connection is not read (`Hold`). All of these tasks run in a scope that is
+shielded from cancellation, so that a cancelled broker can still answer its open requests and close its folder.
 """
 
 import logging
@@ -45,27 +45,28 @@ from ottla.tls import ServerTLS
 log = logging.getLogger("ottla.brokerlite")
 
 MOST_NAMES = 50_000
-"""Topics, partitions, groups and what else a request names: others wait while it is answered, 5 to 10 µs for each."""
+"""The most topics, partitions, groups and so on in one request: other clients wait while it is handled, 5 to 10 µs for
+each of them."""
 _IMPORT_EVERY = 0.03
-"""Seconds: all in one go would keep the first clients waiting."""
+"""Seconds between two imports: importing all handlers at once would keep the first clients waiting."""
 _PAUSE_AFTER_BUG = 0.1
-"""Seconds before the core is polled again that has failed; each time it would at once."""
+"""Seconds until the core is polled again after polling it failed; without a pause it would be polled in a busy loop."""
 _SLEEPLESS: int | None = getattr(time, "CLOCK_BOOTTIME", getattr(time, "CLOCK_MONOTONIC", None))
-"""A clock that goes on while the machine sleeps: on Linux, and on macOS and the BSDs. On Windows trio's does so."""
+"""A clock that continues while the machine sleeps, on Linux, macOS and the BSDs. On Windows trio's own clock does."""
 _WILDCARDS = ("", "0.0.0.0", "::")
 
 
 @dataclass(kw_only=True)
 class Running:
-    """A broker that takes requests.
+    """Describes and controls a running broker.
 
     Attributes:
         bootstrap: ``host:port``, for clients on this machine.
-        listen: ``host:port`` that it listens on, where the host may stand for every address.
-        advertised: what clients are told; empty where each is told the address it came by.
-        data: the folder of the topics.
+        listen: ``host:port`` that the broker listens on; the host may stand for every address.
+        advertised: ``host:port`` in Metadata responses; empty if each client gets the address that it connected to.
+        data: the data folder.
         health: ``host:port`` of the probes, or ``None``.
-        ready: whether it takes requests; false while it drains.
+        ready: whether the broker accepts requests; false while it drains.
     """
 
     bootstrap: str
@@ -83,19 +84,19 @@ class Running:
     _end: trio.Event = field(default_factory=trio.Event, repr=False)
 
     def create_topic(self, name: str, partitions: int, configs: Mapping[str, str]) -> None:
-        """Make a topic, as a client's CreateTopics would; from within trio.
+        """Create a topic, like a CreateTopics request; call it from within trio.
 
         Raises:
-            BrokerError: as `Topics.create`.
+            BrokerError: as for `Topics.create`.
         """
         self._core.create_topic(name, partitions, configs)
 
     def drain(self) -> None:
-        """Answer what was asked, close the folder in good order, end; from within trio."""
+        """Answer the open requests, close the folder cleanly and stop; call it from within trio."""
         self._end.set()
 
     def kill(self) -> None:
-        """End at once and leave the folder as kill -9 would, for tests of recovery; from within trio."""
+        """Stop at once and leave the folder as kill -9 would, for tests of recovery; call it from within trio."""
         self.clean = False
         self._end.set()
 
@@ -106,17 +107,17 @@ async def run_broker(
     tls: ServerTLS | None = None,
     task_status: "trio.TaskStatus[Running]" = trio.TASK_STATUS_IGNORED,
 ) -> None:
-    """Run a broker until it is drained or cancelled; then it answers what it was asked, and closes its folder.
+    """Run a broker until it is drained or cancelled; then answer the open requests and close the folder.
 
     Args:
-        tls: how its listener is secured; by default it is not.
+        tls: TLS for the listener; by default connections are plain text.
 
     Raises:
         ConfigurationError: the port or the folder cannot be used.
     """
     with _data_path(config) as path:
         chores, front = _Chores(), _Front()
-        # Before the folder is made: a broker that cannot listen leaves nothing behind.
+        # The listener opens before the folder is created: a broker that cannot listen leaves no folder behind.
         connections = min(config.max_connections, descriptors_for_connections())
         listener = Listener(
             Limits(max_frame=config.max_request_bytes, max_connections=connections, pipeline=config.pipeline)
@@ -131,13 +132,13 @@ async def run_broker(
         began = trio.current_time()
         try:
             await trio.to_thread.run_sync(folder.open, config.node_id, config.cluster_id, abandon_on_cancel=True)
-        except BaseException:  # being cancelled included: who has connected must not wait for what will never answer
+        except BaseException:  # also when cancelled: clients that have connected must not wait for a response
             await listener.drain()
             raise
         _log_recovery(folder, trio.current_time() - began)
         try:
             await _serve(config, listener, port, folder, front, chores, task_status)
-        except BaseExceptionGroup as group:  # a nursery's; a user's mistake is told as what it is
+        except BaseExceptionGroup as group:  # the nursery wraps errors; the caller gets a ConfigurationError as it is
             raise _plain(group) from None
         finally:
             with trio.CancelScope(shield=True):
@@ -172,7 +173,7 @@ async def _serve(
         task_status.started(running)
         extra = {
             "listen": running.listen,
-            "advertised": running.advertised or "the address that a client came by",
+            "advertised": running.advertised or "the address that each client connected to",
             "data": str(folder.path),
             "sync": str(config.sync) if config.data is not None else "never",
             "node": config.node_id,
@@ -225,7 +226,7 @@ async def _probes(host: str, port: int, running: Running, *, task_status: "trio.
 
 
 class _Ticket(NamedTuple):
-    """Where an answer goes."""
+    """Identifies the request that a response belongs to."""
 
     connection: Connection
     place: Place
@@ -233,21 +234,21 @@ class _Ticket(NamedTuple):
 
 
 class _Front:
-    """The service behind the listener.
+    """Serves the listener's connections: passes requests to the core and sends its responses.
 
     Attributes:
-        killed: the folder is to be left as it is.
+        killed: the broker stops as if killed, without closing the folder.
     """
 
     core: BrokerCore
     begin: Callable[[Job], None]
-    """Has a job done."""
+    """Starts a job of the core."""
 
     def __init__(self) -> None:
         self.killed = False
         self._nap = trio.CancelScope()
         self._unsynced = trio.Event()
-        """Set when answers wait for the disk."""
+        """Set when responses wait for a flush to disk."""
         self._not_before = -math.inf
 
     def connected(self, connection: Connection) -> None:
@@ -279,13 +280,13 @@ class _Front:
         call = Call(connection.id, connection.session, header, request.message, now, timestamp)
         try:
             self.core.handle(_Ticket(connection, answer, header.correlation_id), call)
-        finally:  # what it did before it failed may have been what others wait for
+        finally:  # also after an error: the failed request may have completed other clients' requests
             self.send(now)
 
     def send(self, now: float | None = None) -> None:
-        """Hand out the answers that are ready, and have the pump wake for the next.
+        """Send the responses that are ready, and set the time at which the pump wakes for the next.
 
-        It raises nothing: whatever goes wrong here is no fault of the request that is being handled.
+        Raises nothing: an error here is not the fault of the request that is being handled.
         """
         try:
             actions = self.core.poll(self._read_clocks()[0] if now is None else now)
@@ -296,10 +297,10 @@ class _Front:
             ticket: _Ticket = action.ticket
             try:
                 _carry_out(action, ticket)
-            except frames.FrameTooLong as error:  # no client takes such an answer
-                ticket.connection.turn_out(f"its answer is too large: {error}")
-            except Exception:  # a mistake of ours, which must not reach other connections
-                log.exception("an answer cannot be sent", extra={"peer": ticket.connection.peer})
+            except frames.FrameTooLong as error:  # no client accepts a response of that size
+                ticket.connection.turn_out(f"its response is too large: {error}")
+            except Exception:  # a bug in the broker, which must not affect other connections
+                log.exception("cannot send a response", extra={"peer": ticket.connection.peer})
                 ticket.connection.close("internal error")
         for job in self.core.jobs():
             self.begin(job)
@@ -309,23 +310,23 @@ class _Front:
             self._unsynced.set()
 
     def resume(self, job: Job, raised: Exception | None) -> Work:
-        """As `BrokerCore.resume`."""
+        """See `BrokerCore.resume`."""
         return self.core.resume(job, self._read_clocks()[0], raised)
 
     def drain(self) -> None:
-        """Let nobody wait any longer."""
+        """Answer all waiting requests now."""
         self.core.drain()
         self.send()
 
     async def pump(self) -> None:
-        """Give the answers whose time has come."""
+        """Send responses when their deadlines pass."""
         while True:
             with trio.CancelScope(deadline=self._due()) as self._nap:
                 await trio.sleep_forever()
             self.send()
 
     async def flush(self, folder: DataFolder) -> None:
-        """Have the disk hold what answers wait for; what comes meanwhile is held together the next time."""
+        """Flush to disk what responses wait for; writes during a flush share the next one."""
         while True:
             await self._unsynced.wait()
             self._unsynced = trio.Event()
@@ -333,14 +334,14 @@ class _Front:
                 try:
                     await trio.to_thread.run_sync(folder.begin_flush())
                 except OSError as error:
-                    log.error("the disk refused to hold what was written: %s", error, extra={"data": str(folder.path)})
+                    log.error("flush to disk failed: %s", error, extra={"data": str(folder.path)})
                     self.core.synced(writes, failed=True)
                 else:
                     self.core.synced(writes)
                 self.send()
 
     def _read_clocks(self) -> tuple[float, int]:
-        """The time for the core, as in a `Call`; its clock is also told how long the machine has slept."""
+        """Return both times for a `Call`, and update the core's clock, also with how long the machine has slept."""
         now, timestamp, clock = trio.current_time(), _timestamp(), self.core.clock
         clock.asleep = _asleep()
         clock.compare(now, timestamp)
@@ -369,7 +370,7 @@ def _serves(api_key: int, api_version: int) -> bool:
 
 
 async def _work_off(front: _Front, job: Job) -> None:
-    """Do a job of the core's: its work in threads, its other parts here."""
+    """Run a job of the core: its blocking work in threads, the rest here."""
     raised: Exception | None = None
     try:
         while True:
@@ -381,17 +382,17 @@ async def _work_off(front: _Front, job: Job) -> None:
                 raised = error
     except StopIteration:
         pass
-    except Exception:  # a mistake of ours, which must not end the broker
-        log.exception("a job in the background failed")
+    except Exception:  # a bug, which must not stop the broker
+        log.exception("background job failed")
     finally:
         job.close()
         if raised is not None:
-            raised.with_traceback(None)  # it is in one of the frames there; others have open files
+            raised.with_traceback(None)  # breaks a cycle: its traceback's frames hold the error itself, and open files
     front.send()
 
 
 class _Chores:
-    """What waits for the disk, one after the other, in a thread."""
+    """Runs queued disk work in a thread, in order."""
 
     def __init__(self) -> None:
         self._waiting: deque[Work] = deque()
@@ -408,7 +409,7 @@ class _Chores:
             await trio.to_thread.run_sync(self.finish)
 
     def finish(self) -> None:
-        """Do all of it (in a thread)."""
+        """Do all queued work (in a thread)."""
         while self._waiting:
             self._waiting.popleft()()
 
@@ -427,7 +428,7 @@ def _timestamp() -> int:
 
 
 def _asleep() -> float:
-    """How far the clock that goes on while the machine sleeps is ahead of trio's, in seconds."""
+    """How far the clock that continues while the machine sleeps is ahead of trio's, in seconds."""
     return 0.0 if _SLEEPLESS is None else time.clock_gettime(_SLEEPLESS) - time.perf_counter()
 
 
@@ -481,7 +482,7 @@ def _settings(config: BrokerConfig, cluster_id: str, port: int) -> Settings:
 
 
 def _topic_defaults(config: BrokerConfig) -> dict[str, str]:
-    """The topic configurations in which this broker differs from Kafka's defaults."""
+    """Return the topic configurations in which this broker differs from Kafka's defaults."""
     given = {
         "index.interval.bytes": str(config.index_interval_bytes),
         "max.message.bytes": str(config.max_message_bytes),
@@ -521,7 +522,7 @@ def _log_recovery(folder: DataFolder, seconds: float) -> None:
 
 
 def _plain(group: BaseExceptionGroup[BaseException]) -> BaseException:
-    """The one error in ``group``, if it is one that tells the user what to do; otherwise the group."""
+    """Return the only error in ``group`` if it is a `ConfigurationError`, otherwise the group."""
     leaf: BaseException = group
     while isinstance(leaf, BaseExceptionGroup) and len(leaf.exceptions) == 1:
         leaf = leaf.exceptions[0]

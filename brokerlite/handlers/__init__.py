@@ -1,9 +1,9 @@
-"""What the broker serves: one file per API, `SERVED` finds them by key.
+"""Handles requests: one file per API; `SERVED` finds it by the API key.
 
-A handler is a plain function ``handle`` of the broker and the call; its file's docstring says what each version
-changes. The files are imported one by one once the broker is ready (`import_all`), or when an API is asked for before.
-The versions are those of Apache Kafka 4.3. Adding an API is one file here and one line below; `../LIMITS.md` lists
-what is left out.
+A handler is a plain function ``handle`` of the broker and the call; the docstring of its file says what each version
+changes. The files are imported one by one once the broker is ready (`import_all`), or at the first earlier request.
+The versions match Apache Kafka 4.3. Adding an API takes one file here and one line below; `../LIMITS.md` lists the
+omissions.
 """
 
 import functools
@@ -21,12 +21,12 @@ def _imported(module: str) -> Handler:
 
 
 def _in(module: str) -> Handler:
-    """``handle`` of a module of this package."""
+    """Return a handler that imports a module of this package when it is first called."""
     return lambda broker, call: _imported(module)(broker, call)
 
 
 def import_all() -> Iterator[None]:
-    """Import one more module with each step: a broker is not to depend on files that may be replaced while it runs."""
+    """Import one more module with each step: a running broker must not depend on files that may be replaced."""
     for module in pkgutil.iter_modules(__path__):
         importlib.import_module(f"{__name__}.{module.name}")
         yield

@@ -1,6 +1,6 @@
-"""AddOffsetsToTxn v0-4: the offsets of a group join a transaction.
+"""AddOffsetsToTxn v0-4: adds the offsets of a group to a transaction.
 
-v2+: PRODUCER_FENCED; before, it is INVALID_PRODUCER_EPOCH.
+v2+: PRODUCER_FENCED; before that INVALID_PRODUCER_EPOCH.
 
 Source: KafkaApis.scala (handleAddOffsetsToTxnRequest).
 """
@@ -13,7 +13,7 @@ from ottla.codec.apis.add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffse
 from ottla.errors import BrokerError
 
 OFFSETS = CONSUMER_OFFSETS, 0
-"""The partition that has the offsets of every group."""
+"""The partition that stores the offsets of all groups."""
 
 
 def handle(broker: BrokerCore, call: Call) -> AddOffsetsToTxnResponse:

@@ -1,7 +1,7 @@
-"""AddPartitionsToTxn v0-5: partitions join a transaction, all of them or none.
+"""AddPartitionsToTxn v0-5: adds partitions to a transaction, all of them or none.
 
-v0-3: one transaction, of a client. v4+: many, of brokers, which may merely verify: a partition that is not part of its
-transaction is TRANSACTION_ABORTABLE. v2+: PRODUCER_FENCED; before, it is INVALID_PRODUCER_EPOCH.
+v0-3: clients send one transaction. v4+: brokers send many, and may only verify them: a partition outside its
+transaction is TRANSACTION_ABORTABLE. v2+: PRODUCER_FENCED; before that INVALID_PRODUCER_EPOCH.
 
 Source: KafkaApis.scala (handleAddPartitionsToTxnRequest).
 """
@@ -82,7 +82,7 @@ def _add(
 
 
 def _refused(broker: BrokerCore, place: Place) -> int:
-    """An error if no client may have the partition in a transaction."""
+    """Return an error code if clients may not add the partition to a transaction, otherwise 0."""
     if place[0] in INTERNAL:
         return TopicAuthorizationFailed.code
     return UnknownTopicOrPartition.code if broker.topics.partition(*place) is None else 0

@@ -1,8 +1,8 @@
-"""ApiVersions v0-4: what this broker serves.
+"""ApiVersions v0-4: lists the APIs and versions that this broker serves.
 
-v3+: the client names its software, and a name that is not letters, digits, ``-`` and ``.`` is INVALID_REQUEST. A
-version that is not known is answered in v0 with UNSUPPORTED_VERSION and this API alone, as Apache Kafka 4.3 does,
-so that the client can ask again. Features: transactions of version 2 (KIP-890) are on.
+v3+: the client names its software; a name with other characters than letters, digits, ``-`` and ``.`` is
+INVALID_REQUEST. Like Apache Kafka 4.3, the broker answers an unknown version in v0 with UNSUPPORTED_VERSION and this
+API alone, so that the client can retry. Features: transactions of version 2 (KIP-890) are on.
 """
 
 import re
@@ -43,7 +43,7 @@ def handle(broker: BrokerCore, call: Call) -> ApiVersionsResponse:
 
 
 def unsupported(handlers: Mapping[int, Served]) -> ApiVersionsResponse:
-    """The answer, in v0, to a version that is not known."""
+    """Return the response, in v0, to a request with an unknown version."""
     own = tuple(each for each in _advertised(handlers) if each.api_key == API_VERSIONS)
     return ApiVersionsResponse(error_code=UnsupportedVersion.code, api_keys=own)
 

@@ -1,4 +1,4 @@
-"""CreatePartitions v0-3: give topics more partitions.
+"""CreatePartitions v0-3: adds partitions to topics.
 
 Source: ControllerApis.scala (createPartitions), ReplicationControlManager.java (createPartitions).
 """
@@ -31,7 +31,7 @@ def _create(
 ) -> CreatePartitionsTopicResult:
     try:
         if twice:
-            raise InvalidRequest(f"{asked.name} is named twice")
+            raise InvalidRequest(f"{asked.name} is listed twice")
         if (topic := broker.topics.by_name.get(asked.name)) is None:
             raise broker.topics.missing(asked.name)
         broker.topics.check_growth(topic, asked.count)

@@ -1,7 +1,7 @@
-"""CreateTopics v2-7: make topics, each on its own.
+"""CreateTopics v2-7: creates topics; each succeeds or fails by itself.
 
-v4+: -1 is the broker's default of partitions and replicas; before, -1 needs `assignments`. v5+: the answer tells the
-configuration. v7: the answer tells the topic's id. There is one broker, so one replica is all there can be.
+v4+: -1 means the broker's default number of partitions or replicas; before that -1 needs `assignments`. v5+: the
+response has the configuration. v7: the response has the topic id. There is one broker, so topics have one replica.
 
 Source: ReplicationControlManager.java (createTopics).
 """
@@ -57,11 +57,11 @@ def _refused(asked: CreatableTopic, error: BrokerError) -> CreatableTopicResult:
 def _create(broker: BrokerCore, asked: CreatableTopic, validate_only: bool, twice: bool) -> CreatableTopicResult:
     try:
         if twice:
-            raise InvalidRequest(f"{asked.name} is named twice")
+            raise InvalidRequest(f"{asked.name} is listed twice")
         if asked.name in INTERNAL:
-            raise TopicAlreadyExists(f"{asked.name} is the broker's own, which makes it when it needs it")
+            raise TopicAlreadyExists(f"{asked.name} is an internal topic; the broker creates it when it needs it")
         if asked.name == CLUSTER_METADATA:
-            raise InvalidRequest(f"no client can make {asked.name}")
+            raise InvalidRequest(f"clients cannot create {asked.name}")
         partitions = _partitions(broker, asked)
         configs = _configs(asked)
         check_asked(broker.topics.check(asked.name, partitions, configs))
@@ -90,7 +90,7 @@ def _create(broker: BrokerCore, asked: CreatableTopic, validate_only: bool, twic
 
 
 def config_source(broker: BrokerCore, configs: dict[str, str], key: str) -> int:
-    """Where a topic's configuration comes from, as DescribeConfigs numbers it."""
+    """Return the source of a topic's configuration, as DescribeConfigs numbers it."""
     if key in configs:
         return 1
     return 4 if key in broker.topics.defaults else 5
@@ -99,13 +99,13 @@ def config_source(broker: BrokerCore, configs: dict[str, str], key: str) -> int:
 def _partitions(broker: BrokerCore, asked: CreatableTopic) -> int:
     if not asked.assignments:
         if asked.replication_factor not in (-1, 1):
-            raise InvalidReplicationFactor(f"{asked.replication_factor} replicas; there is one broker")
+            raise InvalidReplicationFactor(f"{asked.replication_factor} replicas, but there is only one broker")
         return broker.settings.default_partitions if asked.num_partitions == -1 else asked.num_partitions
     if asked.num_partitions != -1 or asked.replication_factor != -1:
         raise InvalidRequest("with assignments, the numbers of partitions and replicas must be -1")
     indexes = sorted(each.partition_index for each in asked.assignments)
     if indexes != list(range(len(indexes))):
-        raise InvalidReplicaAssignment(f"partitions {indexes} do not count up from 0")
+        raise InvalidReplicaAssignment(f"partitions {indexes} are not numbered 0, 1, 2 and so on")
     if any(each.broker_ids != (broker.settings.node_id,) for each in asked.assignments):
         raise InvalidReplicaAssignment(f"the only broker is {broker.settings.node_id}")
     return len(indexes)

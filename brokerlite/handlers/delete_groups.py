@@ -1,4 +1,4 @@
-"""DeleteGroups v0-2: remove groups without members, with their offsets.
+"""DeleteGroups v0-2: deletes groups without members, and their offsets.
 
 Source: GroupCoordinatorService.java (deleteGroups), ClassicGroup.java (validateDeleteGroup).
 """

@@ -1,7 +1,8 @@
-"""DeleteRecords v0-2: move the start offset of partitions; what lies before it is gone.
+"""DeleteRecords v0-2: moves the start offset of partitions, and thereby deletes the records before it.
 
-An offset of -1 is the high watermark: everything goes. v2: flexible. With one replica the low watermark is the start
-offset. It is answered when the disk knows where the logs begin; if it refuses, the error comes with where they do.
+An offset of -1 is the high watermark: all records are deleted. v2: flexible. With one replica the low watermark is the
+start offset. The response is sent when the new start offsets are on disk; if the disk refuses them, it has an error and
+the start offsets that apply.
 
 Source: KafkaApis.scala (handleDeleteRecordsRequest), Partition.scala (deleteRecordsOnLeader).
 """
@@ -30,7 +31,7 @@ _NO_LOW_WATERMARK = -1
 def handle(broker: BrokerCore, call: Call) -> DeleteRecordsResponse | Later:
     request: DeleteRecordsRequest = call.message
     results: dict[Place, tuple[int, int]] = {}
-    """Low watermark and error."""
+    """Holds low watermark and error code of a partition."""
     starts: dict[Place, int] = {}
     refused, first = 0, ""
     asked = {(topic.name, each.partition_index): each.offset for topic in request.topics for each in topic.partitions}
@@ -45,15 +46,15 @@ def handle(broker: BrokerCore, call: Call) -> DeleteRecordsResponse | Later:
         results[place] = start, 0
         if start > partition.start_offset:
             starts[place] = start
-    if refused:  # the answer has no room for the texts; a line for each of 10,000 places takes a second
-        log.info("records are not deleted: %s%s", first, f", and {refused - 1} more" if refused > 1 else "")
+    if refused:  # the response has no field for messages; 10,000 log lines would take a second
+        log.info("records not deleted: %s%s", first, f", and {refused - 1} more" if refused > 1 else "")
     if not starts:
         return _response(results)
     later = Later()
 
     def deleted(trouble: OSError | None) -> None:
         if trouble is not None:
-            log.error("records are not deleted: the disk refused: %s", trouble)
+            log.error("records not deleted: the disk refused: %s", trouble)
             results.update((place, (_low_watermark(broker, place), KafkaStorageError.code)) for place in starts)
         later.give(_response(results))
 
@@ -62,14 +63,14 @@ def handle(broker: BrokerCore, call: Call) -> DeleteRecordsResponse | Later:
 
 
 def _low_watermark(broker: BrokerCore, place: Place) -> int:
-    """Where a log begins now: on a full disk whole segments may have gone even so."""
+    """Return the current start offset: on a full disk, whole segments may have been removed despite the error."""
     partition = broker.topics.partition(*place)
     return _NO_LOW_WATERMARK if partition is None else partition.start_offset
 
 
 def _partition(broker: BrokerCore, place: Place) -> PartitionLog:
     if place[0] in INTERNAL:
-        raise InvalidTopic(f"{place[0]} is the broker's own")
+        raise InvalidTopic(f"{place[0]} is an internal topic")
     partition = broker.topics.partition(*place)
     if partition is None:
         raise UnknownTopicOrPartition(f"there is no partition {place[1]} of {place[0]}")

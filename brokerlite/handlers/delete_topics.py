@@ -1,7 +1,7 @@
-"""DeleteTopics v1-6: remove topics and all their records.
+"""DeleteTopics v1-6: deletes topics and all their records.
 
 v6: topics by name or by id. An unknown name is UNKNOWN_TOPIC_OR_PARTITION, an unknown id UNKNOWN_TOPIC_ID. A topic that
-is named twice, be it by name and by id, stays: that is one INVALID_REQUEST.
+the request lists twice, even once by name and once by id, is not deleted, and gets one INVALID_REQUEST.
 
 Source: ControllerApis.scala (deleteTopics).
 """
@@ -36,7 +36,7 @@ def handle(broker: BrokerCore, call: Call) -> DeleteTopicsResponse:
 
 
 def _topic(broker: BrokerCore, asked: DeleteTopicState) -> Hashable:
-    """A key of the topic: equal whether the request has its name or its id."""
+    """Return a key of the topic that is the same whether the request has its name or its id."""
     if not _is_named(asked):
         return asked.name, asked.topic_id
     if asked.name is None:
@@ -53,9 +53,9 @@ def _delete(broker: BrokerCore, asked: DeleteTopicState, twice: bool) -> Deletab
     name, topic_id = asked.name, asked.topic_id
     try:
         if not _is_named(asked):
-            raise InvalidRequest("a topic is named by its name or by its id, and not by both")
+            raise InvalidRequest("give a topic's name or its id, not both")
         if twice:
-            raise InvalidRequest("the topic is named twice")
+            raise InvalidRequest("the topic is listed twice")
         topic = broker.topics.by_id.get(topic_id) if name is None else broker.topics.by_name.get(name)
         if topic is None:
             raise UnknownTopicId if name is None else broker.topics.missing(name)

@@ -1,7 +1,7 @@
-"""DescribeConfigs v1-4: the configuration of topics, and of this broker.
+"""DescribeConfigs v1-4: describes the configuration of topics, and of this broker.
 
 v1+: synonyms and sources. v3+: types; documentation is null. Other resources are INVALID_REQUEST. A resource that is
-named twice is described once, with the keys that it is named with last.
+listed twice is described once, with the keys of its last entry.
 
 Source: ConfigHelper.scala.
 """
@@ -25,13 +25,13 @@ from ottla.codec.apis.describe_configs import (
 from ottla.errors import BrokerError, InvalidRequest
 
 _OWN, _STATIC_BROKER_CONFIG, _DEFAULT_CONFIG = 1, 4, 5
-"""Where values come from."""
+"""Sources of values."""
 _TYPES = {
     "log.cleaner.backoff.ms": LONG,
     "log.dirs": LIST,
     "log.retention.check.interval.ms": LONG,
 }
-"""Types of the broker's own configurations that their values do not tell."""
+"""Types of those broker configurations whose values do not show their type."""
 
 
 def handle(broker: BrokerCore, call: Call) -> DescribeConfigsResponse:
@@ -66,7 +66,7 @@ def _describe(
         elif asked.resource_type == BROKER:
             configs = _of_broker(broker, name)
         else:
-            raise InvalidRequest(f"resources of type {asked.resource_type} are not known here")
+            raise InvalidRequest(f"resource type {asked.resource_type} is not supported")
     except BrokerError as error:
         error_code, message = error.code, error.detail or None
     wanted = set(asked.configuration_keys or configs)
@@ -80,7 +80,7 @@ def _describe(
 
 
 def _of_topic(broker: BrokerCore, key: str, own: str | None, synonyms: bool) -> DescribeConfigsResourceResult:
-    """A configuration of a topic.
+    """Describe a configuration of a topic.
 
     Args:
         own: the topic's own value; ``None`` if it has the default.

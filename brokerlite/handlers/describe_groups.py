@@ -1,7 +1,7 @@
-"""DescribeGroups v0-6: the state and the members of groups.
+"""DescribeGroups v0-6: describes the state and the members of groups.
 
-What members subscribe to and the protocol are told of a stable group only. v3+: authorized operations, all of them,
-because there is no authorizer. v4+: instance ids. v6: a group that does not exist is an error; before, it is ``Dead``.
+Only a stable group's response has the protocol and the members' subscriptions. v3+: authorized operations, always all,
+because there is no authorizer. v4+: instance ids. v6: a group that does not exist is an error; before that ``Dead``.
 
 Source: GroupMetadataManager.java (describeGroups), ClassicGroupMember.java (describe).
 """
@@ -18,9 +18,9 @@ from ottla.errors import CoordinatorLoadInProgress, GroupIdNotFound
 
 NOT_FOUND_SINCE = 6
 MOST_BYTES = 16 * 2**20
-"""Bytes of members in an answer, beyond which the groups that are left are to be asked for again."""
+"""The most bytes of members in a response; the client has to request the remaining groups again."""
 _MEMBER = 100
-"""Bytes that are counted for a member beside what its client sent."""
+"""Bytes counted for a member in addition to the data from its client."""
 NOT_ASKED = -(2**31)
 _GROUP_OPERATIONS = sum(1 << bit for bit in (3, 6, 8, 10, 11))
 """READ, DELETE, DESCRIBE, DESCRIBE_CONFIGS, ALTER_CONFIGS of AclOperation.java."""

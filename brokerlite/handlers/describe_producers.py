@@ -1,4 +1,4 @@
-"""DescribeProducers v0: which producers a partition remembers, and where their open transactions begin.
+"""DescribeProducers v0: lists the producers that a partition remembers, and where their open transactions begin.
 
 Source: KafkaApis.scala (handleDescribeProducersRequest), UnifiedLog.java (activeProducers).
 """
@@ -31,7 +31,7 @@ def _described(broker: BrokerCore, name: str, index: int) -> PartitionResponse:
     try:
         check_name(name)
         if (partition := broker.topics.partition(name, index)) is None:
-            raise UnknownTopicOrPartition(f"there is no {name}-{index}")
+            raise UnknownTopicOrPartition(f"there is no partition {index} of {name}")
     except BrokerError as error:
         return PartitionResponse(
             partition_index=index, error_code=error.code, error_message=error.detail, active_producers=()

@@ -1,4 +1,4 @@
-"""DescribeTransactions v0: in which state transactional ids are, and which partitions they hold.
+"""DescribeTransactions v0: describes the state of transactional ids, and the partitions in their transactions.
 
 Source: TransactionCoordinator.scala (handleDescribeTransactions).
 """

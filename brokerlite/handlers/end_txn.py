@@ -1,7 +1,7 @@
-"""EndTxn v0-5: commit or abort a transaction.
+"""EndTxn v0-5: commits or aborts a transaction.
 
-v2+: PRODUCER_FENCED; before, it is INVALID_PRODUCER_EPOCH. v5: transactions of version 2 (KIP-890), whose producers
-are told the epoch to go on with, and sometimes another id.
+v2+: PRODUCER_FENCED; before that INVALID_PRODUCER_EPOCH. v5: transactions of version 2 (KIP-890): the response has the
+producer's next epoch, and sometimes a new producer id.
 
 Source: KafkaApis.scala (handleEndTxnRequest).
 """

@@ -1,8 +1,8 @@
-"""Fetch v4-18: batches from an offset on, waiting a while if there is little to read.
+"""Fetch v4-18: returns batches from an offset on, after a wait if there are few.
 
-v7+: sessions (KIP-227). v12+: who has read what the log does not hold any more is told up to where it does. v13+:
-topics by id. With read_committed nothing behind the last stable offset is answered, and the transactions that were
-aborted are named.
+v7+: sessions (KIP-227). v12+: if a consumer has read records that the log no longer contains, the response has the
+diverging epoch and its end offset. v13+: topics by id. With read_committed the response ends at the last stable offset,
+and lists the aborted transactions.
 
 Source: ReplicaManager.java (readFromLog, fetchMessages), DelayedFetch.java.
 """
@@ -27,21 +27,21 @@ from ottla.codec.wire import Buffer, Part
 from ottla.errors import BrokerError, NotLeaderOrFollower, UnknownTopicId, UnknownTopicOrPartition
 
 BY_ID = 13
-"""The version from which topics are named by id."""
+"""The first version with topic ids instead of names."""
 REPLICA_STATE_SINCE = 15
 _READ_COMMITTED = 1
 
 
 class _Read(NamedTuple):
-    """What one pass over the partitions gave."""
+    """Holds the result of one pass over the partitions."""
 
     answers: Answers
     logs: tuple[PartitionLog, ...]
-    """Of the partitions that there are."""
+    """The logs of the partitions that exist."""
     size: int
     """Bytes of records."""
     final: bool
-    """Waiting would not add to it: there is an error, or an older segment ends here."""
+    """The response must not wait for more: it has an error or a divergence, or reads from an older segment."""
 
 
 def handle(broker: BrokerCore, call: Call) -> FetchResponse | Wait:
@@ -67,7 +67,7 @@ def _read(broker: BrokerCore, call: Call, fetch: Fetch) -> _Read:
     request: FetchRequest = call.message
     by_id = call.header.api_version >= BY_ID
     replica = request.replica_state.replica_id if call.header.api_version >= REPLICA_STATE_SINCE else request.replica_id
-    follower = replica >= 0  # there are none here
+    follower = replica >= 0  # this broker has no followers
     limit = min(request.max_bytes, broker.settings.fetch_max_bytes)
     size, final = 0, False
     answers: list[tuple[Asked, PartitionData]] = []
@@ -135,12 +135,12 @@ def _data(
         last_stable_offset=log.last_stable_offset,
         log_start_offset=log.start_offset,
         aborted_transactions=_aborted(asked, log, records) if isolation_level == _READ_COMMITTED else None,
-        records=cast(Buffer, records),  # the codec takes what was not read
+        records=cast(Buffer, records),  # the codec also accepts bytes that are still in the file
         diverging_epoch=EpochEndOffset(epoch=epoch, end_offset=end_offset),
     )
 
 
 def _aborted(asked: FetchPartition, log: PartitionLog, records: Part) -> tuple[AbortedTransaction, ...]:
-    """The aborted transactions that may have records among ``records``."""
+    """Return the aborted transactions that may have records among ``records``."""
     found = log.aborted(asked.fetch_offset, len(records)) if records else ()
     return tuple(AbortedTransaction(producer_id=each.producer_id, first_offset=each.first_offset) for each in found)

@@ -1,4 +1,4 @@
-"""FindCoordinator v0-6: this broker coordinates every group and every transaction.
+"""FindCoordinator v0-6: names this broker, the coordinator of every group and transaction.
 
 Share groups are refused with INVALID_REQUEST.
 

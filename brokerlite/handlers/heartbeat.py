@@ -1,4 +1,4 @@
-"""Heartbeat v0-4: a member lives, and hears whether its group rebalances.
+"""Heartbeat v0-4: keeps a member in its group, and answers whether the group rebalances.
 
 v3+: static members.
 """

@@ -1,8 +1,8 @@
-"""InitProducerId v0-5: a producer id for an idempotent producer, id and epoch for a transactional one.
+"""InitProducerId v0-5: assigns an idempotent producer an id, and a transactional one an id and an epoch.
 
-An id is never given twice, also after kill -9. v3+: a producer that names the id and epoch it has (KIP-360) gets the
-next epoch; without a transactional id it gets a new id, which is as good. v4+: PRODUCER_FENCED; before, it is
-INVALID_PRODUCER_EPOCH. v5 is v4.
+An id is never assigned twice, even after kill -9. v3+: a producer that sends its id and epoch (KIP-360) gets the next
+epoch; without a transactional id it gets a new id, which serves as well. v4+: PRODUCER_FENCED; before that
+INVALID_PRODUCER_EPOCH. v5 is the same as v4.
 
 Source: KafkaApis.scala (handleInitProducerIdRequest).
 """
@@ -19,7 +19,7 @@ def handle(broker: BrokerCore, call: Call) -> InitProducerIdResponse:
     request: InitProducerIdRequest = call.message
     try:
         if (request.producer_id == _NONE) != (request.producer_epoch == _NONE):
-            raise InvalidRequest("a producer id and its epoch come together")
+            raise InvalidRequest("give a producer id and its epoch together")
         if request.transactional_id is None:
             return InitProducerIdResponse(error_code=0, producer_id=broker.new_producer_id(), producer_epoch=0)
         asked = None if request.producer_id == _NONE else (request.producer_id, request.producer_epoch)

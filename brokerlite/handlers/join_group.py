@@ -1,8 +1,8 @@
-"""JoinGroup v0-9: become a member of a group, or take part in its next generation.
+"""JoinGroup v0-9: adds a member to a group, or takes a member into the next generation.
 
-v0: the rebalance timeout is the session timeout. v4+: a new dynamic member is only told its id (KIP-394). v5+: static
-members. v7+: the answer tells the protocol type, and null instead of an empty protocol. v8+: a reason, for the log.
-v9+: a leader that was restarted need not assign again (KIP-814).
+v0: the rebalance timeout is the session timeout. v4+: the first response to a new dynamic member has only its member id
+(KIP-394). v5+: static members. v7+: the response has the protocol type, and null instead of an empty protocol. v8+: a
+reason, for the log. v9+: a restarted leader need not assign again (KIP-814).
 """
 
 from ottla.brokerlite.machines.core import BrokerCore, Call

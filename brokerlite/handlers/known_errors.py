@@ -1,4 +1,4 @@
-"""Errors that older clients do not know, or not in answers to some API, and what they are told instead.
+"""Replaces errors that older clients do not know, or do not expect from an API, with errors that they handle.
 
 Source: KafkaApis.scala, ReplicaManager.scala (handleProduceAppend).
 """
@@ -18,12 +18,12 @@ from ottla.errors import (
 )
 
 _NEVER = 2**15
-"""No version: clients never know it from this API."""
+"""No version: clients never expect the error from this API."""
 _Since = Mapping[type[BrokerError], tuple[int, type[BrokerError]]]
 _FENCED_SINCE_2: _Since = {ProducerFenced: (2, InvalidProducerEpoch)}
 
 _SINCE: Mapping[int, _Since] = {
-    0: {  # Produce; where it is to be tried again, older clients know no other
+    0: {  # Produce; NotEnoughReplicas is the retriable error that older clients know
         ProducerFenced: (_NEVER, InvalidProducerEpoch),
         TransactionAbortable: (11, InvalidTxnState),
         CoordinatorNotAvailable: (_NEVER, NotEnoughReplicas),
@@ -38,10 +38,10 @@ _SINCE: Mapping[int, _Since] = {
         TransactionAbortable: (4, InvalidTxnState),
     },
 }
-"""API key -> error -> the first version whose clients know it, and what others are told."""
+"""API key -> error -> the first version whose clients know it, and the error for older versions."""
 
 
 def known(error: BrokerError, call: Call) -> BrokerError:
-    """The error, as a client of that version knows it."""
+    """Return the error, or its replacement for clients of that version."""
     since, instead = _SINCE.get(call.header.api_key, {}).get(type(error), (0, type(error)))
     return error if call.header.api_version >= since else instead(error.detail)

@@ -1,7 +1,7 @@
-"""LeaveGroup v0-5: take members out of a group at once.
+"""LeaveGroup v0-5: removes members from a group at once.
 
-v0-2: one member, whose error is that of the answer. v3+: many, by member id or by instance id, each with an error of
-its own; also when the group does not exist. v5+: a reason, for the log.
+v0-2: one member; its error is the response's. v3+: many members, by member id or instance id, each with its own error,
+even if the group does not exist. v5+: a reason, for the log.
 """
 
 from ottla.brokerlite.machines.core import BrokerCore, Call

@@ -1,6 +1,7 @@
-"""ListGroups v0-5: the groups there are.
+"""ListGroups v0-5: lists the groups.
 
-v4+: states, asked for in any case of letters, and told. v5+: types, likewise; here all groups are classic.
+v4+: requests filter by state, ignoring case, and responses have it. v5+: the same for types; here all groups are
+classic.
 
 Source: GroupMetadataManager.java (listGroups).
 """

@@ -1,9 +1,9 @@
-"""ListOffsets v1-11: the offset at a time, or at an end of the log.
+"""ListOffsets v1-11: finds the offset for a timestamp, or the start or end of the log.
 
-v2+: with read_committed nothing behind the last stable offset is found. v4+: leader epochs. v7+: the record of the
-largest timestamp (-3). v8+: the local log start (-4), which is the log start. v9+: the last tiered offset (-5), and
-v11+: the earliest pending upload (-6); nothing is tiered here, so -1. A special timestamp in a version before it is
-UNSUPPORTED_VERSION. A partition that is named twice is INVALID_REQUEST, once. Records are looked through in threads.
+v2+: with read_committed the search ends at the last stable offset. v4+: leader epochs. v7+: the record with the largest
+timestamp (-3). v8+: the local log start (-4), which is the log start. v9+: the last tiered offset (-5), and v11+: the
+earliest pending upload (-6); there is no tiered storage, so -1. A special timestamp in an earlier version is
+UNSUPPORTED_VERSION. A partition that is listed twice gets one INVALID_REQUEST. Records are searched in threads.
 
 Source: KafkaApis.scala and ReplicaManager.scala (handleListOffsetsRequest, fetchOffset).
 """
@@ -39,15 +39,15 @@ from ottla.errors import (
 
 READ_COMMITTED = 1
 EPOCHS_SINCE = 4
-"""The version that has leader epochs."""
+"""The first version with leader epochs."""
 _NO_EPOCH = -1
 EARLIEST_LOCAL = -4
 LATEST_TIERED = -5
 EARLIEST_PENDING_UPLOAD = -6
 _ENDS = {LATEST, EARLIEST, EARLIEST_LOCAL, LATEST_TIERED, EARLIEST_PENDING_UPLOAD}
-"""Found without a look at records."""
+"""Answered without reading records."""
 _BATCH = 2**20
-"""Bytes of the batch that a search holds, roughly."""
+"""Approximate bytes of the batch that a search holds in memory."""
 _SINCE = {LATEST: 0, EARLIEST: 0, MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9, EARLIEST_PENDING_UPLOAD: 11}
 
 
@@ -76,7 +76,7 @@ def _answers(broker: BrokerCore, call: Call) -> Generator[Work, None, ListOffset
 
 
 def _refused(request: ListOffsetsRequest) -> ListOffsetsResponse:
-    """Too many searches wait: let the client try again."""
+    """Return a retriable error for all partitions, because too many searches are waiting."""
     return ListOffsetsResponse(
         topics=tuple(
             ListOffsetsTopicResponse(
@@ -97,7 +97,7 @@ def _answer(
 ) -> Generator[Work, None, ListOffsetsPartitionResponse]:
     try:
         if twice:
-            raise InvalidRequest("the partition is named twice")
+            raise InvalidRequest("the partition is listed twice")
         if (log := broker.topics.partition(name, asked.partition_index)) is None:
             raise UnknownTopicOrPartition
         if asked.current_leader_epoch < _NO_EPOCH:
@@ -119,10 +119,10 @@ def _answer(
 
 
 def _find(log: PartitionLog, timestamp: int, stable: bool) -> Generator[Work, None, tuple[int, int]]:
-    """The (timestamp, offset) to answer; -1 where there is none.
+    """Return the (timestamp, offset) to answer; -1 means none.
 
     Args:
-        stable: nothing behind the last stable offset counts.
+        stable: only look before the last stable offset.
     """
     end = log.last_stable_offset if stable else log.high_watermark
     if timestamp == LATEST:

@@ -1,7 +1,7 @@
-"""ListTransactions v0-1: the transactional ids, and in which state they are.
+"""ListTransactions v0-1: lists the transactional ids and their states.
 
-v1+: those that are open for longer than a duration. v2, which has patterns in RE2's syntax, is not served: Python's
-regular expressions are others, and may take for ever.
+v1+: a filter for transactions open longer than a duration. v2, which has patterns in RE2's syntax, is not served:
+Python's regular expressions differ, and may run without end.
 
 Source: TransactionStateManager.scala (listTransactionStates).
 """
@@ -11,7 +11,7 @@ from ottla.brokerlite.machines.transaction import State
 from ottla.codec.apis.list_transactions import ListTransactionsRequest, ListTransactionsResponse, TransactionState
 
 _NAMES = {state.value for state in State} | {"PrepareEpochFence", "Dead"}
-"""Also of states that Kafka has while it changes something."""
+"""All names of states, including Kafka's transient ones."""
 
 
 def handle(broker: BrokerCore, call: Call) -> ListTransactionsResponse:

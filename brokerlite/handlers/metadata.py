@@ -1,9 +1,9 @@
-"""Metadata v0-13: the broker itself, and topics.
+"""Metadata v0-13: describes the broker itself, and topics.
 
-A topic that is not there is created when the client allows it (v4+; before it always does) and the broker does.
-v0: an empty list is every topic; v1+: null is. v10+: topic ids. v12+: topics asked for by id; a request that has an id
-asks for ids only, whatever names it has, and before v12 it is INVALID_REQUEST. v8+: authorized operations, all of them,
-because there is no authorizer; -2147483648 where they were not asked for.
+A missing topic is created if both the client (v4+; before that it always does) and the broker allow it.
+v0: an empty list means every topic; v1+: null does. v10+: topic ids. v12+: clients may request topics by id; a request
+with an id counts for its ids only, even if it also has names, and before v12 it is INVALID_REQUEST. v8+: authorized
+operations, always all, because there is no authorizer; -2147483648 if the client did not request them.
 
 Source: KafkaApis.scala (handleTopicMetadataRequest).
 """
@@ -25,10 +25,10 @@ from ottla.codec.wire import NO_UUID
 from ottla.errors import BrokerError, InvalidRequest, LeaderNotAvailable, UnknownTopicId
 
 BY_ID = 12
-"""The version from which topics are asked for by id."""
+"""The first version in which clients request topics by id."""
 NOT_ASKED = -(2**31)
 _CREATED_AT_ONCE = 50
-"""Topics; clients ask again for the others, as they do for those that Apache Kafka is about to create."""
+"""The most topics created by one request. Clients request the others again, as with topics that Kafka is creating."""
 _TOPIC_OPERATIONS = sum(1 << bit for bit in (3, 4, 5, 6, 7, 8, 10, 11))
 """READ, WRITE, CREATE, DELETE, ALTER, DESCRIBE, DESCRIBE_CONFIGS, ALTER_CONFIGS of AclOperation.java."""
 _CLUSTER_OPERATIONS = sum(1 << bit for bit in (5, 7, 8, 9, 10, 11, 12))
@@ -71,7 +71,7 @@ def _refused(request: MetadataRequest) -> MetadataResponse:
 
 
 def _asked(topics: Iterable[MetadataRequestTopic]) -> Iterable[tuple[str | None, UUID]]:
-    """The names and ids of a request, each once; where there are ids, only those."""
+    """Return the names and ids in a request, each once; if there are ids, only the ids."""
     ids = dict.fromkeys(each.topic_id for each in topics if each.topic_id != NO_UUID)
     if ids:
         return [(None, each) for each in ids]
@@ -97,7 +97,7 @@ def _topics(
         try:
             is_new = name is not None and name not in broker.topics.by_name
             if is_new and created == _CREATED_AT_ONCE:
-                raise LeaderNotAvailable(f"{name} is created when it is asked for again")
+                raise LeaderNotAvailable(f"{name} is created when its metadata is requested again")
             topic = _found(broker, asked, create)
             created += is_new
             yield _described(broker, topic, operations)
@@ -134,7 +134,7 @@ def _unserved(broker: BrokerCore, name: str | None, topic_id: UUID) -> tuple[str
 
 
 def _leaderless(broker: BrokerCore, name: str, topic: Unserved, operations: int) -> MetadataResponseTopic:
-    """As Apache Kafka describes a topic whose disk is offline: clients wait for a leader."""
+    """Describe a topic like Apache Kafka does when its disk is offline: clients wait for a leader."""
     node = broker.settings.node_id
     return MetadataResponseTopic(
         error_code=0,

@@ -1,10 +1,10 @@
-"""OffsetCommit v2-10: keep how far a group has read.
+"""OffsetCommit v2-10: commits the offsets of a group.
 
-v2-4: how long the offsets are kept may be said. v6+: leader epochs. v7+: static members. v9+: a group that does not
-exist has an error of its own. v10: topics by id.
+v2-4: the request may set a retention time. v6+: leader epochs. v7+: static members. v9+: a group that does not exist
+has its own error. v10: topics by id.
 
-A partition that does not exist, and one with too much text beside its offset, is refused by itself; an error of the
-group or of the member is told of every other one.
+Partitions that do not exist, or whose offset metadata is too long, get their own errors; all other partitions get the
+error of the group or the member, if there is one.
 
 Source: KafkaApis.scala (handleOffsetCommitRequest), OffsetMetadataManager.java (commitOffset).
 """
@@ -57,7 +57,7 @@ def handle(broker: BrokerCore, call: Call) -> OffsetCommitResponse:
 
 
 def _commit(broker: BrokerCore, call: Call, topics: list[tuple[OffsetCommitRequestTopic, Topic | None]]) -> int:
-    """Commit what can be; the error of all of it."""
+    """Commit the valid offsets; return the error code for all of them."""
     request: OffsetCommitRequest = call.message
     known = [
         (topic, each) for asked, topic in topics if topic for each in asked.partitions if not _unknown(topic, each)
@@ -89,13 +89,13 @@ def _commit(broker: BrokerCore, call: Call, topics: list[tuple[OffsetCommitReque
 
 
 def _unknown(topic: Topic | None, asked: OffsetCommitRequestPartition, by_id: bool = False) -> int:
-    """An error if there is no such partition."""
+    """Return an error code if the partition does not exist, otherwise 0."""
     if topic is None:
         return UnknownTopicId.code if by_id else UnknownTopicOrPartition.code
     return UnknownTopicOrPartition.code if topic.partition(asked.partition_index) is None else 0
 
 
 def _too_large(broker: BrokerCore, asked: OffsetCommitRequestPartition) -> int:
-    """An error if there is too much text beside the offset."""
+    """Return an error code if the offset's metadata is too long, otherwise 0."""
     limit = broker.settings.groups.max_offset_metadata
     return OffsetMetadataTooLarge.code if len(asked.committed_metadata or "") > limit else 0

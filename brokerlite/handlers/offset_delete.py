@@ -1,6 +1,7 @@
-"""OffsetDelete v0: forget a group's offsets of some partitions.
+"""OffsetDelete v0: deletes a group's offsets of some partitions.
 
-Those of topics that a member subscribes to stay; a partition without an offset is no error, one that does not exist is.
+Offsets of topics that a member subscribes to are kept. A partition without an offset is no error; one that does not
+exist is an error.
 
 Source: KafkaApis.scala (handleOffsetDeleteRequest), OffsetMetadataManager.java (deleteOffsets).
 """
@@ -21,7 +22,7 @@ def handle(broker: BrokerCore, call: Call) -> OffsetDeleteResponse:
     known = [place for place in named if broker.topics.partition(*place) is not None]
     try:
         if not request.group_id:
-            raise InvalidGroupId("a group's id is not empty")
+            raise InvalidGroupId("the group id must not be empty")
         forgotten = broker.offsets.delete(request.group_id, known)
     except BrokerError as error:
         return OffsetDeleteResponse(error_code=error.code, topics=())

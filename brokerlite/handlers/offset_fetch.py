@@ -1,11 +1,11 @@
-"""OffsetFetch v1-10: how far groups have read.
+"""OffsetFetch v1-10: returns the committed offsets of groups.
 
-v1-7: one group. v2+: null asks for every topic of the group. v5+: leader epochs. v7+: with `require_stable` a
-partition for which an open transaction commits is UNSTABLE_OFFSET_COMMIT. v8+: many groups. v9+: a member id and epoch,
-for groups of KIP-848, which there are none of. v10: topics by id.
+v1-7: one group. v2+: null requests every topic of the group. v5+: leader epochs. v7+: with `require_stable`, a
+partition with a pending offset of an open transaction is UNSTABLE_OFFSET_COMMIT. v8+: many groups. v9+: a member id and
+epoch, for groups of KIP-848, which this broker does not have. v10: topics by id.
 
-Neither a group that does not exist nor a partition without an offset is an error; the offset is -1. Where the first
-groups have a lot of offsets, the others are COORDINATOR_LOAD_IN_PROGRESS: clients ask for those again.
+A group that does not exist, or a partition without an offset, is no error; the offset is -1. If the first groups have
+many offsets, the other groups get COORDINATOR_LOAD_IN_PROGRESS, and clients request them again.
 
 Source: OffsetMetadataManager.java (fetchOffsets, fetchAllOffsets).
 """
@@ -33,7 +33,7 @@ from ottla.errors import CoordinatorLoadInProgress, UnknownTopicId, UnstableOffs
 
 MANY_GROUPS_SINCE = 8
 MOST_BYTES = 16 * 2**20
-"""Bytes of offsets in an answer, beyond which the groups that are left are to be asked for again."""
+"""The most bytes of offsets in a response; the client has to request the remaining groups again."""
 _OFFSET = 30
 """Bytes of an offset beside its metadata."""
 BY_ID = 10
@@ -42,26 +42,26 @@ _NONE = Committed(-1, -1, "", -1)
 
 
 class _Group(NamedTuple):
-    """What a group has committed, and where that may change any moment, if the client wants to know."""
+    """Holds a group's committed offsets, and the partitions with pending ones if the client wants stable offsets."""
 
     topics: Mapping[str, Topic]
     offsets: Mapping[Place, Committed]
     unstable: Set[Place]
 
     def at(self, place: Place) -> tuple[Committed, int]:
-        """The offset, and an error."""
+        """Return the offset and an error code."""
         if place in self.unstable:
             return _NONE, UnstableOffsetCommit.code
         committed = self.offsets.get(place, _NONE)
         return (_NONE if self._is_of_deleted_topic(place[0], committed) else committed), 0
 
     def _is_of_deleted_topic(self, name: str, committed: Committed) -> bool:
-        """It was committed for a topic that is gone, and there is another of that name."""
+        """Whether the offset belongs to a deleted topic whose name another topic has now."""
         topic = self.topics.get(name)
         return topic is not None and committed.topic_id not in (None, topic.topic_id)
 
     def places(self) -> Iterator[Place]:
-        """Every partition with an offset that holds; pending offsets of open transactions do not count."""
+        """Iterate over partitions with a valid offset; pending offsets of open transactions do not count."""
         return (place for place, each in self.offsets.items() if not self._is_of_deleted_topic(place[0], each))
 
 
@@ -91,7 +91,7 @@ def _known(broker: BrokerCore, group_id: str, require_stable: bool) -> _Group:
 
 
 def _all(group: _Group) -> dict[str, dict[int, None]]:
-    """Every topic and its partitions."""
+    """Return every topic of the group and its partitions."""
     return by_name((name, (index,)) for name, index in group.places())
 
 
@@ -106,7 +106,7 @@ def _partition(index: int, committed: Committed, error: int) -> OffsetFetchRespo
 
 
 def _groups(broker: BrokerCore, call: Call) -> Iterator[OffsetFetchResponseGroup]:
-    """The answer about each group. A request may have a group several times, with different topics."""
+    """Build the response for each group. A request may list a group several times, with different topics."""
     request: OffsetFetchRequest = call.message
     by_id = call.header.api_version >= BY_ID
     wanted: dict[str, list[OffsetFetchRequestTopics] | None] = {}

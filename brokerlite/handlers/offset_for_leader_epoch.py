@@ -1,6 +1,6 @@
-"""OffsetForLeaderEpoch v2-4: where an epoch of a leader ended.
+"""OffsetForLeaderEpoch v2-4: returns the end offset of a leader epoch.
 
-A reader compares it with how far it read of that epoch (KIP-320). v3+: who asks.
+A consumer compares it with its position in that epoch (KIP-320). v3+: the request has a replica id.
 
 Source: Partition.scala (lastOffsetForLeaderEpoch), LeaderEpochFileCache.java (endOffsetFor).
 """

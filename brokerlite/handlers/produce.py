@@ -1,16 +1,17 @@
-"""Produce v3-13: append batches.
+"""Produce v3-13: appends batches.
 
-v0-2 are advertised and refused: librdkafka silently switches compression off where a broker does not advertise them
-(KAFKA-18659). Record sets older than v2 never come, because no broker since 4.0 takes them. v13: topics by id.
+v0-2 are advertised but refused: librdkafka silently disables compression if a broker does not advertise them
+(KAFKA-18659). Record sets older than v2 never arrive, because no broker since 4.0 accepts them. v13: topics by id.
 
-In a transaction, a partition must be part of it. Up to v11 that is asked of the coordinator, from v12 on the partitions
-of the request join by themselves (KIP-890). v11+: TRANSACTION_ABORTABLE.
+Transactional batches may only go to partitions of their transaction. Up to v11 the broker verifies that with the
+coordinator; from v12 on it adds the partitions of the request to the transaction (KIP-890). v11+:
+TRANSACTION_ABORTABLE.
 
-Record sets that take long to validate, because they are compressed, are validated in a thread, a few at a time, and
-appended before the next are. Meanwhile their topics may go, or be recreated with other settings; then they are
+Compressed record sets, which take long to validate, are validated in a thread, a few at a time; each lot is appended
+before the next is validated. Meanwhile their topics may be deleted, or recreated with other settings; then they are
 validated again.
 
-With ``acks=0`` there is no answer; if something failed the connection is closed, so that the client finds out.
+With ``acks=0`` there is no response; after a failure the broker closes the connection, so that the client notices.
 """
 
 import logging
@@ -66,12 +67,12 @@ from ottla.errors import (
 log = logging.getLogger("ottla.brokerlite")
 
 BY_ID = 13
-"""The version from which topics are named by id."""
+"""The first version with topic ids instead of names."""
 _MAGIC, _ATTRIBUTES = 16, 22
-"""Where a batch's header has them."""
+"""Positions in a batch's header."""
 _TRANSACTIONAL = 0x10
-_TOO_MUCH = RequestTimedOut("too many large record sets wait to be validated")
-_NAMELESS = TransactionalIdAuthorizationFailed("a transactional batch, in a request without a transactional id")
+_TOO_MUCH = RequestTimedOut("too many large record sets are waiting for validation")
+_NAMELESS = TransactionalIdAuthorizationFailed("the batch is transactional, but the request has no transactional id")
 _UNREAD = (
     CorruptMessage,
     KafkaStorageError,
@@ -80,25 +81,25 @@ _UNREAD = (
     RecordListTooLarge,
     UnsupportedCompressionType,
 )
-"""Errors of record sets that Apache Kafka refuses before it looks at their log."""
+"""Errors with which Apache Kafka refuses a record set before it looks at the log."""
 _NOT_VALIDATED = UnknownServerError()
 
 
 @dataclass(slots=True)
 class _RecordSet:
-    """One of the request's, and what has become of it so far."""
+    """Tracks one record set of the request."""
 
     topic: TopicProduceData
     data: PartitionProduceData
     place: Place = ("", -1)
     partition: PartitionLog | None = None
-    """Where it goes, if it may."""
+    """The partition to append to; ``None`` if the record set is refused."""
     settings: LogSettings | None = None
-    """Those by which it was validated."""
+    """The settings with which it was validated."""
     valid: RecordBatch | None = None
-    """What is to be appended, if it is right."""
+    """The batch to append, if it is valid."""
     error: BrokerError = _NOT_VALIDATED
-    """Why it is refused."""
+    """The error if it is refused."""
     outcome: PartitionProduceResponse | None = None
 
 
@@ -120,7 +121,7 @@ def handle(broker: BrokerCore, call: Call) -> ProduceResponse | NoAnswer | WorkF
 
 
 def _record_sets(request: ProduceRequest, by_id: bool) -> list[_RecordSet]:
-    """The record sets of a request; of those for one partition the last counts, as with Apache Kafka."""
+    """Return the record sets of a request; if a partition has several, the last one counts, as with Apache Kafka."""
     once: dict[tuple[UUID | str, int], _RecordSet] = {}
     for topic in request.topic_data:
         name = topic.topic_id if by_id else topic.name
@@ -132,10 +133,10 @@ def _record_sets(request: ProduceRequest, by_id: bool) -> list[_RecordSet]:
 def _piecewise(
     broker: BrokerCore, call: Call, record_sets: Sequence[_RecordSet], ahead: int
 ) -> Generator[Work, None, ProduceResponse | NoAnswer]:
-    """Validate in a thread as many as may be validated at once, and at least one, append them, and so on.
+    """Repeatedly validate, in a thread, as many record sets as allowed at once (at least one), and append them.
 
     Args:
-        ahead: milliseconds that the system's clock is ahead of the broker's.
+        ahead: milliseconds by which the system's clock is ahead of the broker's.
     """
     begin = 0
     while begin < len(record_sets):
@@ -173,7 +174,7 @@ def _refuse_all(call: Call, record_sets: Iterable[_RecordSet], error: BrokerErro
 
 
 def _find(broker: BrokerCore, call: Call, each: _RecordSet) -> None:
-    """Find where a record set goes, if it may; while a thread worked that may have changed."""
+    """Find the partition of a record set, or the error; call it again after a thread has run, because it may change."""
     by_id = call.header.api_version >= BY_ID
     topic = broker.topics.by_id.get(each.topic.topic_id) if by_id else broker.topics.by_name.get(each.topic.name)
     index, acks = each.data.index, call.message.acks
@@ -181,7 +182,7 @@ def _find(broker: BrokerCore, call: Call, each: _RecordSet) -> None:
     if acks not in (-1, 0, 1):
         each.error = InvalidRequiredAcks(f"acks is {acks}")
     elif (name := topic.name if topic else each.topic.name) in INTERNAL:
-        each.error = InvalidTopic(f"{name} is the broker's own")
+        each.error = InvalidTopic(f"{name} is an internal topic")
     elif topic is None:
         each.error = UnknownTopicId() if by_id else UnknownTopicOrPartition()
     elif (partition := topic.partition(index)) is None:
@@ -191,7 +192,7 @@ def _find(broker: BrokerCore, call: Call, each: _RecordSet) -> None:
 
 
 def _append_all(broker: BrokerCore, call: Call, record_sets: Sequence[_RecordSet], timestamp: int) -> None:
-    """Append those that are valid.
+    """Append the valid record sets.
 
     Args:
         timestamp: the time, in milliseconds since 1970.
@@ -201,7 +202,7 @@ def _append_all(broker: BrokerCore, call: Call, record_sets: Sequence[_RecordSet
         _join(broker, call, record_sets, request.transactional_id)
     for each in record_sets:
         each.outcome = _append(broker, each, timestamp)
-        each.valid = None  # its memory is let go of
+        each.valid = None  # frees its memory
 
 
 def _append(broker: BrokerCore, each: _RecordSet, timestamp: int) -> PartitionProduceResponse:
@@ -227,7 +228,7 @@ def _append(broker: BrokerCore, each: _RecordSet, timestamp: int) -> PartitionPr
 
 
 def _count_little(record_sets: Iterable[_RecordSet], most: int) -> int:
-    """How many of them, from the first on, can be validated with at most so much work."""
+    """Count the record sets, from the first on, that can be validated with at most ``most`` work."""
     count = much = 0
     for each in record_sets:
         if each.partition is not None:
@@ -239,15 +240,15 @@ def _count_little(record_sets: Iterable[_RecordSet], most: int) -> int:
 
 
 def _is_to_validate(each: _RecordSet) -> bool:
-    """It has not been validated yet by the settings that its topic has now."""
+    """Whether it has not been validated yet with its topic's current settings."""
     return each.partition is not None and each.settings is not each.partition.settings
 
 
 def _validate(call: Call, record_sets: Iterable[_RecordSet], limit: int) -> None:
-    """Validate those that have to be; perhaps in a thread.
+    """Validate the record sets that need it; may run in a thread.
 
     Args:
-        limit: bytes that are decompressed at most of each.
+        limit: the most bytes to decompress of each.
     """
     for each in record_sets:
         if each.partition is None or each.settings is (settings := each.partition.settings):
@@ -270,7 +271,7 @@ def _validate(call: Call, record_sets: Iterable[_RecordSet], limit: int) -> None
 
 
 def _is_transactional(record_set: _RecordSet) -> bool:
-    """Whether a record set is transactional: it says so in its header."""
+    """Whether the header of a record set says that it is transactional."""
     records = record_set.data.records
     if records is None or len(records) < HEADER_SIZE or records[_MAGIC] != MAGIC:
         return False
@@ -278,10 +279,10 @@ def _is_transactional(record_set: _RecordSet) -> bool:
 
 
 def _join(broker: BrokerCore, call: Call, record_sets: Iterable[_RecordSet], transactional_id: str) -> None:
-    """See that the partitions in which some record sets would begin a transaction are part of it.
+    """Make sure that partitions in which record sets begin a transaction are part of it.
 
-    All of them join at once, so that their transaction is stored once; and just before they are appended, so that it
-    cannot end in between.
+    All partitions join at once, so that the transaction is stored once; and just before the append, so that the
+    transaction cannot end in between.
     """
     joining: dict[Producing, list[_RecordSet]] = {}
     for each in record_sets:
@@ -301,7 +302,7 @@ def _join(broker: BrokerCore, call: Call, record_sets: Iterable[_RecordSet], tra
 
 
 def _ask(broker: BrokerCore, call: Call, asked: Producing, places: Sequence[Place]) -> dict[Place, BrokerError]:
-    """Ask the coordinator for some partitions; those that it refuses, and why, in words that the client knows."""
+    """Add or verify partitions with the coordinator; return the refused ones, with errors that the client knows."""
     refused: dict[Place, BrokerError] = {}
     try:
         if call.header.api_version >= IMPLICIT_SINCE:
@@ -314,12 +315,12 @@ def _ask(broker: BrokerCore, call: Call, asked: Producing, places: Sequence[Plac
 
 
 def _refused(error: BrokerError, index: int, start_offset: int = -1) -> PartitionProduceResponse:
-    """The answer about a refused record set.
+    """Build the response for a refused record set.
 
     Args:
-        start_offset: of the log. As with Apache Kafka the answer has it only if the broker looked at the records.
+        start_offset: of the log. As in Apache Kafka, the response has it only if the broker looked at the records.
     """
-    if not isinstance(error, KafkaStorageError):  # the storage says so itself, and counts how often
+    if not isinstance(error, KafkaStorageError):  # the storage logs those itself, without a line for each
         log.debug("batch refused: %s", error)
     indexes = error.indexes if isinstance(error, InvalidRecords | InvalidTimestamps) else ()
     return PartitionProduceResponse(

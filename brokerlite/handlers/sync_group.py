@@ -1,6 +1,6 @@
-"""SyncGroup v0-5: a member asks for its assignment, and the leader hands in everybody's.
+"""SyncGroup v0-5: takes the leader's assignments, and returns each member its own.
 
-v3+: static members. v5+: the protocol type and name are named, and must be the group's.
+v3+: static members. v5+: the request has the protocol type and name, which must be the group's.
 """
 
 from ottla.brokerlite.machines.core import BrokerCore, Call

@@ -1,7 +1,7 @@
-"""TxnOffsetCommit v0-5: keep how far a group has read, if a transaction commits.
+"""TxnOffsetCommit v0-5: commits the offsets of a group when a transaction commits.
 
-v2+: leader epochs. v3+: the member is named, and checked. v4+: TRANSACTION_ABORTABLE; before, it is INVALID_TXN_STATE.
-v5: the offsets join the transaction by themselves (KIP-890).
+v2+: leader epochs. v3+: the request names the member, which is checked. v4+: TRANSACTION_ABORTABLE; before that
+INVALID_TXN_STATE. v5: the broker adds the offsets to the transaction (KIP-890).
 
 Source: KafkaApis.scala (handleTxnOffsetCommitRequest), OffsetMetadataManager.java (commitTransactionalOffset).
 """
@@ -70,14 +70,14 @@ def handle(broker: BrokerCore, call: Call) -> TxnOffsetCommitResponse:
 
 
 def _commit(broker: BrokerCore, call: Call, offsets: dict[Place, Committed]) -> int:
-    """Commit what can be; the error of all of it."""
+    """Commit the valid offsets; return the error code for all of them."""
     request: TxnOffsetCommitRequest = call.message
     committer = Committer(
         request.member_id, request.group_instance_id, request.generation_id_or_member_epoch, transactional=True
     )
     try:
         if not request.group_id:
-            raise InvalidGroupId("a group's id is not empty")
+            raise InvalidGroupId("the group id must not be empty")
         _join(broker, call)
         group = broker.offsets.begin_commit(request.group_id, committer, call.now, names_groups=False)
         broker.offsets.commit(group, offsets, Transactional(request.producer_id, request.producer_epoch))
@@ -87,7 +87,7 @@ def _commit(broker: BrokerCore, call: Call, offsets: dict[Place, Committed]) -> 
 
 
 def _join(broker: BrokerCore, call: Call) -> None:
-    """See that offsets are part of the transaction."""
+    """Make sure that offsets are part of the transaction."""
     request: TxnOffsetCommitRequest = call.message
     asked = Producing(request.transactional_id, request.producer_id, request.producer_epoch)
     log = broker.offsets_log.topic().partitions[0]

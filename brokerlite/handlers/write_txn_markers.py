@@ -1,6 +1,6 @@
-"""WriteTxnMarkers v1-2: end a transaction in some partitions, as an administrator does with one that hangs.
+"""WriteTxnMarkers v1-2: ends a transaction in some partitions; administrators use it for hanging transactions.
 
-v2+: the version of transactions (KIP-1228): in version 2 the epoch must be higher than that of the records.
+v2+: the transaction version (KIP-1228): in version 2 the marker's epoch must be higher than the records' epoch.
 
 Source: KafkaApis.scala (handleWriteTxnMarkersRequest).
 """
@@ -44,7 +44,7 @@ def _write(broker: BrokerCore, marker: WritableTxnMarker) -> WritableTxnMarkerRe
 
 
 def _code(broker: BrokerCore, marker: WritableTxnMarker, place: Place) -> int:
-    if marker.producer_id < 0 or marker.producer_epoch < 0:  # there is no better code
+    if marker.producer_id < 0 or marker.producer_epoch < 0:  # no error code fits better
         return UnknownServerError.code
     try:
         broker.write_marker(

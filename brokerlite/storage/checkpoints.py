@@ -1,8 +1,8 @@
-"""The small files of the data folder, written whole.
+"""Reads and writes the small files of the data folder, each as a whole.
 
 Rules:
 - A file that decides which records are deleted has a checksum: one flipped bit must not delete any. A file without a
-  checksum counts as it is: an earlier version of the broker wrote it, or a person did.
+  checksum is trusted: an earlier version of the broker or a person wrote it.
 - Files of Kafka's keep its format (`ottla.codec.stored.checkpoints`). The checksum of an offset checkpoint is a line
   about a topic that cannot exist, `#crc32c`; Kafka ignores it.
 """
@@ -31,11 +31,11 @@ _CHECK = "#" + CHECKSUM
 
 
 def replace(disk: Disk, path: Path, data: bytes, *, sync: bool, old: Path | None = None) -> None:
-    """Give a file other content such that it has either the old or the new, whatever happens.
+    """Replace a file's content so that after a kill it has either the old or the new content.
 
     Args:
-        sync: also if the power goes: the disk has the content before the name, and the name at the end. This waits.
-        old: the name that the file with the old content is given.
+        sync: also after a power cut: flush the content to disk before the rename, and the name after it. This blocks.
+        old: the path to which the file with the old content is renamed.
     """
     temporary = path.with_name(path.name + TEMPORARY)
     disk.write_file(temporary, data)
@@ -49,7 +49,7 @@ def replace(disk: Disk, path: Path, data: bytes, *, sync: bool, old: Path | None
 
 
 def replace_checked(disk: Disk, path: Path, data: bytes, check: Path) -> None:
-    """As `replace`, where the format has no room for a checksum: ``check`` has it.
+    """Replace a file whose format has no room for a checksum, and write the checksum to the file ``check``.
 
     A kill in between leaves a file without a checksum.
     """
@@ -59,11 +59,11 @@ def replace_checked(disk: Disk, path: Path, data: bytes, check: Path) -> None:
 
 
 def read_checked(disk: Disk, path: Path, check: Path) -> bytes:
-    """The opposite.
+    """Read a file that `replace_checked` wrote.
 
     Raises:
-        FileNotFoundError: it is gone.
-        DecodeError: it is damaged.
+        FileNotFoundError: the file is missing.
+        DecodeError: the file is damaged.
     """
     data = disk.read_file(path)
     if disk.exists(check) and disk.read_file(check) != b"%08x" % crc32c(data):
@@ -72,21 +72,21 @@ def read_checked(disk: Disk, path: Path, check: Path) -> bytes:
 
 
 def build_state(state: Mapping[str, Any]) -> bytes:
-    """A small file of ours: JSON with a checksum of the rest."""
+    """Build the content of a file of our own: JSON with a checksum of all other entries."""
     return json.dumps({**state, CHECKSUM: _checksum(state)}, indent=1).encode()
 
 
 def parse_state(data: bytes) -> dict[str, Any]:
-    """The opposite.
+    """Parse what `build_state` built.
 
     Raises:
-        ValueError: it is damaged.
+        ValueError: the data is damaged.
     """
     state = json.loads(data)
     if not isinstance(state, dict):
-        raise ValueError("it is no JSON object")
+        raise ValueError("it is not a JSON object")
     if CHECKSUM in state and state.pop(CHECKSUM) != _checksum(state):
-        raise ValueError(f"its checksum does not match (by hand, write it without {CHECKSUM!r})")
+        raise ValueError(f"its checksum does not match (after editing by hand, remove {CHECKSUM!r})")
     return state
 
 
@@ -95,7 +95,7 @@ def _checksum(state: Mapping[str, Any]) -> int:
 
 
 class OffsetCheckpoint:
-    """A file with an offset for each of some partitions; for the loop and threads."""
+    """Reads and writes a file with one offset per partition; the loop and threads may use it."""
 
     def __init__(self, disk: Disk, path: Path, *, sync: bool) -> None:
         self._disk = disk
@@ -105,26 +105,26 @@ class OffsetCheckpoint:
         self._known: dict[Place, int] | None = None
 
     def read(self, *, expected: bool = False) -> dict[Place, int] | None:
-        """The offsets; ``None`` if the file is gone or damaged.
+        """Return the offsets; ``None`` if the file is missing or damaged.
 
         Args:
-            expected: tell if it is gone.
+            expected: log a warning if it is missing.
         """
         try:
             self._known = _checked_offsets(self._disk.read_file(self._path))
         except FileNotFoundError:
             if expected:
-                log.warning("%s is gone, and written again", self._path.name, extra={"file": str(self._path)})
+                log.warning("%s is missing, rewriting it", self._path.name, extra={"file": str(self._path)})
             return None
         except DecodeError as error:
-            log.warning("%s is damaged, and written again: %s", self._path.name, error, extra={"file": str(self._path)})
+            log.warning("%s is damaged, rewriting it: %s", self._path.name, error, extra={"file": str(self._path)})
             return None
         return dict(self._known)
 
     def write(self, current: Callable[[], dict[Place, int]]) -> None:
-        """Have the file say what ``current`` does; this waits for the disk, unless it says so already."""
+        """Write the offsets that ``current`` returns, unless the file has them already; this waits for the disk."""
         with self._guard:
-            offsets = current()  # asked here, or what another thread has written since would be taken back
+            offsets = current()  # under the lock: older offsets must not replace those of another thread
             if offsets != self._known:
                 self._known = None
                 lines = [PartitionOffset(*place, offset) for place, offset in offsets.items()]
@@ -134,10 +134,10 @@ class OffsetCheckpoint:
 
 
 def _checked_offsets(data: bytes) -> dict[Place, int]:
-    """The offsets in a checkpoint.
+    """Parse the offsets in a checkpoint file.
 
     Raises:
-        DecodeError: it is damaged.
+        DecodeError: the file is damaged.
     """
     if not data:
         raise DecodeError("it is empty")

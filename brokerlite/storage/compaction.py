@@ -1,14 +1,14 @@
-"""Compaction on disk: what is left of a few segments is written beside them, and takes their place as one.
+"""Compacts a log on disk: writes the remaining records of some segments into one new segment, which replaces them.
 
-Theory of operation: the log is read and written by a thread, segment by segment, and goes on being read and written by
-the loop, which alone changes what the partition's segments are. Each replacement is prepared such that the next start
-can either finish it or forget it:
+Theory of operation: a thread reads the log and writes new segments, one after the other, while the loop continues to
+read and write the log. Only the loop changes the partition's list of segments. After a kill, the next start can either
+finish each replacement or discard it:
 
-    00.log 50.log  00.log.cleaned    the thread writes it, and has the disk hold it       a kill: .cleaned is removed
-    00.log 50.log  00.log.swap       then it is renamed, and the disk holds the name      a kill: the next start goes on
+    00.log 50.log  00.log.cleaned    the thread writes and flushes it                     a kill: .cleaned is removed
+    00.log 50.log  00.log.swap       it is renamed, and the name flushed                  a kill: the next start goes on
                                      the loop reads the new segment from now on
-                   00.log.swap       the thread removes what was replaced; the disk knows
-    00.log                           the loop gives it its name
+                   00.log.swap       the thread removes the old segments and flushes that
+    00.log                           the loop renames it
 
 Source: Cleaner.java (cleanSegments), LocalLog.java (replaceSegments), LogLoader.java
 (removeTempFilesAndCollectSwapFiles).
@@ -36,17 +36,17 @@ log = logging.getLogger("ottla.brokerlite")
 _SEGMENT_FILES = frozenset(("log", "index", "timeindex", "indexcheck", "txnindex", "aborted"))
 CLEANED, SWAP = ".cleaned", ".swap"
 _PIECE, _PAUSE = 500, 0.0001
-"""Records after which the thread sleeps for so many seconds. Python's threads take turns of 5 ms otherwise, and a
-request needs several: it took 35 ms while a log was compacted."""
+"""Records after which the thread sleeps, and for how many seconds. Otherwise Python's threads take turns of 5 ms, and a
+request, which needs several turns, took 35 ms while a log was compacted."""
 _DELETED = ".deleted"
 """Kafka's own brokers leave such files."""
 
 
 class Host(Protocol):
-    """The partition whose segments are compacted.
+    """Gives a compaction access to its partition.
 
     Attributes:
-        cleaned_up_to: where the last round ended.
+        cleaned_up_to: the offset at which the last round ended.
     """
 
     folder: Path
@@ -57,42 +57,42 @@ class Host(Protocol):
         """All segments but the active one."""
 
     def aborted(self, offset: int, up_to: int) -> Sequence[AbortedTxn]:
-        """As `ottla.brokerlite.machines.log.Segments.aborted`."""
+        """See `ottla.brokerlite.machines.log.Segments.aborted`."""
 
     def new_segment(self, base_offset: int, suffix: str) -> Segment:
-        """A segment that is not yet one of the partition's."""
+        """Create a segment outside the partition's list."""
 
     def replace(self, old: list[Segment], new: Segment) -> bool:
-        """Have one segment in place of some; ``False`` if they are not there any more, or miss something."""
+        """Replace ``old`` with ``new``; ``False`` if they are gone, or records after one are lost."""
 
     def holds(self, segment: Segment) -> bool:
-        """Whether the segment is one of the partition's."""
+        """Whether the segment is in the partition's list."""
 
     def note_names(self) -> None:
-        """Names in the folder have changed."""
+        """Remember to flush changed names in the folder."""
 
 
 @dataclass(slots=True)
 class _Made:
-    """What becomes of a group of segments, and of all."""
+    """Records the result of compaction: flags of the current group of segments, and sizes of all groups."""
 
     changed: bool = False
     damaged: bool = False
     before: int = 0
     after: int = 0
-    """Bytes of what was replaced, and of what replaced it."""
+    """Bytes of the replaced segments, and of the new ones."""
 
 
 class Compaction:
-    """A round on one partition (`ottla.brokerlite.machines.log.Compaction`).
+    """Runs one round of compaction on a partition (implements `ottla.brokerlite.machines.log.Compaction`).
 
     Args:
-        due: what is to be cleaned.
-        producers: the active ones.
+        due: the offsets to clean.
+        producers: the last batch of each active producer.
         now: milliseconds since 1970.
 
     Attributes:
-        stopped: may be set at any time; the round then ends soon, and leaves the segments as they are.
+        stopped: may be set at any time; the round then ends soon, and leaves the remaining segments unchanged.
     """
 
     def __init__(
@@ -112,16 +112,16 @@ class Compaction:
         self._producers = producers
         self._now = now
         self._records = 0
-        """Since the last pause."""
+        """Records since the last pause."""
 
     def job(self) -> Job:
-        """The round. An `OSError` ends it; what was replaced until then stays so."""
+        """Run the round. An `OSError` ends it; segments replaced before that stay replaced."""
         due, settings = self._due, self._settings
         segments = [each for each in self._host.sealed if each.base_offset < due.end_offset]
         if not segments:
             return
         if any(each.suffix for each in segments):
-            raise OSError("an earlier compaction was not finished; the next start does that")
+            raise OSError("an earlier compaction is unfinished; the next start of the broker finishes it")
         aborted = self._host.aborted(segments[0].base_offset, due.end_offset)
         offsets = OffsetMap(due.first_dirty_offset, aborted)
         yield partial(self._read, segments, offsets)
@@ -147,7 +147,7 @@ class Compaction:
         self._tell(cleaner, made, sum(each.size for each in states))
 
     def _read(self, segments: Sequence[Segment], offsets: OffsetMap) -> None:
-        """Fill the map (in a thread)."""
+        """Read the keys into the offset map (in a thread)."""
         for segment in segments:
             if segment.end_offset <= offsets.start_offset:
                 continue
@@ -160,10 +160,10 @@ class Compaction:
                     return
                 self._let_others_run(found)
             offsets.skip_to(segment.end_offset)
-        offsets.skip_to(self._due.end_offset)  # records may be missing behind the last segment
+        offsets.skip_to(self._due.end_offset)  # records may be missing after the last segment
 
     def _replace(self, old: list[Segment], cleaner: Cleaner, made: _Made) -> Job:
-        """Have one segment in place of ``old``."""
+        """Replace ``old`` with one compacted segment."""
         new = self._host.new_segment(old[0].base_offset, CLEANED)
         made.changed, made.damaged = len(old) > 1, False
         try:
@@ -182,11 +182,11 @@ class Compaction:
         if self._host.holds(new):
             new.rename("")
             self._host.note_names()
-        else:  # removed meanwhile, under one of its names
+        else:  # the segment left the log meanwhile; remove its files under this name
             yield partial(self._discard, new)
 
     def _write(self, old: list[Segment], new: Segment, cleaner: Cleaner, made: _Made) -> None:
-        """Write what is left (in a thread)."""
+        """Write the remaining records to ``new`` (in a thread)."""
         new.create()
         known = len(cleaner.transactions.kept)
         for segment in old:
@@ -196,7 +196,7 @@ class Compaction:
                 if isinstance(found, RecordBatch):
                     self._clean(found, new, cleaner, made)
                     self._let_others_run(found)
-                else:  # it is told when it is read; what is missing could be anything
+                else:  # leave damaged segments alone: the lost records are unknown, and reading them logs the damage
                     made.damaged = True
         if made.damaged or not made.changed:
             return
@@ -224,8 +224,8 @@ class Compaction:
     def _tell(self, cleaner: Cleaner, made: _Made, size: int) -> None:
         name = self._host.folder.name
         for offset, what in cleaner.unreadable.items():
-            log.error("%s: the batch at offset %d is kept as it is: %s", name, offset, what)
-        said = "%s is compacted up to offset %d: %d of its %d bytes became %d"
+            log.error("%s: batch at offset %d not compacted: %s", name, offset, what)
+        said = "%s compacted up to offset %d: %d of its %d bytes became %d"
         log.info(said, name, self._host.cleaned_up_to, made.before, size, made.after)
 
     def _discard(self, new: Segment) -> None:
@@ -240,7 +240,7 @@ class Compaction:
 
 
 def finish_swaps(disk: Disk, folder: Path) -> bool:
-    """At a start: remove what was not finished, and finish what was; whether there was anything."""
+    """Finish or discard, at a start, interrupted replacements of segments; return whether there were any to finish."""
     names = disk.names(folder)
     for name in names:
         if name.endswith((CLEANED, _DELETED)):
@@ -249,7 +249,7 @@ def finish_swaps(disk: Disk, folder: Path) -> bool:
     for name in sorted(swaps):
         if not name.endswith(LOG + SWAP):
             continue
-        log.warning("a compaction is finished", extra={"file": str(folder / name)})
+        log.warning("finishing an interrupted compaction", extra={"file": str(folder / name)})
         base, end = int(name.partition(".")[0]), _end_of(disk, folder / name)
         for other in names:
             stem, _, suffix = other.partition(".")
@@ -263,7 +263,7 @@ def finish_swaps(disk: Disk, folder: Path) -> bool:
 
 
 def _content(disk: Disk, segment: Segment) -> Iterator[tuple[int, RecordBatch | Damage]]:
-    """Everything in a segment, read without its indexes, which belong to the loop."""
+    """Iterate over all of a segment without using its indexes, which belong to the loop."""
     file = LogFile(disk, segment.log_path, segment.base_offset)
     file.size = segment.size
     file.limit = segment.end_offset
@@ -271,7 +271,7 @@ def _content(disk: Disk, segment: Segment) -> Iterator[tuple[int, RecordBatch | 
 
 
 def _end_of(disk: Disk, path: Path) -> int:
-    """The offset behind the last batch of a log file."""
+    """Return the offset after the last batch of a log file."""
     file = LogFile(disk, path, int(path.name.partition(".")[0]))
     file.size = disk.size(path)
     end = file.base_offset

@@ -1,12 +1,12 @@
-"""The operations on files that storage needs, and nothing else of storage touches a file.
+"""Defines the file operations of storage; no other module of storage touches files, except `file_range.py`.
 
-    disk = FileSystem()                     # or the model of the tests, which can be killed and lose power
-    disk.write(path, position, *parts)      # opens the file if need be; the page cache has it when this returns
-    disk.sync(path)                         # now the disk has it
+    disk = FileSystem()                     # or the tests' model of a disk, with kills and power cuts
+    disk.write(path, position, *parts)      # opens the file if need be; the data is in the page cache afterwards
+    disk.sync(path)                         # now the data is on disk
 
 Rules:
-- Files are named by their paths. Their descriptors are kept open for the next use, within a bound: the one that was
-  not used for longest is closed.
+- Callers name files by their paths. Descriptors stay open for the next use, up to a limit; the least recently used one
+  is closed.
 - The loop and threads may use a disk at the same time. A descriptor is never closed under a call that uses it.
 - Every method may raise `OSError`.
 """
@@ -30,12 +30,12 @@ from ottla.codec.wire import Buffer, Part
 T = TypeVar("T")
 
 _MOST = 4096
-"""Descriptors that are kept open at most; more would save nothing."""
+"""The most descriptors kept open; more would save nothing."""
 _LEAST = 16
 _SPARE = 32
-"""Descriptors for what is opened for a moment only, and what the process has of its own."""
+"""Descriptors reserved for files opened briefly, and for the process itself."""
 FULL = (errno.ENOSPC, errno.EDQUOT)
-"""Error numbers of a disk that has no room."""
+"""Error numbers of a full disk."""
 _OUT_OF_DESCRIPTORS = (errno.EMFILE, errno.ENFILE)
 
 
@@ -43,7 +43,7 @@ class Locked(Exception):
     """A file is locked by another process.
 
     Attributes:
-        holder: what that process wrote into it.
+        holder: the text that the other process wrote into it.
     """
 
     def __init__(self, holder: str) -> None:
@@ -52,75 +52,75 @@ class Locked(Exception):
 
 
 class Disk(Protocol):
-    """Files and folders, by their paths."""
+    """Reads and writes files and folders by their paths."""
 
     # -- folders and names
 
     def names(self, folder: Path) -> list[str]:
-        """What is in a folder, in no particular order."""
+        """Return the names in a folder, in no particular order."""
 
     def exists(self, path: Path) -> bool: ...
 
     def is_folder(self, path: Path) -> bool: ...
 
     def make_folder(self, path: Path) -> None:
-        """Make a folder, and those above it; one that is there already is no error."""
+        """Create a folder and its parents; an existing folder is no error."""
 
     def remove_tree(self, folder: Path) -> None:
-        """Remove a folder and everything in it, as far as that is possible; raises nothing."""
+        """Remove a folder and everything in it, as far as possible; never raises."""
 
     def rename(self, source: Path, target: Path) -> None:
-        """Give a file or folder another name, replacing a file of that name. Nobody sees half of it."""
+        """Rename a file or folder atomically, replacing a file of that name."""
 
     def unlink(self, path: Path) -> None:
-        """Remove a file; one that is gone is no error."""
+        """Remove a file; a missing file is no error."""
 
     def sync_folder(self, folder: Path) -> None:
-        """Have the disk hold the names in a folder; one that is gone is no error."""
+        """Flush the names in a folder to disk; a missing folder is no error."""
 
     def lock(self, path: Path, owner: str) -> Callable[[], None]:
-        """Take a file for this process alone and write ``owner`` into it; the result gives it back.
+        """Lock a file for this process and write ``owner`` into it; the returned function unlocks it.
 
         Raises:
-            Locked: another process has it.
+            Locked: another process holds the lock.
         """
 
     # -- whole files
 
     def read_file(self, path: Path) -> bytes:
-        """Raises `FileNotFoundError` where there is none."""
+        """Read a whole file; raises `FileNotFoundError` if it is missing."""
 
     def write_file(self, path: Path, data: bytes) -> None:
-        """Make a file, or give it other content. A kill in between leaves part of it."""
+        """Create a file or replace its content. Not atomic: a kill may leave a part of it."""
 
     # -- parts of files
 
     def size(self, path: Path) -> int: ...
 
     def modified(self, path: Path) -> int:
-        """When a file was last written to, in milliseconds since 1970."""
+        """Return when a file was last modified, in milliseconds since 1970."""
 
     def read(self, path: Path, size: int, position: int) -> bytes:
-        """As many bytes as there are, up to ``size``."""
+        """Read up to ``size`` bytes; fewer only at the end of the file."""
 
     def range(self, path: Path, size: int, position: int) -> Part:
-        """As `read`, of bytes that there are and that will not change; they are read when they are needed."""
+        """Return bytes that exist and will not change; they are read when they are needed."""
 
     def write(self, path: Path, position: int, *parts: Buffer) -> None:
-        """Write all of ``parts``, making the file if there is none. After an error some of it may have been written."""
+        """Write all of ``parts``, creating the file if it is missing. After an error a part may have been written."""
 
     def truncate(self, path: Path, size: int) -> None:
-        """Have the file end at ``size``."""
+        """Truncate a file to ``size``."""
 
     def sync(self, path: Path) -> None:
-        """Have the disk hold the content of a file, but not its name; one that is gone is no error."""
+        """Flush the content of a file to disk, but not its name; a missing file is no error."""
 
     def close(self) -> None:
-        """Close every descriptor. The disk may be used on."""
+        """Close every descriptor. Later calls open files again."""
 
 
 class _Open:
-    """An open file. It is closed when nobody holds this any more: neither the cache nor a call that uses it."""
+    """Owns the descriptor of an open file, and closes it when neither the cache nor a call refers to this object."""
 
     __slots__ = ("descriptor",)
 
@@ -132,21 +132,21 @@ class _Open:
 
 
 class FileSystem:
-    """The operating system's files (a `Disk`).
+    """Uses the operating system's files (implements `Disk`).
 
     Args:
-        descriptors: that are kept open at most. By default half of those that the process may have, because clients'
-            connections need theirs.
+        descriptors: the most to keep open. By default half of the process's limit, because client connections need
+            descriptors, too.
     """
 
     def __init__(self, descriptors: int | None = None) -> None:
         self._limit = _descriptors() if descriptors is None else descriptors
         self._files: OrderedDict[Path, _Open] = OrderedDict()
-        """Those used last at the end."""
+        """The most recently used ones are at the end."""
         self._by_folder: dict[Path, set[Path]] = {}
         self._guard = threading.RLock()
         self._ranges: WeakSet[FileRange] = WeakSet()
-        """Those that somebody holds."""
+        """The ranges in use."""
 
     # -- folders and names
 
@@ -168,7 +168,7 @@ class FileSystem:
 
     def rename(self, source: Path, target: Path) -> None:
         os.replace(source, target)
-        for path in (source, target):  # now, as a thread may have opened one of them until then
+        for path in (source, target):  # after the rename, because a thread may have opened a file until then
             self._drop(path)
         self._drop_folder(source)
 
@@ -190,7 +190,7 @@ class FileSystem:
         descriptor = self._descriptor(path, os.O_RDWR | os.O_CREAT)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            with suppress(OSError):  # a full disk: it is locked all the same
+            with suppress(OSError):  # the disk is full, but the lock holds
                 os.ftruncate(descriptor, 0)
                 os.pwrite(descriptor, owner.encode(), 0)
         except BlockingIOError:
@@ -202,7 +202,7 @@ class FileSystem:
             raise
 
         def release() -> None:
-            fcntl.flock(descriptor, fcntl.LOCK_UN)  # a process that was forked may have the file open
+            fcntl.flock(descriptor, fcntl.LOCK_UN)  # closing is not enough: a forked process may have the file open
             os.close(descriptor)
 
         return release
@@ -233,7 +233,7 @@ class FileSystem:
         return os.pread(opened.descriptor, size, position)
 
     def range(self, path: Path, size: int, position: int) -> Part:
-        if len(self._ranges) >= self._limit // 4:  # each may keep a file open, for as long as its reader takes
+        if len(self._ranges) >= self._limit // 4:  # each may keep a file open as long as a slow client reads
             return self.read(path, size, position)
         made = FileRange(self._use(path), position, size)
         self._ranges.add(made)
@@ -262,7 +262,7 @@ class FileSystem:
     # -- descriptors
 
     def _use(self, path: Path, flags: int = 0) -> _Open:
-        """An open file, to be held in a variable for as long as it is used."""
+        """Return an open file, which the caller must keep in a variable while it uses the descriptor."""
         with self._guard:
             opened = self._files.get(path)
             if opened is None:
@@ -282,7 +282,7 @@ class FileSystem:
         return self._with_room(lambda: os.open(path, flags | os.O_CLOEXEC, 0o644))
 
     def _with_room(self, work: Callable[[], T]) -> T:
-        """Do what needs a descriptor, also if the connections have taken more than their share."""
+        """Run ``work``, which needs a descriptor; if the process has none left, close cached ones and run it again."""
         try:
             return work()
         except OSError as error:
@@ -293,12 +293,12 @@ class FileSystem:
             return work()
 
     def _make_room(self, count: int) -> None:
-        """Have ``count`` files open at most."""
+        """Close files until at most ``count`` are open."""
         while len(self._files) > count:
             self._forget(next(iter(self._files)))
 
     def _forget(self, path: Path) -> None:
-        """Close a file, at once or when nobody uses it any more."""
+        """Drop a file from the cache; it is closed once no call uses it."""
         del self._files[path]
         folder = self._by_folder[path.parent]
         folder.discard(path)
@@ -319,22 +319,22 @@ class FileSystem:
 def _write_all(descriptor: int, position: int, parts: Sequence[Buffer]) -> None:
     size = sum(map(len, parts))
     written = os.pwritev(descriptor, parts, position)
-    while written < size:  # the disk is full, as the next write says, or there is more than the system takes at once
+    while written < size:  # the disk is full (the next write raises that), or the system wrote only a part
         left = memoryview(b"".join(parts))[written:]
         written += os.pwrite(descriptor, left, position + written)
 
 
 def _allowed() -> int:
-    """How many the process may have."""
+    """Return how many descriptors the process may have."""
     allowed, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return 2**31 if allowed == resource.RLIM_INFINITY else allowed
 
 
 def _descriptors() -> int:
-    """How many may be kept open."""
+    """Return how many descriptors to keep open by default."""
     return max(_LEAST, min(_MOST, _allowed() // 2))
 
 
 def descriptors_for_connections() -> int:
-    """How many the process may have beside those of a `FileSystem`, which would lose its own to them otherwise."""
+    """Return how many descriptors connections may use, so that a `FileSystem` keeps its share."""
     return max(_LEAST, _allowed() - _descriptors() - _SPARE)

@@ -1,4 +1,4 @@
-"""Bytes of a file that go to a socket without being read."""
+"""Sends bytes from a file to a socket without reading them into memory."""
 
 import errno
 import os
@@ -7,19 +7,19 @@ from typing import Protocol
 from ottla.codec.wire import Unread, Unreadable
 
 _AT_ONCE = 2**20
-"""Bytes that are sent in one call, which the disk may hold up."""
+"""The most bytes sent in one call, because a slow disk blocks it."""
 _NOT_SENT = (errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP)
-"""Error numbers of systems and file systems that send nothing from a file."""
+"""Error numbers of systems and file systems without sendfile."""
 
 
 class OpenFile(Protocol):
-    """An open file; it is closed when nobody holds it any more."""
+    """An open file, closed when the last reference to it is gone."""
 
     descriptor: int
 
 
 class FileRange(Unread):
-    """Bytes of a file, which must not change."""
+    """Represents bytes of a file, which must not change."""
 
     __slots__ = ("__weakref__", "_file", "_position", "_size")
 

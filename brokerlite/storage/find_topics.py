@@ -1,13 +1,13 @@
-"""Which topics a data folder holds, by what is in it.
+"""Finds the topics in a data folder.
 
 Rules:
-- A topic is what its file in the folder of partition 0 says (`topic_files.py`). Without a file that is whole, its
-  configurations are not known, and the defaults could delete its records. So the topic is not served, its name stays
-  taken, and nothing in its folders is touched until somebody puts the file right. The broker knows what its own topics
-  are, and serves them.
-- What was being made or deleted when the broker was killed is removed: a topic whose partition 0 has no topic file,
-  if there are no records in it, and one of which a folder has been renamed to be deleted.
-- Folders with records that belong to no topic are set aside as Kafka does, with the suffix ``-stray``.
+- The topic file in the folder of partition 0 defines a topic (`topic_files.py`). Without an intact file its
+  configuration is unknown, and the defaults could delete its records. So the topic is not served, its name stays taken,
+  and its folders are left untouched until the user repairs the file. The broker knows the configuration of its internal
+  topics, and serves them anyway.
+- Topics whose creation or deletion a kill interrupted are removed. They have neither a topic file in partition 0 nor
+  records, or a folder that was already renamed for deletion.
+- Folders with records that belong to no topic get the suffix ``-stray``, as in Kafka.
 
 Source: LogManager.java (stray folders).
 """
@@ -39,7 +39,7 @@ log = logging.getLogger("ottla.brokerlite")
 DELETED = "-delete"
 STRAY = "-stray"
 _LONGEST_NAME = 200
-"""Of the topic in the name of a folder that is renamed: with the rest it must stay below 255."""
+"""The most characters of the topic in the name of a renamed folder, which must stay below 255 in total."""
 _NUMBER = re.compile("0|[1-9][0-9]{0,8}")
 
 Ids = dict[int, uuid.UUID | None]
@@ -47,15 +47,15 @@ Ids = dict[int, uuid.UUID | None]
 
 
 def deleted_name(topic: str, partition: int, topic_id: uuid.UUID) -> str:
-    """The name of a folder that is to be removed."""
+    """Return the name that a partition's folder gets before it is removed."""
     return f"{topic[:_LONGEST_NAME]}-{partition}.{topic_id.hex}{DELETED}"
 
 
 def set_aside(disk: Disk, folder: Path) -> None:
-    """Give a folder that is in the way a name that nothing reads."""
+    """Rename a folder that belongs to no known topic to a ``-stray`` name, which the broker ignores."""
     stray = folder.with_name(f"{folder.name[:_LONGEST_NAME]}.{uuid.uuid4().hex}{STRAY}")
     disk.rename(folder, stray)
-    log.warning("a folder of no known topic is set aside", extra={"folder": str(stray)})
+    log.warning("folder belongs to no known topic, renamed", extra={"folder": str(stray)})
 
 
 class Topics(NamedTuple):
@@ -63,15 +63,15 @@ class Topics(NamedTuple):
 
     known: dict[str, TopicFile]
     unserved: dict[str, Unserved]
-    """Topics that are there and cannot be served."""
+    """Topics that exist but cannot be served."""
 
 
 def find_topics(disk: Disk, data: Path, listed: Mapping[str, TopicFile] | None, *, clean: bool) -> Topics:
-    """The topics by their names; what is of none is set aside, and what was being made or deleted removed.
+    """Return the topics by name; set stray folders aside, and remove half-created and half-deleted topics.
 
     Args:
-        listed: the topics as a `broker.json` of version 1 has them; then there are no others.
-        clean: the broker was shut down in good order, so every topic was made to its end.
+        listed: the topics in a `broker.json` of version 1; then there are no others.
+        clean: the broker was shut down cleanly, so no creation was interrupted.
     """
     names = disk.names(data)
     _finish_deleting(disk, data, names)
@@ -83,11 +83,11 @@ def find_topics(disk: Disk, data: Path, listed: Mapping[str, TopicFile] | None, 
                 topic = found.known.get(name) or (_rebuilt(disk, data, name, ids, clean) if listed is None else None)
         except Unusable as unusable:
             if unusable.later or name not in INTERNAL:
-                log.error("topic %s is not served, and its name and folders stay as they are: %s", name, unusable)
+                log.error("topic %s is not served; its name stays taken and its folders untouched: %s", name, unusable)
                 known = next((each for each in ids.values() if each is not None), NO_UUID)
                 found.unserved[name] = Unserved(known, 1 + max(ids), str(unusable))
                 continue
-            log.warning("topic %s has lost its file, which is made again: %s", name, unusable)
+            log.warning("topic %s has lost its file, recreating it: %s", name, unusable)
             topic = TopicFile(-1, ids.get(0) or uuid.uuid4(), 1, {})
         for partition, topic_id in ids.items():
             if topic is None or (topic_id is not None and not is_same(topic_id, topic.topic_id)):
@@ -107,14 +107,14 @@ def _finish_deleting(disk: Disk, data: Path, names: Iterable[str]) -> None:
         for partition, topic_id in ids.items():
             if topic_id is not None and topic_id.hex in deleted:
                 disk.rename(data / f"{name}-{partition}", data / deleted_name(name, partition, topic_id))
-    disk.sync_folder(data)  # or one of them could come back as a topic of its own
+    disk.sync_folder(data)  # else one of them could come back as a topic after a power cut
     for name in disk.names(data):
         if name.endswith(DELETED):
             disk.remove_tree(data / name)
 
 
 def _partitions(disk: Disk, data: Path) -> dict[str, Ids]:
-    """The folders of partitions: topic -> partition -> id."""
+    """Return the partitions' folders: topic -> partition -> topic id in the folder."""
     found: dict[str, Ids] = {}
     for name in disk.names(data):
         topic, _, partition = name.rpartition("-")
@@ -130,17 +130,17 @@ def _partitions(disk: Disk, data: Path) -> dict[str, Ids]:
 
 
 def _rebuilt(disk: Disk, data: Path, name: str, ids: Ids, clean: bool) -> TopicFile | None:
-    """``None`` for a topic without a file of which there is nothing to keep.
+    """Return ``None`` for a topic without a topic file that has nothing worth keeping.
 
     Raises:
-        Unusable: it has records, or was there already.
+        Unusable: the topic has records, or its creation had been completed.
     """
     for partition, topic_id in sorted(ids.items()):
         begun = 0 in ids and not clean and not _has_records(disk, data / f"{name}-{partition}")
         if topic_id is not None and not begun:
             raise Unusable(topic_path(data / f"{name}-0", 0), "the file is gone")
     if any(topic_id is not None for topic_id in ids.values()):
-        log.warning("topic %s was being made when the broker was killed: it is removed, and was empty", name)
+        log.warning("topic %s was being created when the broker was killed: removing it, it is empty", name)
     return None
 
 

@@ -1,12 +1,12 @@
-"""The data folder: which topics it holds, what of them the disk has, who may use it.
+"""Manages the data folder: its topics, its flushes to disk, and the lock that one broker holds.
 
 Rules:
-- One broker at a time: `.lock` is held while it runs. A folder that holds something else, or belongs to another node,
-  is refused before anything in it is touched.
-- A kill at any moment leaves a topic whole (and empty) or gone: see `topic_files.py` and `find_topics.py`.
-- A small file that is empty or damaged keeps nobody from starting: `broker.json` has a predecessor, a topic
-  whose file is damaged is not served, and the rest is found in the logs. The log names each damaged file.
-- The leader epoch is raised at a start that is not clean (`LeaderEpochs`), and the disk has it before anybody leads.
+- One broker at a time uses the folder: it holds `.lock` while it runs. A folder with other files, or of another node,
+  is refused before the broker changes anything in it.
+- A kill at any moment leaves a new topic whole (and empty) or gone: see `topic_files.py` and `find_topics.py`.
+- An empty or damaged small file never prevents a start: `broker.json` has a predecessor, a topic whose file is damaged
+  is not served, and recovery finds the rest in the logs. A log line names each damaged file.
+- An unclean start raises the leader epoch (`LeaderEpochs`); the new epoch is on disk before any partition is led.
 
 Source: LogManager.java (lock, clean shutdown file).
 """
@@ -51,12 +51,12 @@ RECOVERY_POINTS = "recovery-point-offset-checkpoint"
 START_OFFSETS = "log-start-offset-checkpoint"
 CLEANER_OFFSETS = "cleaner-offset-checkpoint"
 CHECKPOINT_BYTES = 256 * 2**20
-"""After as many bytes in all partitions the recovery points are raised."""
+"""Bytes written to all partitions after which the recovery points are raised."""
 _ANY_EPOCH = 2**31 - 1
 
 
 class Recovered(NamedTuple):
-    """What a start found, for the log."""
+    """Summarizes the folder's content after a start, for the log."""
 
     what: str
     topics: int
@@ -68,27 +68,27 @@ class _Topic(NamedTuple):
     stored: Stored
     partitions: list[PartitionSegments]
     number: int
-    """Of its file."""
+    """The number of its topic file."""
     disk: TopicDisk
 
 
 def _settle_topic(disk: Disk, flush: Work, folder: Path, number: int) -> None:
-    """Have the disk hold a topic's file, before those that it replaces go."""
+    """Flush a topic's file to disk, then remove the older files that it replaces."""
     flush()
     drop_older(disk, folder, number)
 
 
 class DataFolder:
-    """The folder (`ottla.brokerlite.machines.topics.Storage`).
+    """Stores topics in a folder (implements `ottla.brokerlite.machines.topics.Storage`).
 
     Args:
-        sync: have the disk hold what is stored (a temporary folder needs no such care).
-        chore: is given work that waits for the disk.
+        sync: flush to disk (a temporary folder does not need it).
+        chore: takes work that waits for the disk, to run it in a thread.
 
     Attributes:
-        cluster_id: as `meta.properties` says.
+        cluster_id: the cluster id in `meta.properties`.
         recovered: what `open` found.
-        unserved: topics that are there and cannot be served. Their folders stay as they are.
+        unserved: topics that exist but cannot be served. Their folders are left untouched.
     """
 
     def __init__(
@@ -113,19 +113,19 @@ class DataFolder:
         self._unflushed = Unflushed(self._disk, path)
         self._spare = Spare(self._disk, path)
         self._deleted: set[str] = set()
-        """Topics that the checkpoints may yet name."""
+        """Deleted topics that the checkpoint files may still name."""
         self._recovery_points = OffsetCheckpoint(self._disk, path / RECOVERY_POINTS, sync=sync)
         self._start_offsets = OffsetCheckpoint(self._disk, path / START_OFFSETS, sync=sync)
         self._cleaner_offsets = OffsetCheckpoint(self._disk, path / CLEANER_OFFSETS, sync=sync)
         self._state = State(0, "", 0, 0)
-        """As the file has it."""
+        """The content of `broker.json`."""
         self._state_file = StateFile(self._disk, path, sync=sync)
         self._wanted_starts: list[Mapping[PartitionSegments, int]] = []
-        """Where logs are to begin when the disk knows: of jobs that are under way."""
+        """The start offsets that running jobs are writing to disk, before the logs adopt them."""
         self._kept: dict[OffsetCheckpoint, dict[Place, int]] = {}
-        """The lines of checkpoints about topics that are not served."""
+        """The checkpoint lines of topics that are not served."""
         self._stays_unclean = False
-        """A log was not recovered, so the next start must do that."""
+        """Some log was not recovered, so the next start must not count as clean."""
         self._next_producer_id = 0
         self._leader_epoch = 0
         self._release: Callable[[], None] = nothing
@@ -133,10 +133,10 @@ class DataFolder:
     # -- life
 
     def open(self, node_id: int, cluster_id: str | None) -> None:
-        """Take the folder, making it if need be, and find everything in it again.
+        """Lock the folder, create it if it is missing, and load or recover everything in it.
 
         Raises:
-            ConfigurationError: it cannot be used; the message says why and what would do.
+            ConfigurationError: the folder cannot be used; the message says why, and what to do.
         """
         try:
             self._release = take_lock(self._disk, self.path, sync=self._sync)
@@ -148,18 +148,18 @@ class DataFolder:
             why = error.strerror or str(error)
             match error:
                 case FileExistsError() | NotADirectoryError():
-                    why, what = "a file is in its place", "give a folder"
+                    why, what = "a file has that name", "give a folder"
                 case OSError(errno=number) if number in FULL:
-                    what = "make room on its disk"
+                    what = "free space on its disk"
                 case _:
-                    what = "give one that this user may write to"
+                    what = "give a folder that this user may write to"
             raise ConfigurationError(f"the data folder {self.path} cannot be used: {why}; {what}") from error
         except ConfigurationError:
             self.abandon()
             raise
 
     def close(self) -> None:
-        """Leave the folder in good order; takes as long as the disk does."""
+        """Shut down cleanly; this waits for the disk."""
         self._spare.take()
         for topic in self._topics.values():
             for segments, partition in zip(topic.partitions, topic.stored.partitions, strict=True):
@@ -175,13 +175,13 @@ class DataFolder:
         self.abandon()
 
     def abandon(self) -> None:
-        """Leave the folder as a kill would."""
+        """Release the folder without writing anything, as a kill would leave it."""
         self._refusals.tell_counted()
         self._disk.close()
         self._release()
         self._release = nothing
 
-    # -- what the machine asks for
+    # -- called by the machines
 
     def topics(self) -> Iterable[Stored]:
         return [topic.stored for topic in self._topics.values()]
@@ -191,8 +191,8 @@ class DataFolder:
         topic = self._topic(name, file)
         try:
             if name in self._deleted:
-                self._write_checkpoints()  # or, after a kill, it would go by those of the one before
-            for segments in topic.partitions:  # that of partition 0 first, and the topic's file in it last
+                self._write_checkpoints()  # else, after a kill, the checkpoints of the deleted topic would apply to it
+            for segments in topic.partitions:  # the folder of partition 0 comes first, the topic's file in it last
                 self._make(segments, topic_id)
             topic.partitions[0].note(write_topic(self._disk, topic.partitions[0].folder, file))
         except OSError as error:
@@ -221,11 +221,11 @@ class DataFolder:
             self._later(partial(self._remove, gone))
 
     def _rename_away(self, segments: PartitionSegments, folder: Path) -> bool:
-        """Give the folder of a deleted topic's partition the name under which it is removed; whether it has it."""
+        """Rename a deleted partition's folder for removal; return whether that succeeded."""
         try:
             self._disk.rename(segments.folder, folder)
-        except OSError as error:  # the next start goes on with it, as long as that of partition 0 is there
-            log.error("cannot remove a folder: %s", error, extra={"folder": str(segments.folder)})
+        except OSError as error:  # the next start completes the deletion if partition 0's renamed folder is still there
+            log.error("cannot rename the folder of a deleted topic: %s", error, extra={"folder": str(segments.folder)})
             return False
         finally:
             segments.folder = folder
@@ -256,7 +256,7 @@ class DataFolder:
     def reserve_producer_ids(self, count: int) -> int:
         first = self._next_producer_id
         behind = first + count
-        if behind > self._state.next_producer_id:  # hardly ever: see below
+        if behind > self._state.next_producer_id:  # rare: the next block is reserved early, below
             try:
                 self._reserve(behind)
             except OSError as error:
@@ -269,7 +269,7 @@ class DataFolder:
     # -- where logs begin
 
     def set_start_offsets(self, starts: Mapping[Place, int], done: Callable[[OSError | None], None]) -> Job:
-        # Now: a topic of the name may be another one when the job begins.
+        # Look the topics up now: when the job begins, a name may belong to a recreated topic.
         wanted = {self._topics[name].partitions[index]: offset for (name, index), offset in starts.items()}
         return self._set_start_offsets(wanted, done)
 
@@ -285,24 +285,24 @@ class DataFolder:
                 self._wanted_starts.remove(wanted)
         except OSError as error:
             done(error)
-            self._later(self._write_starts)  # something may have written what is not wanted any more
+            self._later(self._write_starts)  # the file may already contain the offsets that failed
             return
         done(None)
         self._later(remove)
 
     def _note_starts(self, wanted: Mapping[PartitionSegments, int]) -> Job:
-        """Have the disk know what is wanted; on a full one whole segments go first, which makes room."""
+        """Write the wanted start offsets to disk; on a full disk, remove whole segments first, to free space."""
         try:
             yield self._write_starts
         except OSError as error:
             if error.errno not in FULL:
                 raise
             whole = {segments: segments.base_before(offset) for segments, offset in wanted.items()}
-            yield self._begin_at(whole, ordered=self._sync)  # that they are not there says so as well
+            yield self._begin_at(whole, ordered=self._sync)  # the missing segments imply the new start offset, too
             yield self._write_starts
 
     def _begin_at(self, starts: Mapping[PartitionSegments, int], *, ordered: bool = False) -> Work:
-        """Have logs begin elsewhere; work that removes segments when the disk holds what comes after them.
+        """Move the start of logs; return work that flushes the remaining records and then removes the old segments.
 
         Args:
             ordered: see `PartitionSegments.remove`.
@@ -318,16 +318,16 @@ class DataFolder:
 
         return remove
 
-    # -- what the disk has
+    # -- flushing
 
     def begin_flush(self, partitions: Iterable[Segments] | None = None) -> Work:
-        """Work that has the disk hold what was stored before this call; it may run while more is stored.
+        """Return work that flushes all data stored before this call to disk; it may run while more is stored.
 
         Args:
-            partitions: only of these; by default of all. That a topic is there is always held, too.
+            partitions: flush only these; by default all. Newly created topics are always flushed, too.
 
-        The work is for a thread. It raises the first `OSError` when it has tried everything. Of each partition, what
-        lies before its `synced_offset` is then on the disk.
+        The work is for a thread. It tries every partition, and then raises the first `OSError`. Afterwards the records
+        of each partition before its `synced_offset` are on disk.
         """
         return self._unflushed.begin_flush(partitions)
 
@@ -335,10 +335,10 @@ class DataFolder:
         return self._write_checkpoints
 
     def _checkpoint(self) -> None:
-        """If it is time, raise the recovery points: a start after a kill need not read what lies before them.
+        """Raise the recovery points if it is time: a start after a kill need not read the log before them.
 
-        To be called when the producers of every partition know all batches, as a snapshot of them claims; so not while
-        one is stored.
+        Call this only when the producer state of every partition includes all stored batches, because a snapshot of it
+        claims so; that is, not while a batch is being stored.
         """
         if not self._sync or self._unflushed.size < CHECKPOINT_BYTES:
             return
@@ -360,7 +360,7 @@ class DataFolder:
         self._later(chore)
 
     def _made(self, partitions: Iterable[PartitionSegments]) -> None:
-        """Folders were made, of which the disk knows nothing yet."""
+        """Schedule a flush of new folders, which are not on disk yet."""
         self._unflushed.made(partitions)
         if self._sync:
             self._later(self._flush_new)
@@ -370,7 +370,7 @@ class DataFolder:
             self.begin_flush(())()
 
     def _full(self, flush: Work) -> None:
-        """A segment is full: have the disk hold it, and note how far it does."""
+        """Flush a full segment to disk and write the checkpoints."""
 
         def chore() -> None:
             if self._sync:
@@ -380,7 +380,10 @@ class DataFolder:
         self._later(chore)
 
     def _remove(self, folders: list[Path]) -> None:
-        """Remove what was renamed; were a name to come back after a power cut, it would be a topic of its own."""
+        """Remove renamed folders.
+
+        The renames are flushed first: a folder whose old name came back after a power cut would be a topic again.
+        """
         if self._sync:
             self._disk.sync_folder(self.path)
         self._write_checkpoints()
@@ -404,16 +407,16 @@ class DataFolder:
         if clean:
             self._disk.unlink(self.path / CLEAN_SHUTDOWN)
             if self._sync:
-                self._disk.sync_folder(self.path)  # or it could be there after a power cut
+                self._disk.sync_folder(self.path)  # else the marker could be back after a power cut
         else:
-            self._unflushed.made(())  # names that the broker that was killed had in the page cache
+            self._unflushed.made(())  # the names of the killed broker may only be in the page cache
         whole = True
         for name, file in topics.items():
             whole &= self._open_topic(name, file, points or {}, starts, clean, found.leader_epoch)
             for index, segments in enumerate(self._topics[name].partitions):
                 segments.cleaned_up_to = (cleaned or {}).get((name, index), -1)
         partitions = [segments for topic in self._topics.values() for segments in topic.partitions]
-        self._write_checkpoints()  # as they were found: what was lost, or deleted, is not on the disk any more
+        self._write_checkpoints()  # with the values found: lost or deleted records are no longer on disk
         self._lead(node_id, found, partitions, raised=not (new or (clean and whole and found.leader_epoch is not None)))
         write_identity(self._disk, self.path, identity, sync=self._sync)
         self.recovered = Recovered(
@@ -434,11 +437,11 @@ class DataFolder:
         clean: bool,
         leader_epoch: int | None,
     ) -> bool:
-        """Open a topic's partitions; whether they were all there."""
+        """Open a topic's partitions; return whether the folders of all were there."""
         topic, whole = self._topic(name, file), True
         epoch = _ANY_EPOCH if leader_epoch is None else leader_epoch
         for index, segments in enumerate(topic.partitions):
-            if not self._disk.is_folder(segments.folder):  # it was being made, or is gone
+            if not self._disk.is_folder(segments.folder):  # a kill interrupted its creation, or it was lost
                 self._disk.make_folder(segments.folder)
                 self._unflushed.made([topic.partitions[0], segments])
                 whole = False
@@ -453,7 +456,7 @@ class DataFolder:
             topic.stored.partitions[index] = Partition(segments, producers)
             if read_topic_id(self._disk, segments.folder) != file.topic_id:
                 segments.identify(file.topic_id)
-            elif not clean:  # the broker that was killed may not have had the disk hold it
+            elif not clean:  # the killed broker may not have flushed it
                 segments.note(segments.folder / METADATA)
         first = topic.partitions[0]
         if file.number < 0:  # listed in a `broker.json` of version 1, or rebuilt
@@ -470,9 +473,9 @@ class DataFolder:
         return whole
 
     def _lead(self, node_id: int, found: Found, partitions: list[PartitionSegments], raised: bool) -> None:
-        """Lead all partitions, in a new epoch if a log may be shorter than what was acknowledged.
+        """Become leader of all partitions, in a new epoch if a log may have lost acknowledged records.
 
-        The disk must hold the epoch before anything is written in it: a later start must not take the same.
+        The epoch must be on disk before any record is written in it: a later start must not use the same epoch.
         """
         self._leader_epoch = max([found.leader_epoch or 0, *(each.epochs.current for each in partitions)]) + raised
         if found.next_producer_id is None:
@@ -486,7 +489,7 @@ class DataFolder:
             segments.lead(self._leader_epoch)
 
     def _topic(self, name: str, file: TopicFile, disk: TopicDisk | None = None) -> _Topic:
-        """A topic that was not opened."""
+        """Build a topic whose partitions are not opened yet."""
         disk = disk or TopicDisk(self._disk)
         interval = int(file.configs.get("index.interval.bytes", self._interval))
         parts = [
@@ -512,7 +515,7 @@ class DataFolder:
     # -- the small files
 
     def _reserve(self, behind: int) -> None:
-        """Reserve the producer ids before ``behind``, and a block more."""
+        """Reserve the producer ids before ``behind``, and one more block."""
         self._write_state(self._state._replace(next_producer_id=behind + PRODUCER_IDS))
 
     def _write_state(self, state: State) -> None:
@@ -539,11 +542,14 @@ class DataFolder:
         self._deleted.difference_update(deleted)
 
     def _write_starts(self) -> None:
-        """Have the disk know where logs begin, also where a segment does: others may come back before it."""
+        """Write the start offsets of all logs to disk.
+
+        This includes logs that start at a segment's base offset: removed segments could come back after a power cut.
+        """
         self._start_offsets.write(self._starts)
 
     def _starts(self) -> dict[Place, int]:
-        wanted = list(self._wanted_starts)  # first: when one is no longer there, the log begins where it said
+        wanted = list(self._wanted_starts)  # read this first: a job that is gone by then has moved its log's start
         starts = {
             place: max([segments.start_offset, *(each.get(segments, 0) for each in wanted)])
             for place, segments in self._partitions()
@@ -558,8 +564,7 @@ class DataFolder:
         ]
 
     def _later(self, chore: Work) -> None:
-        """Have it done in a thread; the disk's trouble with it is no reason to stop serving: recovery checks what it
-        missed."""
+        """Run ``chore`` in a thread. A disk error in it does not stop the broker: recovery checks what was missed."""
 
         def work() -> None:
             try:

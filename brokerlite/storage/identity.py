@@ -1,4 +1,4 @@
-"""Whose a data folder is: `.lock` while a broker runs, and `meta.properties`.
+"""Checks which broker a data folder belongs to: `.lock` while one runs, and `meta.properties`.
 
 Source: MetaPropertiesEnsemble.java.
 """
@@ -22,11 +22,11 @@ log = logging.getLogger("ottla.brokerlite")
 LOCK = ".lock"
 META = "meta.properties"
 _OURS = frozenset((LOCK, META + TEMPORARY, STATE + TEMPORARY, OLD_STATE + TEMPORARY))
-"""What a start that was cut off may leave before there is a `broker.json`."""
+"""Files that an interrupted first start may leave before there is a `broker.json`."""
 
 
 class Identity(NamedTuple):
-    """What `meta.properties` says."""
+    """Holds the content of `meta.properties`."""
 
     node_id: int
     cluster_id: str
@@ -34,10 +34,10 @@ class Identity(NamedTuple):
 
 
 def take_lock(disk: Disk, data: Path, *, sync: bool) -> Callable[[], None]:
-    """Have the folder for this process alone, making it if need be; the result gives it back.
+    """Lock the folder for this process, creating it if it is missing; the returned function unlocks it.
 
     Raises:
-        ConfigurationError: it holds something else, or another broker has it.
+        ConfigurationError: the folder contains other files, or another broker uses it.
     """
     made = [path for path in (data, *data.parents) if not disk.exists(path)]
     disk.make_folder(data)
@@ -48,12 +48,12 @@ def take_lock(disk: Disk, data: Path, *, sync: bool) -> Callable[[], None]:
     if not names & {STATE, OLD_STATE}:
         if META in names:
             raise ConfigurationError(
-                f"the data folder {data} was written by Apache Kafka, not by brokerlite; give another one"
+                f"the data folder {data} was written by Apache Kafka, not by brokerlite; give another folder"
             )
         checkpoints_too = {name for name in names if name.removesuffix(TEMPORARY).endswith(CHECKPOINT)}
         if others := sorted(names - _OURS - checkpoints_too):
             raise ConfigurationError(
-                f"the data folder {data} holds something else ({others[0]}); give an empty or a new one"
+                f"the data folder {data} contains other files ({others[0]}); give an empty or new folder"
             )
     try:
         return disk.lock(data / LOCK, f"{os.getpid()}\n")
@@ -65,22 +65,24 @@ def take_lock(disk: Disk, data: Path, *, sync: bool) -> Callable[[], None]:
 
 
 def identify(disk: Disk, data: Path, node_id: int, cluster_id: str | None, found: Found) -> Identity:
-    """Whose folder it is: as its files say, or else as the caller does.
+    """Return the folder's identity: from its files, or from the arguments if they have none.
 
     Raises:
-        ConfigurationError: it belongs to another node or cluster.
+        ConfigurationError: the folder belongs to another node or cluster.
     """
     known = _read(disk, data / META)
     ours = {"node.id": str(found.node_id), "cluster.id": found.cluster_id} if found.checked else {}
-    if any(known.get(key, value) != value for key, value in ours.items()):  # which has no checksum
-        log.warning("%s is damaged, and written again", META, extra={"file": str(data / META)})
+    if any(
+        known.get(key, value) != value for key, value in ours.items()
+    ):  # unlike broker.json, meta.properties has no checksum
+        log.warning("%s is damaged, rewriting it", META, extra={"file": str(data / META)})
         known |= {key: value for key, value in ours.items() if value is not None}
     known_node = known.get("node.id") or (None if found.node_id is None else str(found.node_id))
     known_cluster = known.get("cluster.id") or found.cluster_id
     if known_node not in (None, str(node_id)):
         raise ConfigurationError(
             f"the data folder {data} belongs to node {known_node}, and this is node {node_id}; "
-            "give the node's own id or another folder"
+            "give that node id or another folder"
         )
     if known_cluster is not None and cluster_id not in (None, known_cluster):
         raise ConfigurationError(f"the data folder {data} belongs to cluster {known_cluster}, not {cluster_id}")
@@ -89,7 +91,7 @@ def identify(disk: Disk, data: Path, node_id: int, cluster_id: str | None, found
 
 
 def write_identity(disk: Disk, data: Path, identity: Identity, *, sync: bool) -> None:
-    """Have `meta.properties` say so, unless it does."""
+    """Write ``identity`` to `meta.properties`, unless it is there already."""
     properties = {
         "version": "1",
         "cluster.id": identity.cluster_id,
@@ -106,8 +108,8 @@ def _read(disk: Disk, path: Path) -> dict[str, str]:
     except FileNotFoundError:
         return {}
     except DecodeError as error:
-        log.warning("%s is damaged, and written again: %s", path.name, error, extra={"file": str(path)})
+        log.warning("%s is damaged, rewriting it: %s", path.name, error, extra={"file": str(path)})
         return {}
     if "cluster.id" not in entries:
-        log.warning("%s is damaged, and written again", path.name, extra={"file": str(path)})
+        log.warning("%s is damaged, rewriting it", path.name, extra={"file": str(path)})
     return entries

@@ -1,16 +1,16 @@
-"""The two indexes of a segment: from offsets to positions in the log file, and from timestamps to offsets.
+"""Keeps the two indexes of a segment: from offsets to positions in the log file, and from timestamps to offsets.
 
     00000000000000000000.index .timeindex   Kafka's, which have no checksum
-    00000000000000000000.indexcheck         ours: how many entries each has, and their CRC
+    00000000000000000000.indexcheck         ours: the number of entries in each, and their CRC
 
 Rules:
-- Indexes that do not match their checksums are made again from the log file, as are those that cannot be whole. A wrong
-  entry would have ListOffsets answer too late an offset, or a segment expire at the wrong time. Indexes without
-  checksums count as they are: Apache Kafka or an earlier version of the broker wrote them.
-- The checksums are written last, and cover the first entries of each file: entries behind these may be there after a
-  kill. If a power cut kept the checksums and lost entries, the indexes are made again, too.
-- New entries are kept in memory until `Indexes.write`, many at once: without them a start reads the log instead.
-- A start reads the files once, to check them. Their entries are kept in memory when they are first looked up.
+- Indexes that do not match their checksums, or cannot be whole, are rebuilt from the log file. With a wrong entry,
+  ListOffsets could answer too late an offset, or a segment could expire at the wrong time. Indexes without checksums
+  are trusted: Apache Kafka or an earlier version of the broker wrote them.
+- The checksums are written last, and cover the first entries of each file: after a kill there may be more entries. If a
+  power cut kept the checksums but lost entries, the indexes are rebuilt, too.
+- New entries stay in memory until `Indexes.write` writes many at once: if they are lost, a start reads the log instead.
+- A start reads the files once, to check them. The entries are loaded into memory at the first lookup.
 
 Source: OffsetIndex.java, TimeIndex.java.
 """
@@ -31,23 +31,23 @@ from ottla.codec.records import NO_TIMESTAMP
 _OFFSET_ENTRY = struct.Struct(">ii")
 _TIME_ENTRY = struct.Struct(">qi")
 _CHECKS = struct.Struct(">iIiI")
-"""Of either index the number of entries and their CRC."""
+"""The number of entries and their CRC, for each index."""
 
 
 class Counts(NamedTuple):
-    """How many entries there are."""
+    """Counts the entries of both indexes."""
 
     offsets: int
     times: int
 
 
 class Indexes:
-    """The indexes of one segment.
+    """Reads and writes the indexes of one segment.
 
     Attributes:
         paths: of the two files, and of their checksums.
-        last_time: the largest timestamp that has an entry, and the offset beside it; -1 for none.
-        counts: how many entries there are.
+        last_time: timestamp and offset of the last time entry; -1 for none.
+        counts: the number of entries.
         size: bytes of the larger index.
     """
 
@@ -58,9 +58,9 @@ class Indexes:
         self._base = base_offset
         self._set_counts(0, 0)
         self._stored, self._crcs = self.counts, (0, 0)
-        """How many of them the files have, and their CRCs."""
+        """The number of entries in the files, and their CRCs."""
         self._offsets: array[int] | None = array("i")
-        """Relative to the base, with their positions; ``None``: not read yet."""
+        """Relative to the base offset; ``None``: not read yet. `_positions` has their positions."""
         self._positions = array("i")
         self._times: array[int] | None = array("q")
         self._time_offsets = array("i")
@@ -72,7 +72,7 @@ class Indexes:
     # -- life
 
     def rename(self, stem: Path, suffix: str) -> None:
-        """Give the files, as far as there are any, names with another suffix."""
+        """Rename the files that exist to another suffix."""
         paths = _paths(stem, suffix)
         for path, new in zip(self.paths, paths, strict=True):
             if self._disk.exists(path):
@@ -80,7 +80,7 @@ class Indexes:
         self.paths = paths
 
     def clear(self) -> None:
-        """Have no entries."""
+        """Remove all entries."""
         *files, checks = self.paths
         self._disk.unlink(checks)
         for path in files:
@@ -93,13 +93,13 @@ class Indexes:
         self._times, self._time_offsets = array("q"), array("i")
 
     def load(self) -> tuple[int, int | None]:
-        """Take the files as they are: position and last offset of the batch that the last entry is about.
+        """Load the files, and return position and last offset of the batch in the last entry.
 
-        Without entries that is 0 and ``None``.
+        Without entries these are 0 and ``None``.
 
         Raises:
-            ValueError: they cannot be whole.
-            OSError: one is missing.
+            ValueError: the indexes cannot be whole.
+            OSError: a file cannot be read.
         """
         *files, checks = self.paths
         offsets, times = (self._disk.read_file(path) if self._disk.exists(path) else b"" for path in files)
@@ -131,13 +131,13 @@ class Indexes:
                 raise ValueError
 
     def keep_before(self, offset: int) -> tuple[int, int | None]:
-        """As `load`, for files that the disk has up to ``offset``, and of which it may have any part behind that.
+        """Load files that are on disk up to ``offset``, and may contain anything after it; drop the rest.
 
-        What is behind is dropped; the batch is the last one that has an entry and lies before ``offset``.
+        Returns position and last offset of the last batch before ``offset`` that has an entry, like `load`.
 
         Raises:
-            ValueError: they cannot be whole, not even up to there.
-            OSError: one is missing.
+            ValueError: the indexes cannot be whole, not even up to there.
+            OSError: a file cannot be read.
         """
         self.load()
         offsets, times = self._by_offset(), self._by_time()
@@ -155,23 +155,23 @@ class Indexes:
     # -- writing
 
     def prepare(self) -> None:
-        """Read what is not read yet, so that adding entries cannot fail.
+        """Load the entries if they are not loaded yet, so that adding entries cannot fail.
 
         Raises:
-            OSError: it cannot be read.
+            OSError: a file cannot be read.
         """
         self._by_offset()
         self._by_time()
 
     def add(self, last_offset: int, position: int) -> None:
-        """The batch at ``position`` has ``last_offset``."""
+        """Add an entry for the batch at ``position``."""
         offsets = self._by_offset()
         offsets.append(last_offset - self._base)
         self._positions.append(position)
         self._set_counts(len(offsets), self.counts.times)
 
     def add_time(self, timestamp: int, offset: int) -> None:
-        """Up to ``offset`` no record has a larger timestamp; left out if that is known."""
+        """Add a time entry: up to ``offset`` no record is later than ``timestamp``. Does nothing unless that is new."""
         if timestamp <= self.last_time[0]:
             return
         times = self._by_time()
@@ -181,11 +181,11 @@ class Indexes:
         self._set_counts(self.counts.offsets, len(times))
 
     def write(self) -> None:
-        """Have the files hold all entries; after an `OSError` they may hold any part of them, until the next time."""
+        """Write all entries to the files. An `OSError` may leave some there; the next call writes them again."""
         if self._stored == self.counts:
             return
         offsets, times = self._packed(self._stored)
-        # Kafka's tool cannot read the one file without the other, so it is made without entries, too.
+        # Kafka's tools cannot read one file without the other, so both are created, even without entries.
         self._disk.write(self.paths[0], self._stored.offsets * _OFFSET_ENTRY.size, offsets)
         self._disk.write(self.paths[1], self._stored.times * _TIME_ENTRY.size, times)
         crcs = crc32c(offsets, self._crcs[0]), crc32c(times, self._crcs[1])
@@ -193,7 +193,7 @@ class Indexes:
         self._stored, self._crcs = self.counts, crcs
 
     def _packed(self, start: Counts) -> tuple[bytes, bytes]:
-        """All entries from ``start`` on, as the files have them."""
+        """Return all entries from ``start`` on in the format of the files."""
         offsets = zip(self._by_offset()[start.offsets :], self._positions[start.offsets :], strict=True)
         times = zip(self._by_time()[start.times :], self._time_offsets[start.times :], strict=True)
         return (
@@ -205,7 +205,7 @@ class Indexes:
         self._disk.write(self.paths[2], 0, _CHECKS.pack(self.counts.offsets, crcs[0], self.counts.times, crcs[1]))
 
     def _cut(self, counts: Counts) -> None:
-        """Have no more entries than these."""
+        """Truncate the indexes to ``counts`` entries."""
         offsets, times = self._by_offset(), self._by_time()
         del offsets[counts.offsets :], self._positions[counts.offsets :]
         del times[counts.times :], self._time_offsets[counts.times :]
@@ -213,7 +213,7 @@ class Indexes:
         self._set_counts(*counts)
         packed = self._packed(Counts(0, 0))
         self._stored, self._crcs = counts, (crc32c(packed[0]), crc32c(packed[1]))
-        self._disk.unlink(self.paths[2])  # last written, below: a kill in between leaves indexes without checksums
+        self._disk.unlink(self.paths[2])  # rewritten last, below: a kill in between leaves indexes without checksums
         for path, size in zip(
             self.paths[:2], (counts.offsets * _OFFSET_ENTRY.size, counts.times * _TIME_ENTRY.size), strict=True
         ):
@@ -224,14 +224,13 @@ class Indexes:
     # -- looking up
 
     def before(self, offset: int) -> tuple[int, int | None]:
-        """The position of a batch that is not behind the one with ``offset``, and its last offset, if it has an entry;
-        otherwise 0 and ``None``."""
+        """Return position and last offset of an indexed batch at or before ``offset``; 0 and ``None`` if none is."""
         offsets = self._by_offset()
         return self._entry(bisect_right(offsets, offset - self._base) - 1)
 
     def behind(self, offset: int, size: int) -> int | None:
-        """The last offset of a batch that lies behind ``size`` bytes from the one with ``offset``; ``None``: it is not
-        known of any."""
+        """Return the last offset of a batch at least ``size`` bytes after the one with ``offset``; ``None`` if no
+        entry says."""
         offsets = self._by_offset()
         entry = bisect_left(offsets, offset - self._base)
         if entry < len(offsets):
@@ -239,12 +238,12 @@ class Indexes:
         return self._base + offsets[entry] if entry < len(offsets) else None
 
     def before_position(self, position: int) -> tuple[int, int | None]:
-        """As `before`, of a batch at ``position`` or before it."""
+        """Return as `before`, for a batch at ``position`` or before it."""
         self._by_offset()
         return self._entry(bisect_right(self._positions, position) - 1)
 
     def before_time(self, timestamp: int) -> int:
-        """A position: batches before it have no record with ``timestamp`` or a later one."""
+        """Return a position before which no record has ``timestamp`` or a later one."""
         times = self._by_time()
         entry = bisect_right(times, timestamp) - 1
         return self.before(self._base + self._time_offsets[entry])[0] if entry >= 0 else 0

@@ -1,13 +1,13 @@
-"""A log file: the batches in it, and what is none.
+"""Reads a log file: its batches, and the damage between them.
 
 Rules:
-- Batches follow each other without a gap between their bytes; between their offsets there may be gaps, which
-  compaction leaves. Offsets never go back.
-- What is damaged is told by magic, length and CRC. The CRC does not cover the base offset: one that is too small goes
-  back; one that is too large makes the next batch seem to go back, so the two behind it say which of them is wrong. A
-  base offset that is too large and has nothing behind it is taken for a gap, unless something tells where the file
-  ends.
-- What is no whole batch is `Damage`. It ends where a batch is whole again: its CRC matches, and its offset may follow.
+- Batches follow each other without a gap between their bytes; between their offsets compaction may leave gaps. Offsets
+  never go back.
+- A batch's magic, length and CRC reveal damage. The CRC does not cover the base offset. A base offset that is too small
+  goes back; one that is too large makes the next batch seem to go back, and the two batches after it show which one is
+  wrong. A base offset that is too large in the last batch counts as a gap, unless the end offset of the file is known.
+- Bytes that are not an intact batch are `Damage`. It ends at the next intact batch: its CRC matches, and its offset may
+  follow.
 
 Source: FileRecords.java, LogSegment.java (recover).
 """
@@ -26,27 +26,27 @@ _HEAD = struct.Struct(">qi4xb6xi")
 _MAGIC_AT = 16
 _LEAST_LENGTH = HEADER_SIZE - LENGTH_END
 _MOST_OFFSETS = 2**31
-"""Of one file: indexes hold them in 32 bits."""
+"""The most offsets in one file: indexes store relative offsets in 32 bits."""
 
 
 class Damage(NamedTuple):
-    """Bytes that are no whole batch."""
+    """Describes bytes that are not an intact batch."""
 
     position: int
     size: int
     offset: int
-    """The first that is lost, as far as the whole batches before tell."""
+    """The first lost offset, as far as the intact batches before it show."""
     next_offset: int | None
-    """Of the whole batch behind it, if there is one."""
+    """The base offset of the intact batch after it, if there is one."""
     torn: bool
-    """It is merely the end of a batch that is missing, or room that was never written to; nothing lies behind it."""
+    """The file ends in an incomplete batch, or in zeros that were never written to; no intact batch follows."""
 
 
 class Damaged(Exception):
-    """No batch stands where one should.
+    """There is no intact batch where one should be.
 
     Attributes:
-        position: where in the log file.
+        position: the place in the log file.
     """
 
     def __init__(self, position: int) -> None:
@@ -55,7 +55,7 @@ class Damaged(Exception):
 
 
 class Head(NamedTuple):
-    """What the first bytes of a batch say; nothing of it is checked against the CRC."""
+    """Holds the fields of a batch's header, which are not checked against the CRC."""
 
     position: int
     size: int
@@ -64,18 +64,18 @@ class Head(NamedTuple):
 
     @property
     def end(self) -> int:
-        """The position behind the batch."""
+        """The position after the batch."""
         return self.position + self.size
 
 
 class LogFile:
-    """The log file of one segment.
+    """Reads the log file of one segment.
 
     Attributes:
-        base_offset: the smallest that may be in it.
-        limit: an offset that none in it reaches.
-        gap_limit: an offset that no gap reaches, if it is known; records without a gap before them do.
-        size: in bytes; what lies behind is not looked at.
+        base_offset: the smallest offset that may be in it.
+        limit: all offsets in it are smaller.
+        gap_limit: a batch that reaches this offset must follow the one before it without a gap; ``None``: not known.
+        size: in bytes; the rest of the file is ignored.
     """
 
     def __init__(self, disk: Disk, path: Path, base_offset: int) -> None:
@@ -86,18 +86,18 @@ class LogFile:
         self.size = 0
         self._disk = disk
         self._found: dict[int, tuple[int, Damage]] = {}
-        """Position -> the size at that time, and the damage there: looking for its end may take long."""
+        """Position -> the file's size at that time, and the damage there: searching for its end may take long."""
 
-    # -- by their heads alone
+    # -- by batch headers alone
 
     def heads(self, position: int, last: int | None = None) -> Iterator[Head]:
-        """The batches from ``position`` on, read no further than one looks.
+        """Iterate over the batches from ``position`` on, reading each header only when it is needed.
 
         Args:
-            last: the last offset of the first of them, if it is known.
+            last: the last offset of the first batch, if known.
 
         Raises:
-            Damaged: (while iterating) what stands there is no batch, or goes back.
+            Damaged: (while iterating) the next bytes are not a batch, or its offset goes back.
         """
         if position < self.size:
             head = self.head(position)
@@ -107,7 +107,7 @@ class LogFile:
             yield from self.behind(head)
 
     def behind(self, head: Head) -> Iterator[Head]:
-        """As `heads`, those behind ``head``."""
+        """Iterate as `heads`, over the batches after ``head``."""
         while (position := head.end) < self.size:
             follower = self.head(position)
             if follower is None or follower.base_offset <= head.last_offset:
@@ -115,7 +115,7 @@ class LogFile:
             yield (head := follower)
 
     def head(self, position: int) -> Head | None:
-        """What stands at ``position``, if it may be the head of a batch of this file."""
+        """Parse the batch header at ``position``; ``None`` if it cannot be one of this file."""
         data = self._disk.read(self.path, _HEAD.size, position)
         if len(data) < _HEAD.size:
             return None
@@ -129,10 +129,10 @@ class LogFile:
             return None
         return Head(position, LENGTH_END + length, base_offset, last_offset)
 
-    # -- whole
+    # -- by whole batches
 
     def around(self, start: int = 0, last: int | None = None) -> Iterator[tuple[int, RecordBatch | Damage]]:
-        """(position, whole batch) from ``start`` on, and (position, damage) where they do not follow each other.
+        """Iterate over (position, intact batch) from ``start`` on, and (position, damage) between them.
 
         Args:
             start: 0, or the position of an index entry.
@@ -140,7 +140,9 @@ class LogFile:
         """
         position, least = start, self._least(start, last)
         while position < self.size:
-            held: tuple[int, int, RecordBatch] | None = None  # until its follower says that it is not too far
+            held: tuple[int, int, RecordBatch] | None = (
+                None  # until the next batch shows that its base offset is not too large
+            )
             for at, batch in self.batches(position, least, last):
                 if held is not None:
                     yield held[0], held[2]
@@ -158,11 +160,11 @@ class LogFile:
                 position, least, last = position + damage.size, damage.next_offset or least, None
 
     def batches(self, start: int, least: int, last: int | None = None) -> Iterator[tuple[int, RecordBatch]]:
-        """(position, batch) from ``start`` on, up to the first that is not whole.
+        """Iterate over (position, batch) from ``start`` on, up to the first that is not intact.
 
         Args:
-            least: no offset is smaller.
-            last: the last offset of the first batch, if it is known.
+            least: the smallest offset that the first batch may have.
+            last: the last offset of the first batch, if known.
         """
         position, need = start, HEADER_SIZE
         while position + need <= self.size:
@@ -191,7 +193,7 @@ class LogFile:
         return least <= batch.base_offset <= batch.last_offset < self.limit and batch.crc_matches
 
     def _least(self, start: int, last: int | None) -> int:
-        """The smallest offset that the batch at ``start`` may have."""
+        """Return the smallest offset that the batch at ``start`` may have."""
         if last is None:
             return self.base_offset
         data = self._disk.read(self.path, _HEAD.size, start)
@@ -199,18 +201,18 @@ class LogFile:
         return max(self.base_offset, min(last, last - last_offset_delta))
 
     def _too_far(self, batch: RecordBatch, end: int, least: int) -> int | None:
-        """Where the log goes on behind ``batch``, if its base offset is damaged: it claims to be farther.
+        """Return the offset at which the log continues after ``batch``, if its base offset is damaged and too large.
 
         Args:
-            end: where the batch ends.
-            least: the smallest offset that it might have.
+            end: the position after the batch.
+            least: the smallest offset that the batch may have.
         """
         follower = next(self.batches(end, least), None)
         if follower is None or follower[1].base_offset >= batch.next_offset:
             return None
         at, second = follower
         if second.base_offset == least + batch.last_offset_delta + 1:
-            return second.base_offset  # there would be no gap at all
+            return second.base_offset  # with ``least`` as the base offset there is no gap
         third = next(self.batches(at + len(second.data), least), None)
         goes_on = third is not None and second.next_offset <= third[1].base_offset < batch.next_offset
         return second.base_offset if goes_on else None
@@ -218,7 +220,7 @@ class LogFile:
     # -- damage
 
     def _damage(self, position: int, offset: int) -> Damage:
-        """What is wrong at ``position``, where a batch with ``offset`` or a later one should stand."""
+        """Describe the damage at ``position``, where a batch with ``offset`` or a later one should be."""
         if (known := self._found.get(position)) is not None and known[0] == self.size:
             return known[1]
         head = self._disk.read(self.path, min(HEADER_SIZE, self.size - position), position)
@@ -226,7 +228,7 @@ class LogFile:
         framed = len(head) == HEADER_SIZE and head[_MAGIC_AT] == MAGIC and length >= _LEAST_LENGTH
         behind = position + LENGTH_END + length
         if framed and behind < self.size and (next_offset := self._whole_at(behind, offset)) is not None:
-            end = behind  # only what is in the batch is damaged; what looks like a batch there is a value
+            end = behind  # the damage is within the batch; bytes in it that look like a batch belong to a value
         else:
             end, next_offset = self._look_behind(position, offset)
         cut_short = len(head) < HEADER_SIZE or (framed and behind > self.size)
@@ -236,7 +238,7 @@ class LogFile:
         return damage
 
     def _look_behind(self, position: int, offset: int) -> tuple[int, int | None]:
-        """Where a whole batch begins behind ``position``, and its offset; the end of the file if there is none."""
+        """Find the next intact batch after ``position``: its position and offset, else the file's end and ``None``."""
         at = position + 1
         while at + HEADER_SIZE <= self.size:
             data = self._disk.read(self.path, min(_CHUNK, self.size - at), at)
@@ -251,7 +253,7 @@ class LogFile:
         return self.size, None
 
     def _whole_at(self, position: int, least: int) -> int | None:
-        """The offset of the batch at ``position``, if it is whole and its offset not before ``least``."""
+        """Return the base offset of the batch at ``position`` if it is intact and not before ``least``."""
         _, batch = next(self.batches(position, least), (0, None))
         return batch.base_offset if batch else None
 

@@ -1,13 +1,13 @@
-"""One partition on disk: its segments in order, and what of them the disk has.
+"""Stores one partition on disk: its segments in order, and how far they are flushed.
 
 Rules:
-- What is appended is in the page cache, where a kill does not harm it. `begin_flush` gives the work that has the disk
-  hold it; then `recovery_point` is raised.
-- When the disk could not be made to hold something, nothing more is taken until a restart: the page cache may have
-  dropped what it could not write, so a later success would say nothing.
+- Appended batches are in the page cache, where they survive a kill of the broker. `begin_flush` returns the work that
+  flushes them to disk; then `recovery_point` is raised.
+- After a failed flush the partition accepts no writes until a restart: the page cache may have dropped the data that it
+  could not write, so the success of a later flush would prove nothing.
 - A segment, or the whole partition, can be removed while a thread works with it.
 
-How a partition is found again is in `recovery.py`.
+`recovery.py` loads a partition at a start.
 
 Source: UnifiedLog.java, LocalLog.java.
 """
@@ -45,30 +45,30 @@ log = logging.getLogger("ottla.brokerlite")
 
 
 _LEAST_CHECKPOINT = 2**20
-"""Bytes that must have been stored since the last one."""
+"""Bytes that must have been stored since the last checkpoint."""
 
 
 def nothing() -> None:
-    """Work that is none."""
+    """Do nothing, where work is expected."""
 
 
 class PartitionSegments:
-    """The segments of one partition (`ottla.brokerlite.machines.log.Segments`).
+    """Stores the segments of one partition (implements `ottla.brokerlite.machines.log.Segments`).
 
     Attributes:
         folder: changes when the topic is deleted.
-        active: the last segment, which is appended to.
-        start_offset: records before it are not there for anybody; it may lie within a segment.
-        epochs: as `LEADER_EPOCHS` has them.
-        recovery_point: what lies before this offset is on the disk with its indexes; a start need not read it.
-        cleaned_up_to: where the last round of compaction ended; -1: there was none.
-        synced_offset: what lies before this offset is on the disk, not merely in the page cache.
+        active: the last segment, to which batches are appended.
+        start_offset: records before it are not visible to clients; it may lie within a segment.
+        epochs: the content of `LEADER_EPOCHS`.
+        recovery_point: the records before it are on disk with their indexes; a start need not read them.
+        cleaned_up_to: the offset up to which the last round of compaction went; -1: there was none.
+        synced_offset: the records before it are on disk, not only in the page cache.
         truncated: bytes that recovery cut off.
 
     Args:
-        full: takes work for a thread, when a segment is full: a flush, which is left out where nothing is synced.
-        written: is called when there is something that `begin_flush` would have the disk hold, with the bytes of it.
-        appending: is called before a batch is stored, when the producers of every partition know all batches.
+        full: takes a flush to run in a thread, when a segment is full; an unsynced folder may skip it.
+        written: called with a number of bytes when there is something new for `begin_flush`.
+        appending: called before a batch is stored, while the producer state of every partition includes all batches.
     """
 
     def __init__(
@@ -98,14 +98,14 @@ class PartitionSegments:
         self._unsynced = Unsynced(self._disk)
         self._since_checkpoint = 0
         self._failed: OSError | None = None
-        """Why the disk does not hold what it was to hold."""
+        """The error of a failed flush."""
         self._changed = False
         self._epochs_written = True
         self._lost: set[int] = set()
         self._told: set[tuple[int, int]] = set()
-        """Damage that was told in the log: segment and position."""
+        """Damage that was already logged: base offset of the segment, and position."""
 
-    # -- what the machine asks for
+    # -- called by the machines
 
     @property
     def end_offset(self) -> int:
@@ -117,7 +117,7 @@ class PartitionSegments:
         except OSError as error:
             raise self._refused("read", error) from error
         for i, follower in enumerate(self._segments[1:]):
-            if states[i].end_offset != follower.base_offset:  # a loss at its end expires with the segment
+            if states[i].end_offset != follower.base_offset:  # records lost at its end expire with the segment
                 states[i] = states[i]._replace(end_offset=follower.base_offset)
         return states
 
@@ -146,11 +146,11 @@ class PartitionSegments:
             self._take_snapshot(producers)
             segment.create()
         except OSError as error:
-            for path in segment.files:
-                self._disk.unlink(path)  # the old segment may yet grow beyond this one's base offset
+            for path in segment.files:  # the old segment may grow past this base offset
+                self._disk.unlink(path)
             raise self._refused("begin a segment", error) from error
         self.active.ends_before(base_offset)
-        for path in self.active.files:  # its indexes, too, of which the disk need have nothing while it is active
+        for path in self.active.files:  # also the indexes, which need not be flushed while the segment is active
             self._unsynced.file(path)
         self._begin(segment)
         self._full(self.begin_flush(indexes=True))
@@ -206,7 +206,7 @@ class PartitionSegments:
     def drop_aborted(self, entry: AbortedTxn) -> None:
         try:
             self._segments[index_of(self._segments, entry.last_offset)].txn_index.keep(entry.last_offset)
-        except OSError as error:  # it names a transaction that will be aborted all the same
+        except OSError as error:  # a leftover entry does no harm: its transaction will be aborted anyway
             self._refusals.tell("write", self.folder, error)
 
     def aborted(self, first_offset: int, upper_bound: int) -> list[AbortedTxn]:
@@ -225,18 +225,18 @@ class PartitionSegments:
     def bound(self, offset: int, size: int) -> int:
         try:
             for segment in self._segments[index_of(self._segments, offset) :]:
-                if segment.end_offset > offset:  # the one from which `read` gives them
+                if segment.end_offset > offset:  # `read` takes the records from this segment
                     return segment.bound(offset, size)
         except OSError as error:
             raise self._refused("read", error) from error
         return self.end_offset
 
-    # -- where it begins
+    # -- start offset
 
     def set_start_offset(self, offset: int) -> list[Segment]:
-        """Have no records before ``offset``; the segments that are no longer part of the log, to be removed.
+        """Move the log's start to ``offset``; return the segments that left the log, which the caller must remove.
 
-        A lower offset than `start_offset` changes nothing, and a log begins nowhere behind its end.
+        An offset before `start_offset` changes nothing; one after the end of the log counts as its end.
         """
         self.start_offset = max(self.start_offset, min(offset, self.end_offset))
         count = index_of(self._segments, self.start_offset)
@@ -245,17 +245,17 @@ class PartitionSegments:
         return gone
 
     def base_before(self, offset: int) -> int:
-        """Where the segment begins that has ``offset``."""
+        """Return the base offset of the segment that contains ``offset``."""
         return self._segments[index_of(self._segments, offset)].base_offset
 
     def remove(self, segments: list[Segment], *, ordered: bool = False) -> None:
-        """Remove the files of segments that are not part of the log any more (in a thread).
+        """Remove the files of segments that have left the log (in a thread).
 
-        The oldest go first, so what a kill leaves is the end of the log.
+        The oldest go first: after a kill, the remaining segments are still the end of the log.
 
         Args:
-            ordered: what a power cut leaves is, too. Else the disk must know where the log begins: any of them may come
-                back.
+            ordered: also after a power cut. Otherwise any of the segments may come back after one, so the start offset
+                must be on disk before this is called.
         """
         for segment in segments:
             for path in segment.files:
@@ -293,15 +293,15 @@ class PartitionSegments:
         self._unsynced.folder(self.folder)
         self._written(self, 0)
 
-    # -- what the disk has
+    # -- flushing
 
     def begin_flush(self, *, indexes: bool = False) -> Work:
-        """Work that has the disk hold all that was stored before this call; it may run while more is stored.
+        """Return work that flushes all data stored before this call to disk; it may run while more is stored.
 
-        Then `synced_offset` is raised. If it fails, this partition takes nothing more.
+        The work raises `synced_offset`. If it fails, this partition accepts no more writes.
 
         Args:
-            indexes: those of the active segment, too, and raise the `recovery_point`.
+            indexes: also flush the indexes of the active segment, and raise the `recovery_point`.
         """
         offset = self.end_offset
         unsynced = [segment for segment in self._segments if segment.synced < segment.size]
@@ -323,9 +323,11 @@ class PartitionSegments:
                     self._disk.sync(path)
                 small()
             except OSError as error:
-                self._failed = copy(error)  # without the traceback, whose frames hold the open file
+                self._failed = copy(error)  # without the traceback, whose frames would keep the file open
                 log.error(
-                    "the disk does not hold what was written to it: %s", error, extra={"folder": str(self.folder)}
+                    "flush to disk failed, partition accepts no more writes: %s",
+                    error,
+                    extra={"folder": str(self.folder)},
                 )
                 raise
             for segment, size in sizes:
@@ -337,39 +339,42 @@ class PartitionSegments:
         return flush
 
     def begin_checkpoint(self, producers: Producers) -> Work | None:
-        """Work that raises the recovery point to here; ``None`` if too little was stored since the last time."""
+        """Return work that raises the recovery point to the end of the log.
+
+        Returns ``None`` if too little was stored since the last checkpoint, or the disk refused to write one.
+        """
         if self._since_checkpoint < _LEAST_CHECKPOINT:
             return None
         try:
             self.active.write_indexes()
             self._take_snapshot(producers)
-        except OSError as error:  # it is there to spare a start some reading
-            self._refusals.tell("note a checkpoint", self.folder, error)
+        except OSError as error:  # not fatal: a checkpoint only makes the next start faster
+            self._refusals.tell("write a checkpoint", self.folder, error)
             return None
         return self.begin_flush(indexes=True)
 
     @property
     def is_synced(self) -> bool:
-        """Whether the disk holds everything."""
+        """Whether everything is on disk."""
         return not self._unsynced and all(segment.synced >= segment.size for segment in self._segments)
 
     # -- life
 
     def create(self, topic_id: uuid.UUID, leader_epoch: int = 0) -> None:
-        """Make the folder. The rest is made with the first batch, which many topics never have."""
+        """Create the folder. Its log files are created with the first batch, because many partitions never get one."""
         self._disk.make_folder(self.folder)
         self.identify(topic_id)
         self._begin(self._segment(0))
         self.lead(leader_epoch)
 
     def identify(self, topic_id: uuid.UUID) -> None:
-        """Note whose folder it is."""
+        """Write the topic's id into the folder."""
         path = self.folder / METADATA
         self._disk.write_file(path, build_partition_metadata(topic_id))
         self.note(path)
 
     def lead(self, epoch: int) -> None:
-        """What is written from now on is of ``epoch``."""
+        """Begin leader epoch ``epoch`` at the end of the log."""
         if epoch != self.epochs.current:
             self.epochs.begin(epoch, self.end_offset)
             self._epochs_written = False
@@ -386,14 +391,14 @@ class PartitionSegments:
         contiguous: bool = True,
         synced: bool = False,
     ) -> Producers:
-        """Find everything again after a start.
+        """Load the partition at a start, and recover it if need be.
 
         Args:
-            clean: the broker was shut down in good order.
-            recovery_point, start_offset, leader_epoch: as the last broker left them; a start offset of ``None`` is not
-                known.
+            clean: the broker was shut down cleanly.
+            recovery_point, start_offset, leader_epoch: as the last broker left them; a start offset of ``None`` means
+                unknown.
             contiguous: each segment begins where the one before it ends.
-            synced: the recovery point and the start offset hold even after a power cut.
+            synced: the recovery point and the start offset can be trusted even after a power cut.
         """
         found = Recovery(self._disk, self.folder, self._segment, self._tell)
         producers = found.open(
@@ -416,7 +421,7 @@ class PartitionSegments:
         return producers
 
     def close(self, producers: Producers, *, sync: bool) -> None:
-        """Leave everything such that the next `open` may be a clean one."""
+        """Write everything that a clean `open` needs."""
         if self._changed:
             self.active.seal()
             self._take_snapshot(producers)
@@ -433,7 +438,7 @@ class PartitionSegments:
         self.note(check)
 
     def _begin(self, segment: Segment) -> None:
-        """Append to another segment from now on."""
+        """Make ``segment`` the active one."""
         self._segments.append(segment)
         self.active = segment
 
@@ -441,29 +446,29 @@ class PartitionSegments:
         return Segment(self._disk, self.folder, base_offset, self._interval)
 
     def _take_snapshot(self, producers: Producers) -> None:
-        """Keep the producers as they are at the end; drop what no start will need."""
+        """Write a snapshot of the producers at the end of the log; drop snapshots that no start will need."""
         for path in write_snapshot(self._disk, self.folder, self.end_offset, producers):
             self.note(path)
         drop_snapshots(self._disk, self.folder, min(self.active.base_offset, self.recovery_point))
         self._since_checkpoint = 0
 
     def note(self, path: Path) -> None:
-        """A small file has other content, and a new name."""
+        """Remember to flush a small file that was replaced, and its name."""
         self._unsynced.file(path)
         self._written(self, 0)
 
-    # -- what is told
+    # -- errors and log lines
 
     def _tell(self, segment: Segment, position: int, offset: int) -> None:
-        """Say once that what has ``offset`` is damaged."""
+        """Log damage to the batch with ``offset``, once."""
         if (segment.base_offset, position) not in self._told:
             self._told.add((segment.base_offset, position))
-            said = "%s is damaged: offset %d cannot be read, because of what stands at byte %d of %s"
+            said = "%s is damaged: offset %d cannot be read: bad batch at byte %d of %s"
             log.error(said, self.folder.name, offset, position, segment.log_path)
 
     def _corrupt(self, offset: int) -> CorruptMessage:
         return CorruptMessage(
-            f"what {self.folder.name} has at offset {offset} is damaged on the broker's disk; read on behind it"
+            f"{self.folder.name} is damaged on the broker's disk at offset {offset}; continue after it"
         )
 
     def _refused(self, what: str, error: OSError) -> KafkaStorageError:

@@ -1,22 +1,22 @@
-"""How a partition is found again after a start.
+"""Loads a partition at a start, and recovers it after an unclean shutdown.
 
 Rules:
-- After a clean shutdown the files are taken as they are, and only the end of each segment is read. Otherwise all that
-  may not have reached the disk is read, from the recovery point on, each batch checked, and the log cut at the first
-  that is not valid. What lay behind it is kept in files beside the segments, `<first offset>.damaged`, which nothing
-  reads, unless it is merely a batch that was not written to its end.
-- A segment begins where the one before it ends, and the first one where the log starts; compaction keeps the last batch
-  of each segment, so it leaves no gap between them (Apache Kafka's does: `contiguous`). A gap is a loss. Behind the
-  recovery point a power cut may have caused it, and the log is cut there, too.
-- Damage to records that the disk had held is no crash's doing, and is not cut: the intact batches around it are served,
-  reads of damaged and missing records are refused, and no offset is given twice.
-- An index of aborted transactions counts also where the log file beside it is gone.
-- What lies wholly before the start offset is removed unseen: it may be what is left of segments that were deleted, or
-  what a round of compaction, which is finished now, has made of them.
-- The producers come from the newest snapshot and the batches after it; where transactions are to be found again, from
-  the newest before them. Kafka's snapshots know only the last batch of each producer, so with one of them the log's
-  last megabytes are read, too, in whatever segments they lie: what a client may send again was in flight, so it is in
-  them.
+- After a clean shutdown the files are trusted as they are, and only the end of each segment is read. Otherwise
+  recovery reads everything that may not have reached the disk, from the recovery point on, checks each batch, and cuts
+  the log at the first invalid one. The bytes that it cuts off are kept beside the segments, in `<first offset>.damaged`
+  files, which the broker never reads; only an incomplete last batch is not kept.
+- A segment begins where the one before it ends, and the first one at the log's start offset. Compaction keeps the last
+  batch of each segment, so it leaves no gap between segments (Apache Kafka's does: `contiguous`). A gap means lost
+  records. A power cut may have caused a gap after the recovery point, and the log is cut there, too.
+- A crash does not damage records that were flushed, so the log is not cut at such damage: the intact batches around it
+  are served, reads of damaged and missing records are refused, and no offset is assigned twice.
+- An index of aborted transactions counts even if the log file beside it is missing.
+- Segments wholly before the start offset are removed without being read: they may be left over from a deletion, or from
+  a round of compaction that is finished now.
+- The producers come from the newest snapshot and the batches after it; to rebuild the index of aborted transactions,
+  from the newest snapshot before those transactions. Kafka's snapshots have only the last batch of each producer. With
+  one of these, recovery also reads the last megabytes of the log, across segments: they contain every batch that a
+  client may still retry, because those were in flight.
 
 Source: LogLoader.java, ProducerStateManager.java (truncateAndReload).
 """
@@ -41,7 +41,7 @@ from ottla.errors import DecodeError
 log = logging.getLogger("ottla.brokerlite")
 
 TAIL_BYTES = 8 * 2**20
-"""Of the log, read for the producers' windows where no file has them."""
+"""Bytes at the end of the log that are read to rebuild the producers' batches, if no window file has them."""
 LEADER_EPOCHS = "leader-epoch-checkpoint"
 LEADER_EPOCHS_CHECK = "leader-epoch-check"
 DAMAGED = ".damaged"
@@ -50,19 +50,19 @@ _PIECE = 2**20
 
 
 class Recovery:
-    """One partition while it is opened.
+    """Opens one partition.
 
     Attributes:
         segments: in order; the last is the active one.
-        epochs: as `LEADER_EPOCHS` has them, or the log.
-        recovery_point: everything before this offset is on the disk, not merely in the page cache.
+        epochs: from `LEADER_EPOCHS`, or from the log.
+        recovery_point: everything before this offset is on disk, not only in the page cache.
         truncated: bytes that were cut off.
-        changed: something is not as the last broker left it.
-        lost: the end offsets of segments behind which records are missing, up to where the next segment begins.
+        changed: whether recovery changed something that the last broker left.
+        lost: the end offsets of segments after which records are missing, up to the next segment.
 
     Args:
-        make: a segment that begins at an offset.
-        tell: is called with a segment, the position of damage in it, and the first offset that is lost.
+        make: returns a segment with a given base offset.
+        tell: called with a segment, the position of damage in it, and the first offset lost.
     """
 
     def __init__(
@@ -75,7 +75,7 @@ class Recovery:
         self.changed = False
         self.lost: set[int] = set()
         self._replay_from = _NEVER
-        """The first segment whose transactions are to be found again."""
+        """The base offset of the first segment whose aborted transactions have to be found again."""
         self._disk = disk
         self._folder = folder
         self._make = make
@@ -91,7 +91,7 @@ class Recovery:
         contiguous: bool,
         synced: bool,
     ) -> Producers:
-        """Find everything; the arguments are those of `PartitionSegments.open`."""
+        """Load or recover everything; the arguments are those of `PartitionSegments.open`."""
         self.recovery_point = recovery_point
         self.changed = finish_swaps(self._disk, self._folder)
         self.epochs = self._read_epochs()
@@ -100,7 +100,7 @@ class Recovery:
         self.segments = there.copy() or [self._make(0)]
         for segment, follower in itertools.pairwise(self.segments):
             segment.ends_before(follower.base_offset)
-        if clean and recovery_point > self._active.base_offset:  # which is then where it ends
+        if clean and recovery_point > self._active.base_offset:  # after a clean shutdown it is the end offset
             self._active.has_no_gap_behind(recovery_point)
         for segment, following in itertools.zip_longest(there, self.segments[1:]):
             on_disk = clean or (following is not None and following.base_offset <= recovery_point)
@@ -125,10 +125,10 @@ class Recovery:
         return self._find_producers()
 
     def _find_segments(self, start_offset: int | None) -> list[Segment]:
-        """The segments of the folder, and empty ones in place of missing ones.
+        """Return the segments of the folder, with empty ones in place of missing ones.
 
         Args:
-            start_offset: where the log must begin, if that is known.
+            start_offset: the offset at which the log must begin, if known.
         """
         known = self._offsets_of(LOG)
         bases = self._bases()
@@ -144,11 +144,11 @@ class Recovery:
         return segments
 
     def _bases(self) -> list[int]:
-        """What segments are named after, also where only the index of aborted transactions is left."""
+        """Return the base offsets of all segments, including those of which only the transaction index is left."""
         return sorted({*self._offsets_of(LOG), *self._offsets_of(TXN_INDEX)})
 
     def _remove_before(self, start_offset: int) -> None:
-        """Remove the segments that lie wholly before the start offset, and what belongs to them."""
+        """Remove segments that lie wholly before the start offset, and their snapshots."""
         segments = [self._make(base) for base in self._bases()]
         for segment in segments[: index_of(segments, start_offset)]:
             for path in segment.files:
@@ -157,16 +157,16 @@ class Recovery:
             self.changed = True
 
     def _check_end(self, *, tells_all: bool) -> None:
-        """See to it that no offset is given twice that the disk had held.
+        """Make sure that no offset that was on disk is assigned twice.
 
         Args:
-            tells_all: everything before the recovery point was on the disk.
+            tells_all: everything before the recovery point was on disk.
         """
         active, point = self._active, self.recovery_point
         missing = active.end_offset < point and not active.ends_damaged
         if missing and not tells_all:
             log.error(
-                "%s ends at offset %d, and the disk had held it up to %d: the records between are lost",
+                "%s ends at offset %d, but the disk had it up to %d: the records between are lost",
                 self._folder.name,
                 active.end_offset,
                 point,
@@ -181,11 +181,11 @@ class Recovery:
         self.recovery_point = min(point, self._active.end_offset)
 
     def _lose(self, segment: Segment, up_to: int) -> None:
-        """Refuse reads of the records that are missing behind a segment, and log the loss."""
+        """Refuse reads of the records missing after a segment, and log the loss."""
         self.lost.add(segment.end_offset)
         log.error(
-            "%s has lost the records from offset %d to %d: %s, or the file behind it, is gone, empty or cut; "
-            "reading them is refused",
+            "%s has lost the records from offset %d to %d: %s, or the next file, is missing, empty or truncated; "
+            "reads of them are refused",
             self._folder.name,
             segment.end_offset,
             up_to - 1,
@@ -197,7 +197,7 @@ class Recovery:
         return self.segments[-1]
 
     def _offsets_of(self, suffix: str) -> list[int]:
-        """What the files of a kind are named after, in order."""
+        """Return the offsets in the names of files with ``suffix``, in order."""
         names = (Path(name) for name in self._disk.names(self._folder))
         return sorted(int(name.stem) for name in names if name.suffix == suffix and name.stem.isdigit())
 
@@ -209,13 +209,13 @@ class Recovery:
     # -- damage
 
     def _recover(self, segment: Segment, clean: bool, leader_epoch: int) -> bool:
-        """Check a segment; whether the log was cut in it."""
+        """Check a segment; return whether the log was cut in it."""
         self.changed = True
         cut = False
         for found in segment.recover(0 if clean else self.recovery_point):
             if isinstance(found, RecordBatch):
                 self._find_epoch(found, leader_epoch)
-                if found.transactional or found.control:  # what the index of aborted transactions had is lost
+                if found.transactional or found.control:  # their entries in the transaction index were dropped
                     self._replay_from = min(self._replay_from, segment.base_offset)
             elif clean or found.offset < self.recovery_point:
                 self._tell(segment, found.position, found.offset)
@@ -225,27 +225,27 @@ class Recovery:
         return cut
 
     def _cut(self, segment: Segment, damage: Damage) -> None:
-        """Have the log end before ``damage``, and tell so."""
+        """Cut the log before ``damage``, and log that."""
         following = self._following(segment)
         lost = segment.size - damage.position + sum(self._disk.size(each.log_path) for each in following)
         what = (self._folder.name, damage.offset, lost)
         if damage.torn and not following:
-            log.warning("%s ends in a batch that was not written: from offset %d on, %d bytes are cut off", *what)
+            log.warning("%s ends in an incomplete batch: from offset %d on, %d bytes are cut off", *what)
         else:
             aside = self._aside(damage.offset)
             self._keep(segment, damage.position, aside)
-            said = "%s is damaged: from offset %d on, %d bytes are cut off, and kept in %s and the likes behind it"
+            said = "%s is damaged: from offset %d on, %d bytes are cut off, kept in %s and .damaged files after it"
             log.error(said, *what, aside)
         segment.cut(damage.position)
         self._drop(following)
         self.truncated += lost
 
     def _cut_behind(self, segment: Segment) -> None:
-        """Have the log end with ``segment``, whose end is lost, and tell so."""
+        """Cut the log after ``segment``, whose last records are lost, and log that."""
         following = self._following(segment)
         lost = sum(self._disk.size(each.log_path) for each in following)
         log.error(
-            "%s has lost the records from offset %d on in an unclean shutdown: the %d bytes behind them are cut off",
+            "%s has lost the records from offset %d on in an unclean shutdown: the %d bytes after them are cut off",
             self._folder.name,
             segment.end_offset,
             lost,
@@ -258,10 +258,10 @@ class Recovery:
         return self.segments[self.segments.index(segment) + 1 :]
 
     def _drop(self, segments: list[Segment]) -> None:
-        """Remove segments at the end; their logs are kept under names that nothing reads."""
+        """Remove segments at the end; their log files are kept as `.damaged` files, which the broker never reads."""
         for each in reversed(segments):  # so that a kill leaves no gap
             log_path, *indexes = each.files
-            for path in indexes:  # first: an index without its log would pass for a loss
+            for path in indexes:  # before the log file: a transaction index without one would count as lost records
                 self._disk.unlink(path)
             if self._disk.size(log_path):
                 self._disk.rename(log_path, self._aside(each.base_offset))
@@ -270,7 +270,7 @@ class Recovery:
             self.segments.remove(each)
 
     def _keep(self, segment: Segment, position: int, aside: Path) -> None:
-        """Copy what is to be cut off, and have the disk hold it."""
+        """Copy the bytes that will be cut off, and flush the copy to disk."""
         for at in range(position, segment.size, _PIECE):
             piece = self._disk.read(segment.log_path, min(_PIECE, segment.size - at), at)
             self._disk.write(aside, at - position, piece)
@@ -278,7 +278,7 @@ class Recovery:
         self._disk.sync_folder(self._folder)
 
     def _aside(self, offset: int) -> Path:
-        """A new file for what was cut off from ``offset`` on."""
+        """Return the path of a new file for the bytes cut off from ``offset`` on."""
         names = (f"{offset:020}{f'.{n}' if n else ''}{DAMAGED}" for n in itertools.count())
         return next(path for name in names if not self._disk.exists(path := self._folder / name))
 
@@ -292,11 +292,11 @@ class Recovery:
         except FileNotFoundError:
             return LeaderEpochs()
         except DecodeError as error:
-            log.warning("the leader epochs are damaged and taken from the log: %s", error, extra={"file": str(path)})
+            log.warning("leader epochs are damaged, rebuilding them from the log: %s", error, extra={"file": str(path)})
             return LeaderEpochs()
 
     def _find_epoch(self, batch: RecordBatch, newest: int) -> None:
-        """Take an epoch that the log knows and the file does not; what is beyond ``newest`` was never given out."""
+        """Adopt an epoch that is in the log but not in the file; epochs after ``newest`` were never assigned."""
         if self.epochs.current < batch.partition_leader_epoch <= newest:
             self.epochs.begin(batch.partition_leader_epoch, batch.base_offset)
 
@@ -322,7 +322,7 @@ class Recovery:
         return producers
 
     def _tail(self, offset: int, size: int) -> Iterator[RecordBatch]:
-        """The batches from ``offset`` on, and at least those in the last ``size`` bytes."""
+        """Iterate over the batches from ``offset`` on, but at least over the last ``size`` bytes."""
         places: list[tuple[Segment, int]] = []
         for segment in reversed(self.segments):
             if segment.end_offset <= offset and size <= 0:

@@ -1,8 +1,8 @@
-"""What the disk refuses, in the log: a full one refuses thousands of batches a second.
+"""Logs disk errors, but not each one: a full disk refuses thousands of batches a second.
 
-Of refusals that are alike the first is written, and then a line a minute with their number (`ottla.complaints`); the
-last of these when there is another, or at the end. That the disk is full, and that it has room again, are written
-whenever they change.
+The log gets the first of similar errors, and then one line a minute with their number (`ottla.complaints`); the last
+such line comes with the next error, or at shutdown. Lines about a full disk, and one with free space again, are logged
+whenever that changes.
 """
 
 import logging
@@ -18,18 +18,18 @@ from ottla.errors import KafkaStorageError
 log = logging.getLogger("ottla.brokerlite")
 
 _STILL_FULL = 5.0
-"""Seconds from a refusal until a write that succeeds means that there is room: small ones may find some in between."""
+"""Seconds since the last refusal until a successful write counts as free space: small writes may fit in between."""
 
 
 class Refusals:
-    """Of one data folder; from any thread.
+    """Logs the disk errors of one data folder; any thread may call it.
 
     Args:
         folder: for the log.
-        clock: seconds, which never go back.
+        clock: returns seconds, which never go back.
 
     Attributes:
-        is_full: the disk has refused something for want of room, and nothing was written since.
+        is_full: the disk was full at the last refusal, and no later write has shown free space.
     """
 
     def __init__(self, folder: Path, clock: Callable[[], float] = time.monotonic) -> None:
@@ -37,9 +37,9 @@ class Refusals:
         self._clock = clock
         self._complaints = Complaints()
         self._full: Complaints | None = None
-        """What a full disk has refused since it was full."""
+        """The refusals since the disk became full; ``None`` while it is not full."""
         self._first = self._last = 0.0
-        """When it did."""
+        """When the full disk first and last refused something."""
         self._guard = threading.Lock()
 
     @property
@@ -47,7 +47,7 @@ class Refusals:
         return self._full is not None
 
     def error(self, what: str, folder: Path, error: OSError) -> KafkaStorageError:
-        """What a client is told; the log is told, too."""
+        """Log a disk error and return the error for the client."""
         self.tell(what, folder, error)
         return KafkaStorageError(f"cannot {what} in {folder}: {error.strerror or error}")
 
@@ -55,8 +55,8 @@ class Refusals:
         self.tell_counted(INTERVAL)
         now = self._clock()
         with self._guard:
-            if error.errno in FULL:  # for all partitions, whatever is written
-                text = f"the disk is full: writes are refused; make room, or have records deleted ({self._folder})"
+            if error.errno in FULL:  # one line for all partitions and operations
+                text = f"disk full, writes are refused: free space or delete records ({self._folder})"
                 if self._full is None:
                     self._full, self._first = Complaints(), now
                 self._last = now
@@ -68,7 +68,7 @@ class Refusals:
             log.error("%s", text, extra={"folder": str(folder)})
 
     def written(self) -> None:
-        """Something could be written while the disk was full."""
+        """Note a successful write while the disk counts as full."""
         now = self._clock()
         if not self.is_full or now - self._last < _STILL_FULL:
             return
@@ -76,10 +76,10 @@ class Refusals:
         with self._guard:
             self._full = None
         extra = {"folder": str(self._folder), "seconds": round(now - self._first)}
-        log.warning("the disk has room again: writing goes on", extra=extra)
+        log.warning("disk has free space again, accepting writes", extra=extra)
 
     def tell_counted(self, after: float = 0.0) -> None:
-        """Write how many there were of those whose last line is ``after`` seconds old, or older."""
+        """Log the numbers of similar errors whose last line is at least ``after`` seconds old."""
         with self._guard:
             kinds = [self._complaints] if self._full is None else [self._complaints, self._full]
             lines = [line for each in kinds for line in each.counted(self._clock(), after)]

@@ -1,13 +1,14 @@
-"""One segment of a partition: its log file and the indexes beside it.
+"""Stores one segment of a partition: its log file and the indexes beside it.
 
 Rules:
-- A batch is written to the log file first and becomes visible when `size` grows; a write that fails leaves no trace.
-- Every `index_interval_bytes` of log one entry goes into each index: (last offset of a batch, where it begins), and
-  (largest timestamp so far, last offset of the first batch that has it), which must grow. The files get them when the
-  segment is sealed, and at checkpoints. When a segment is sealed, its largest timestamp is the last time entry.
-- A read steps from the index entry to its first batch by the heads alone, and then reads what it answers with and
-  nothing else; much of it goes from the file to the socket, unread. It compares no CRC, nor does Kafka:
-  clients do.
+- A batch is written to the log file first and becomes visible when `size` grows; a failed write leaves no trace.
+- Every `index_interval_bytes` of log, each index gets one entry: (last offset of a batch, its position), and
+  (largest timestamp so far, last offset of the first batch with it), which must grow. The entries are written to the
+  files when the segment is sealed, and at checkpoints. The last time entry of a sealed segment has its largest
+  timestamp.
+- A read steps from an index entry to its first batch by the batch headers alone, and then reads only the bytes of its
+  answer; large answers go from the file to the socket without being read. Like Kafka, it does not check CRCs: clients
+  do.
 
 Source: LogSegment.java.
 """
@@ -27,25 +28,25 @@ from ottla.codec.records import NO_TIMESTAMP, RecordBatch
 from ottla.codec.wire import Part
 
 _NO_HEAD = Head(-1, 0, -2, -2)
-"""It is before no offset."""
+"""No offset follows it directly."""
 LOG = ".log"
 TXN_INDEX = ".txnindex"
 _MAX_TIMESTAMP, _MAX_TIMESTAMP_AT = struct.Struct(">q"), 35
-"""In a batch."""
+"""Its position in a batch."""
 
 
 class Segment:
-    """One segment.
+    """Reads and writes one segment.
 
     Attributes:
-        base_offset: of its first record, or before it; and its name.
+        base_offset: at most the offset of its first record; names the files.
         end_offset: one past its last record.
-        first_timestamp: the largest of its first batch, in milliseconds, once it was looked for; -1 for none.
-        max_timestamp: the largest in it, in milliseconds; -1 for none.
-        ends_damaged: `recover` found damage behind the last record, so nothing may be appended.
-        synced: bytes of the log file that the disk holds; -1 if it does not hold its name.
-        suffix: of the files' names, while the segment is made by compaction.
-        txn_index: of the transactions whose abort markers are in it.
+        first_timestamp: the largest timestamp of its first batch, in milliseconds; -1: none, or not looked up yet.
+        max_timestamp: the largest timestamp in the segment, in milliseconds; -1 for none.
+        ends_damaged: `recover` found damage after the last record, so nothing may be appended.
+        synced: bytes of the log file that are on disk; -1 if not even its name is.
+        suffix: of the files' names, while compaction builds the segment.
+        txn_index: the aborted transactions whose markers are in this segment.
     """
 
     def __init__(
@@ -72,9 +73,9 @@ class Segment:
         self._since_entry = 0
         self._max_timestamp_offset = -1
         self._read_last = _NO_HEAD
-        """Its follower is likely to be read next, and would otherwise be looked for from the last index entry on."""
+        """The batch located last: the next read probably wants the batch after it, and need not search for that."""
         self._torn = False
-        """A write has failed and could not be undone."""
+        """The bytes of a failed write could not be removed yet."""
 
     @property
     def size(self) -> int:
@@ -98,7 +99,7 @@ class Segment:
                 (self.first_timestamp,) = _MAX_TIMESTAMP.unpack(data)
 
     def state(self, *, first_timestamp: bool = False) -> SegmentState:
-        """What retention and compaction go by; the first timestamp only if it is asked for."""
+        """Return what retention and compaction need to know; the first timestamp only on request."""
         if first_timestamp:
             self.find_first_timestamp()
         return SegmentState(
@@ -114,11 +115,11 @@ class Segment:
     # -- life
 
     def create(self) -> None:
-        """Make the empty log file; indexes come when they are needed."""
+        """Create the empty log file; index files are created when they are needed."""
         self._disk.write_file(self.log_path, b"")
 
     def rename(self, suffix: str) -> None:
-        """Give the files names with another suffix; the log file's changes last."""
+        """Rename the files to another suffix, the log file last."""
         stem = self.log_path.parent / f"{self.base_offset:020}"
         self._indexes.rename(stem, suffix)
         self.txn_index.rename(stem.with_suffix(TXN_INDEX + suffix))
@@ -128,17 +129,17 @@ class Segment:
         self.suffix = suffix
 
     def ends_before(self, offset: int) -> None:
-        """What claims to be at ``offset`` or behind it is damaged."""
+        """Treat batches that claim ``offset`` or a later one as damaged."""
         self._log.limit = min(self._log.limit, offset)
 
     def has_no_gap_behind(self, offset: int) -> None:
-        """What claims to be at ``offset`` or behind it, and does not follow what is before it, is damaged."""
+        """Treat batches that claim ``offset`` or a later one, and come after a gap, as damaged."""
         self._log.gap_limit = offset
 
     def load(self) -> bool:
-        """Take the files as they are, as after a clean shutdown; whether they look whole.
+        """Trust the files as they are, as after a clean shutdown; return whether they look whole.
 
-        Only what lies behind the last index entry is read, to find the end.
+        Reads only the log after the last index entry, to find its end.
         """
         try:
             self._log.size = self._disk.size(self.log_path)
@@ -158,12 +159,13 @@ class Segment:
         return end == self.size
 
     def recover(self, on_disk: int = 0) -> Iterator[RecordBatch | Damage]:
-        """Read what may not be on the disk as it was written, check it, and make the indexes of it again.
+        """Read and check everything that may not have reached the disk, and rebuild its indexes.
 
-        Iterate to the end: what comes out are the whole batches and what lies between them; there the log may be `cut`.
+        The caller must iterate to the end. It gets intact batches and the damage between them, and may `cut` the log
+        there.
 
         Args:
-            on_disk: what lies before this offset was on the disk with its indexes, so it need not be read.
+            on_disk: the records before this offset were flushed with their indexes, so they need not be read.
         """
         self._log.size = self._disk.size(self.log_path)
         start, last = self._resume(on_disk)
@@ -180,12 +182,13 @@ class Segment:
                     self._add_entries(position, found.last_offset, len(found.data))
             else:
                 self.ends_damaged = True
-                self._since_entry = self._interval + 1  # a read of what lies behind need not step over it
+                # The next batch gets an index entry, so that reads need not step over the damage.
+                self._since_entry = self._interval + 1
             yield found
         self.seal()
 
     def _resume(self, on_disk: int) -> tuple[int, int | None]:
-        """Where to begin: at the last index entry before ``on_disk``, if the indexes are whole up to there."""
+        """Return where to begin: at the last index entry before ``on_disk``, if the indexes are whole up to there."""
         try:
             start, last = self._indexes.keep_before(on_disk)
             head = None if last is None else self._log.head(start)
@@ -197,25 +200,25 @@ class Segment:
         return 0, None
 
     def cut(self, position: int) -> None:
-        """Have the log end there, before any damage behind it."""
+        """Truncate the log at ``position``."""
         self._disk.truncate(self.log_path, position)
         self._log.size = position
         self._read_last = _NO_HEAD
         self.ends_damaged = False
 
     def seal(self) -> None:
-        """Nothing will be appended any more; an `OSError` leaves the log file as it is."""
+        """Complete the indexes: nothing will be appended any more. An `OSError` leaves the log file as it is."""
         self._add_time_entry()
         self.write_indexes()
 
     def write_indexes(self) -> None:
-        """Have the indexes' files hold what is known so far."""
+        """Write the new index entries to the files."""
         self._indexes.write()
 
     # -- writing
 
     def append(self, batch: RecordBatch) -> None:
-        """Store a batch, as its `parts` are; an `OSError` leaves everything as it was."""
+        """Store the `parts` of a batch; an `OSError` leaves everything as it was."""
         if self._torn:
             self._mend()
         if self._since_entry > self._interval:
@@ -234,7 +237,7 @@ class Segment:
         self._log.size = position + size
 
     def _mend(self) -> None:
-        """Remove what a write that failed has left; tried again before the next one."""
+        """Remove the bytes of a failed write; if this fails, it is retried before the next write."""
         if self._disk.exists(self.log_path):
             self._disk.truncate(self.log_path, self.size)
         self._torn = False
@@ -245,7 +248,7 @@ class Segment:
             self.max_timestamp, self._max_timestamp_offset = max_timestamp, last_offset
 
     def _add_entries(self, position: int, last_offset: int, size: int) -> None:
-        """Index the batch at ``position`` if it is time."""
+        """Index the batch at ``position`` if enough log lies behind the last entry."""
         if self._since_entry > self._interval:
             self._indexes.add(last_offset, position)
             self._add_time_entry()
@@ -258,10 +261,10 @@ class Segment:
     # -- reading
 
     def read(self, offset: int, max_bytes: int, at_least_one: bool, up_to: int | None = None) -> Part | None:
-        """As `ottla.brokerlite.machines.log.Segments.read`; ``None`` if no record here has ``offset`` or a later one.
+        """Read as `ottla.brokerlite.machines.log.Segments.read`; ``None`` if all records here are before ``offset``.
 
         Raises:
-            Damaged: the batch with ``offset`` is not there, or not whole.
+            Damaged: the batch with ``offset`` is missing or damaged.
         """
         first = self._locate(offset)
         if first is None:
@@ -269,22 +272,22 @@ class Segment:
         if up_to is not None and first.base_offset >= up_to:
             return b""
         if first.size > max_bytes and not at_least_one:
-            return b""  # to Java's consumer a piece of the first batch alone is an error
+            return b""  # Java's consumer treats a response with only a part of the first batch as an error
         end = self.size if up_to is None or up_to >= self.end_offset else self._where_begins(up_to)
         want = min(max(max_bytes, first.size) if at_least_one else max_bytes, end - first.position)
         read = self._disk.read if want < LARGE_FIELD else self._disk.range
         return read(self.log_path, want, first.position)
 
     def bound(self, offset: int, size: int) -> int:
-        """As `ottla.brokerlite.machines.log.Segments.bound`."""
+        """See `ottla.brokerlite.machines.log.Segments.bound`."""
         behind = self._indexes.behind(offset, size)
         return self.end_offset if behind is None else behind
 
     def _locate(self, offset: int) -> Head | None:
-        """The first batch that reaches ``offset``.
+        """Find the first batch whose last offset is ``offset`` or later; ``None`` if there is none.
 
         Raises:
-            Damaged: it is not there, or not whole.
+            Damaged: it is missing or damaged.
         """
         start, last = self._indexes.before(offset)
         reads_on = offset == self._read_last.last_offset + 1
@@ -293,7 +296,7 @@ class Segment:
                 if head.last_offset >= offset:
                     follower = self._log.head(head.end) if head.end < self.size else None
                     if head.end < self.size and (follower is None or follower.base_offset <= head.last_offset):
-                        raise Damaged(head.position)  # one of the two: the CRCs tell
+                        raise Damaged(head.position)  # one of the two batches is damaged; their CRCs show which
                     self._read_last = head
                     return head
         except Damaged as damaged:
@@ -301,7 +304,7 @@ class Segment:
         return None
 
     def _locate_around(self, offset: int, start: int, last: int | None, damaged: Damaged) -> Head:
-        """As `_locate`, where there was damage on the way, perhaps to another batch; it is as slow as the CRCs."""
+        """Locate as `_locate` does, past damage that may be in another batch; slow, because it checks CRCs."""
         lost = False
         for position, found in self._log.around(start, last):
             if isinstance(found, Damage):
@@ -315,7 +318,7 @@ class Segment:
         raise damaged
 
     def _where_begins(self, offset: int) -> int:
-        """The position of the first batch that begins at ``offset`` or behind it, or of damage before it."""
+        """Return the position of the first batch that begins at ``offset`` or later, or of damage before it."""
         start, last = self._indexes.before(offset)
         try:
             return next(
@@ -325,26 +328,26 @@ class Segment:
             return damaged.position
 
     def since(self, timestamp: int) -> Iterator[tuple[int, RecordBatch | Damage]]:
-        """As `around`: the batches whose largest timestamp is ``timestamp`` or later, and damage on the way there."""
+        """Iterate as `around`, over batches whose largest timestamp is ``timestamp`` or later, and damage."""
         if self.max_timestamp >= timestamp:
             for position, found in self.around(self._indexes.before_time(timestamp)):
                 if isinstance(found, Damage) or found.max_timestamp >= timestamp:
                     yield position, found
 
     def whole(self, start: int = 0) -> Iterator[RecordBatch]:
-        """Every whole batch from ``start`` on, which is 0 or the position of an index entry."""
+        """Iterate over the intact batches from ``start`` on, which is 0 or the position of an index entry."""
         return (found for _, found in self.around(start) if isinstance(found, RecordBatch))
 
     def around(self, start: int = 0) -> Iterator[tuple[int, RecordBatch | Damage]]:
-        """As `LogFile.around`."""
+        """See `LogFile.around`."""
         entry, last = self._indexes.before_position(start)
         return self._log.around(start, last if entry == start else None)
 
     def tail(self, offset: int, size: int) -> int:
-        """A position at a batch that is not behind ``offset``, nor behind the last ``size`` bytes."""
+        """Return a batch's position that is before both ``offset`` and the last ``size`` bytes, or at their start."""
         return min(self._indexes.before_position(self.size - size)[0], self._indexes.before(offset)[0])
 
 
 def index_of(segments: Sequence[Segment], offset: int) -> int:
-    """Of the last of ``segments`` that begins at ``offset`` or before it; 0 if none does."""
+    """Return the index of the last segment that begins at ``offset`` or before it; 0 if none does."""
     return max(0, bisect_right(segments, offset, key=lambda segment: segment.base_offset) - 1)

@@ -1,10 +1,10 @@
-"""The producers of a partition as they were at an offset, which is the name of two files.
+"""Reads and writes snapshots of a partition's producers at an offset, which names two files.
 
-    00000000000000004711.snapshot   Kafka's (`ottla.codec.stored.snapshots`): of each producer its last batch
-    00000000000000004711.window     ours: the batches before the last that are remembered, if there are producers
+    00000000000000004711.snapshot   Kafka's (`ottla.codec.stored.snapshots`): the last batch of each producer
+    00000000000000004711.window     ours: the earlier batches that are remembered, if there are producers
 
-A file whose CRC is wrong is as good as none. Where there is no window, as in a folder of Kafka's, recovery reads the
-log's tail instead.
+A file with a wrong CRC counts as missing. Without a window file, as in a folder of Kafka's, recovery reads the log's
+tail instead.
 
 Source: ProducerStateManager.java.
 """
@@ -25,7 +25,7 @@ log = logging.getLogger("ottla.brokerlite")
 
 SUFFIX, WINDOW_SUFFIX = ".snapshot", ".window"
 _KEPT = 2
-"""Snapshots that are kept at least: the newest may be damaged."""
+"""The least number of snapshots kept, because the newest may be damaged."""
 
 _CRC = struct.Struct(">I")
 _WINDOW = struct.Struct(">qhi")
@@ -39,13 +39,13 @@ def snapshot_path(folder: Path, offset: int) -> Path:
 
 
 def snapshot_offsets(disk: Disk, folder: Path) -> list[int]:
-    """The offsets of all snapshots in a folder, in order."""
+    """Return the offsets of all snapshots in a folder, in order."""
     names = (Path(name) for name in disk.names(folder))
     return sorted(int(name.stem) for name in names if name.suffix == SUFFIX and name.stem.isdigit())
 
 
 def write_snapshot(disk: Disk, folder: Path, offset: int, producers: Producers) -> list[Path]:
-    """Keep ``producers``, which know every batch before ``offset``; where, as the disk need not hold it yet."""
+    """Write a snapshot of ``producers``, which know every batch before ``offset``; return the paths, to be flushed."""
     path = snapshot_path(folder, offset)
     entries = [
         _entry(producer_id, producer, producers.ongoing.get(producer_id, -1))
@@ -66,7 +66,7 @@ def drop_snapshot(disk: Disk, folder: Path, offset: int) -> None:
 
 
 def drop_snapshots(disk: Disk, folder: Path, offset: int) -> None:
-    """Drop those before the newest at ``offset`` or before it."""
+    """Drop snapshots older than the newest one at or before ``offset``, but keep at least `_KEPT`."""
     known = snapshot_offsets(disk, folder)
     needed = bisect_right(known, offset) - 1
     for each in known[: max(0, min(needed, len(known) - _KEPT))]:
@@ -98,7 +98,7 @@ def _window(producers: Producers) -> bytes:
 
 
 def read_snapshot(disk: Disk, path: Path) -> Producers | None:
-    """The producers in the file, each with its last batch; ``None`` if it is damaged."""
+    """Read the producers in the file, each with its last batch; ``None`` if the file is damaged."""
     try:
         entries = parse_snapshot(disk.read_file(path))
     except DecodeError as error:
@@ -119,8 +119,8 @@ def read_snapshot(disk: Disk, path: Path) -> Producers | None:
 
 
 def complete(disk: Disk, path: Path, producers: dict[int, Producer]) -> bool:
-    """Give ``producers``, as they were read from the snapshot at ``path``, their batches before the last; whether the
-    window is there and whole."""
+    """Add the earlier batches to ``producers``, read from the snapshot at ``path``; return whether the window file is
+    intact."""
     window = path.with_suffix(WINDOW_SUFFIX)
     data = disk.read_file(window) if disk.exists(window) else b""
     if len(data) < _CRC.size or _CRC.unpack_from(data)[0] != crc32c(memoryview(data)[_CRC.size :]):

@@ -1,7 +1,7 @@
-"""Room on the disk that is kept for a start, and for a stop, while the disk is full.
+"""Reserves disk space for a start and a shutdown on a full disk.
 
-Both have to write small files. A broker that its own logs have filled the disk of could otherwise not be started, so
-nobody could have it delete anything.
+Both write small files. Otherwise a broker whose own logs have filled the disk could not start, and clients could not
+delete records to free space.
 """
 
 import os
@@ -15,17 +15,17 @@ SIZE = 256 * 2**10
 
 
 class Spare:
-    """A file that only takes up room."""
+    """Manages a file that only takes up space."""
 
     def __init__(self, disk: Disk, folder: Path) -> None:
         self._disk = disk
         self._path = folder / SPARE
 
     def take(self) -> None:
-        """Let others have the room."""
+        """Free the reserved space."""
         self._disk.unlink(self._path)
 
     def keep(self) -> None:
-        """Take up as much of it as there is."""
-        with suppress(OSError):  # the disk is full, or fails: the next start has to do without
-            self._disk.write(self._path, 0, os.urandom(SIZE))  # which no file system makes smaller
+        """Reserve the space again, as much as there is."""
+        with suppress(OSError):  # the disk is full or fails; the next start has to do without
+            self._disk.write(self._path, 0, os.urandom(SIZE))  # random, so that no file system compresses it

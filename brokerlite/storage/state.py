@@ -1,12 +1,12 @@
-"""`broker.json`: what the broker itself must not forget.
+"""Reads and writes `broker.json`, the state of the broker itself that survives a restart.
 
 Rules:
-- It is written in a thread, or at a start, and the disk has it before its name: so it is whole after whatever happens
-  to the machine. `broker.json.old` is the one before, for what happens to the disk.
-- Producer ids are reserved in large blocks: those below `next_producer_id` may have been given out. So an id costs no
-  writing, and the block that was begun is left unused after a kill.
+- The file is written in a thread, or at a start, and flushed to disk before its rename, so it is intact even after a
+  power cut. `broker.json.old` is the previous file, in case the disk damages the new one.
+- Producer ids are reserved in large blocks: ids below `next_producer_id` may have been assigned. So assigning an id
+  needs no write, and a kill leaves the rest of the current block unused.
 
-Version 1 had the topics, too; now each topic's folder says what it is (`topic_files.py`).
+Version 1 also had the topics; now each topic has its own file (`topic_files.py`).
 """
 
 import logging
@@ -26,35 +26,35 @@ log = logging.getLogger("ottla.brokerlite")
 STATE = "broker.json"
 OLD_STATE = STATE + ".old"
 PRODUCER_IDS = 1_000_000
-"""Reserved in the file at once."""
+"""Producer ids reserved with one write."""
 _VERSION = 2
 
 
 class State(NamedTuple):
-    """The content of the file."""
+    """Holds the content of the file."""
 
     node_id: int
     cluster_id: str
     next_producer_id: int
-    """Nobody has had this id, nor any after it."""
+    """This id and all higher ones were never assigned."""
     leader_epoch: int
 
 
 class Found(NamedTuple):
-    """What a start finds; ``None`` where nothing tells."""
+    """Holds what a start found; ``None`` means unknown."""
 
     node_id: int | None
     cluster_id: str | None
     next_producer_id: int | None
     leader_epoch: int | None
     topics: Mapping[str, TopicFile] | None
-    """If the file is of version 1."""
+    """Only from a file of version 1."""
     checked: bool
-    """The file has a checksum; then the broker that wrote it has made all the other files, too."""
+    """The file has a checksum; then the broker that wrote it also wrote all the other files."""
 
 
 class StateFile:
-    """The file in a data folder; for the loop and threads."""
+    """Reads and writes the file of a data folder; the loop and threads may use it."""
 
     def __init__(self, disk: Disk, folder: Path, *, sync: bool) -> None:
         self._disk = disk
@@ -64,7 +64,7 @@ class StateFile:
         self._guard = threading.Lock()
 
     def write(self, state: State) -> None:
-        """Replace the file; this waits for the disk."""
+        """Replace the file; this waits for the disk if the folder is synced."""
         data = checkpoints.build_state({"version": _VERSION, **state._asdict()})
         with self._guard:
             if not self._disk.exists(self._path):
@@ -72,15 +72,15 @@ class StateFile:
             checkpoints.replace(self._disk, self._path, data, sync=self._sync, old=self._old)
 
     def read(self) -> Found:
-        """What the file says, or the one before it.
+        """Read the file or, if it is missing or damaged, the previous one.
 
         Raises:
-            ConfigurationError: a later program has written it.
+            ConfigurationError: a later version of the program wrote it.
         """
         if (found := self._read(self._path)) is not None:
             return found
         if (old := self._read(self._old)) is not None:
-            log.warning("the state of the broker is taken from the file before", extra={"file": str(self._old)})
+            log.warning("broker state is read from the previous file", extra={"file": str(self._old)})
             assert old.next_producer_id is not None
             return old._replace(next_producer_id=old.next_producer_id + PRODUCER_IDS)
         return Found(None, None, None, None, None, False)
@@ -91,7 +91,7 @@ class StateFile:
             state = checkpoints.parse_state(data)
             version = state["version"]
             if version not in (1, _VERSION):
-                raise ConfigurationError(f"{path} has version {version}; this program knows {_VERSION}")
+                raise ConfigurationError(f"{path} has version {version}; this program supports {_VERSION}")
             return Found(
                 None if version == 1 else int(state["node_id"]),
                 None if version == 1 else str(state["cluster_id"]),

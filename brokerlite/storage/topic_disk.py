@@ -1,7 +1,7 @@
-"""The disk as one topic uses it: once the topic is deleted, nothing is changed through it any more.
+"""Gives one topic access to the disk, until the topic is deleted.
 
-Work for a topic may be queued, or under way in a thread, when the topic is deleted (a flush, the removal of segments, a
-round of compaction). Another topic of the name has files of the same names, which that work must not touch.
+Work for a topic may be queued, or running in a thread, when the topic is deleted (a flush, the removal of segments, a
+round of compaction). A recreated topic has files of the same names, which that work must not touch.
 """
 
 import errno
@@ -15,14 +15,14 @@ from ottla.codec.wire import Buffer, Part
 
 
 class TopicDeleted(FileNotFoundError):
-    """The topic was deleted meanwhile, which is no fault of the disk."""
+    """The topic was deleted meanwhile; this is not a disk error."""
 
     def __init__(self, path: Path) -> None:
         super().__init__(errno.ENOENT, "its topic was deleted", str(path))
 
 
 class TopicDisk:
-    """A `Disk` that ends with its topic: then nothing is there to be removed, and anything else is `TopicDeleted`."""
+    """Passes calls to a `Disk` until the topic is gone; then removals do nothing and changes raise `TopicDeleted`."""
 
     def __init__(self, disk: Disk) -> None:
         self._disk = disk
@@ -31,7 +31,7 @@ class TopicDisk:
 
     @contextmanager
     def ending(self) -> Iterator[None]:
-        """Have the files get other names; nobody changes them meanwhile, nor, unless an error comes out, afterwards."""
+        """Block changes while the caller renames the topic's folders, and for good unless the block raises."""
         with self._guard:
             yield
             self._over = True
@@ -40,7 +40,7 @@ class TopicDisk:
         if self._over:
             raise TopicDeleted(path)
 
-    # -- what changes something
+    # -- calls that change files
 
     def make_folder(self, path: Path) -> None:
         with self._guard:
@@ -77,11 +77,11 @@ class TopicDisk:
             self._check(path)
             self._disk.truncate(path, size)
 
-    # -- what does not
+    # -- calls that do not
 
     @contextmanager
     def _reading(self, path: Path) -> Iterator[None]:
-        """Tell a file that went with its topic from others. Reads need no guard."""
+        """Raise `TopicDeleted` if a file is missing because its topic was deleted. Reads need no lock."""
         try:
             yield
         except FileNotFoundError:
@@ -118,7 +118,7 @@ class TopicDisk:
             return self._disk.modified(path)
 
     def read(self, path: Path, size: int, position: int) -> bytes:
-        try:  # not `_reading`: a read takes several of these
+        try:  # without `_reading`, to be fast: a read of the log takes several of these
             return self._disk.read(path, size, position)
         except FileNotFoundError:
             with self._reading(path):

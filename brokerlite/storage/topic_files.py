@@ -1,9 +1,9 @@
-"""What a topic is: a small file in the folder of its partition 0, ``topic-<number>.json``.
+"""Reads and writes the file that defines a topic, ``topic-<number>.json`` in the folder of its partition 0.
 
 Rules:
-- A topic is there as soon as this file is, which is made last, and gone as soon as that folder is renamed.
-- Each change is a file with the next number; the newest one that is whole counts. The one before it is removed when the
-  disk holds the new one: so there is no moment at which a power cut leaves none.
+- A topic exists as soon as this file exists, which is written last, and until that folder is renamed.
+- Each change writes a file with the next number; the newest intact file counts. The previous file is removed once the
+  new one is on disk, so a power cut leaves at least one of them.
 - A topic with a damaged or unknown file is not served (`Unusable`): the default of a configuration could delete its
   records.
 """
@@ -33,22 +33,22 @@ _BITS = 6
 
 
 class TopicFile(NamedTuple):
-    """A topic as its file has it."""
+    """Holds the content of a topic file."""
 
     number: int
     topic_id: uuid.UUID
     partitions: int
     configs: Mapping[str, str]
     gaps: bool = False
-    """Its segments are Apache Kafka's, whose compaction leaves gaps between them; only written by hand."""
+    """Apache Kafka wrote the segments, and its compaction leaves gaps between them. Only people write this entry."""
 
 
 class Unusable(Exception):
-    """The topic cannot be served: its file is gone, damaged, or of a later version.
+    """The topic cannot be served: its file is missing, damaged, or of a later version.
 
     Attributes:
         path: of the file.
-        later: a later program has written it.
+        later: a later version of the program wrote the file.
     """
 
     def __init__(self, path: Path, why: str, *, later: bool = False) -> None:
@@ -62,7 +62,7 @@ def topic_path(folder: Path, number: int) -> Path:
 
 
 def write_topic(disk: Disk, folder: Path, topic: TopicFile) -> Path:
-    """Write a file; where it is. The disk need not hold it yet."""
+    """Write a topic file, without flushing it to disk, and return its path."""
     path = topic_path(folder, topic.number)
     state = {
         "version": _VERSION,
@@ -77,10 +77,10 @@ def write_topic(disk: Disk, folder: Path, topic: TopicFile) -> Path:
 
 
 def read_topic(disk: Disk, folder: Path) -> TopicFile | None:
-    """The newest that is whole; ``None`` if there is no file at all.
+    """Read the newest intact topic file; ``None`` if there is no file at all.
 
     Raises:
-        Unusable: there is none that is whole, or a later program has written it.
+        Unusable: no file is intact, or a later version of the program wrote it.
     """
     damaged: Unusable | None = None
     for number in reversed(topic_numbers(disk, folder)):
@@ -88,11 +88,11 @@ def read_topic(disk: Disk, folder: Path) -> TopicFile | None:
         try:
             topic = _parse(path, number, disk.read_file(path))
         except (ValueError, KeyError, TypeError, AttributeError) as error:
-            what = str(error) if isinstance(error, ValueError) else f"it is no topic's file ({error!r})"
+            what = str(error) if isinstance(error, ValueError) else f"it is not a topic file ({error!r})"
             damaged = damaged or Unusable(path, f"the file is damaged: {what}")
             continue
         if damaged is not None:
-            log.warning("the file of a topic is damaged: the one before it counts", extra={"file": str(damaged.path)})
+            log.warning("topic file is damaged, using the previous one", extra={"file": str(damaged.path)})
         return topic
     if damaged is not None:
         raise damaged
@@ -102,9 +102,9 @@ def read_topic(disk: Disk, folder: Path) -> TopicFile | None:
 def _parse(path: Path, number: int, data: bytes) -> TopicFile:
     state = checkpoints.parse_state(data)
     if int(state["version"]) > _VERSION:
-        raise Unusable(path, f"it has version {state['version']}; this program knows {_VERSION}", later=True)
+        raise Unusable(path, f"it has version {state['version']}; this program supports {_VERSION}", later=True)
     if (unknown := set(state) ^ _KEYS) - {_GAPS}:
-        raise ValueError(f"{', '.join(sorted(unknown))} should not be there, or is missing")
+        raise ValueError(f"unexpected or missing: {', '.join(sorted(unknown))}")
     configs = {str(key): str(value) for key, value in state["configs"].items()}
     partitions = int(state["partitions"])
     if partitions < 1:
@@ -118,19 +118,19 @@ def _parse(path: Path, number: int, data: bytes) -> TopicFile:
 
 
 def drop_older(disk: Disk, folder: Path, number: int) -> None:
-    """Remove the files before ``number``."""
+    """Remove topic files with numbers below ``number``."""
     for older in topic_numbers(disk, folder):
         if older < number:
             disk.unlink(topic_path(folder, older))
 
 
 def has_topic_file(disk: Disk, folder: Path) -> bool:
-    """Whether there is one, whole or not."""
+    """Whether the folder has a topic file, intact or not."""
     return bool(topic_numbers(disk, folder))
 
 
 def read_topic_id(disk: Disk, folder: Path) -> uuid.UUID | None:
-    """The topic's id as a partition's folder has it; ``None`` if that is gone or damaged."""
+    """Return the topic id stored in a partition's folder; ``None`` if it is missing or damaged."""
     try:
         return parse_partition_metadata(disk.read_file(folder / METADATA))
     except (FileNotFoundError, DecodeError):
@@ -138,11 +138,11 @@ def read_topic_id(disk: Disk, folder: Path) -> uuid.UUID | None:
 
 
 def is_same(topic_id: uuid.UUID, other: uuid.UUID) -> bool:
-    """Whether two ids are of the same topic, where one letter of `METADATA`, which is six bits, may be damaged."""
+    """Whether two ids mean the same topic: they may differ by one damaged letter of `METADATA`, which is six bits."""
     return (topic_id.int ^ other.int).bit_count() <= _BITS
 
 
 def topic_numbers(disk: Disk, folder: Path) -> list[int]:
-    """Of all files, in order."""
+    """Return the numbers of all topic files, in order."""
     found = (name[len(_PREFIX) : -len(_SUFFIX)] for name in disk.names(folder) if name.startswith(_PREFIX))
     return sorted(int(each) for each in found if each.isdigit())

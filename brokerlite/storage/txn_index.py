@@ -1,17 +1,18 @@
-"""The index of aborted transactions of one segment: those whose markers are in it.
+"""Keeps the index of aborted transactions of one segment: the transactions whose abort markers are in it.
 
     00000000000000000000.txnindex   Kafka's (`ottla.codec.stored.indexes`), which has no checksum
     00000000000000000000.aborted    ours: the same entries, each with its CRC
 
-A damaged index would show aborted records to read_committed readers as committed ones. Apache Kafka trusts it. Only a
-read of the whole log could check it, and a damaged log may have lost the markers. So there is a copy.
+A damaged index would deliver aborted records to read_committed consumers. Apache Kafka trusts its index. Checking it
+would take a read of the whole log, and a damaged log may have lost the markers. So the broker keeps a copy.
 
 Rules:
-- The files are made with the first entry. Entries come in the order of the markers; `add` ignores a known entry, so
-  that recovery can add what it finds again.
-- The copy gets an entry first. Its entries are right up to the first whose CRC does not match. Kafka's file counts if
-  it begins with all of these: a copy that is gone, or has lost its end, is made again from it. Else the copy counts.
-- An entry that is not whole ends a file: the rest is written again when the log is replayed.
+- The files are created with the first entry. Entries are in the order of the markers; `add` ignores a known entry, so
+  recovery can add the transactions that it finds again.
+- An entry is written to the copy first. The copy is right up to the first entry whose CRC does not match. If Kafka's
+  file begins with all of these entries, Kafka's file counts, and a copy that is missing or has lost its end is
+  rebuilt from it. Otherwise the copy counts.
+- An incomplete entry ends a file: replaying the log writes the rest again.
 
 Source: TransactionIndex.java.
 """
@@ -39,10 +40,10 @@ _ALL = 2**63
 
 
 class TxnIndex:
-    """The index of one segment.
+    """Reads and writes the index of one segment.
 
     Attributes:
-        paths: of the two files, which there are only where a transaction was aborted.
+        paths: of the two files, which exist only if a transaction was aborted.
     """
 
     def __init__(self, disk: Disk, path: Path) -> None:
@@ -53,18 +54,18 @@ class TxnIndex:
 
     @property
     def entries(self) -> list[AbortedTxn]:
-        """All that are whole, in the order of the markers."""
+        """All intact entries, in the order of the markers."""
         if self._entries is None:
             self._entries = _agreed(self._contents())
         return self._entries
 
     def since(self, offset: int) -> Iterator[AbortedTxn]:
-        """Those whose markers are at ``offset`` or behind it."""
+        """Iterate over entries whose markers are at ``offset`` or later."""
         entries = self.entries
         return (entries[i] for i in range(_index(entries, offset), len(entries)))
 
     def keep(self, before: int = _ALL) -> None:
-        """Have both files hold exactly the entries of markers before an offset; warn of a damaged file."""
+        """Keep exactly the entries of markers before an offset in both files; log a warning about a damaged file."""
         contents = self._contents()
         entries = _agreed(contents) if self._entries is None else self._entries
         self._entries = entries[: _index(entries, before)]
@@ -73,7 +74,7 @@ class TxnIndex:
             if content == want:
                 continue
             if not content.startswith(want) and (content or path.suffixes[0] != COPY):  # an older broker made no copy
-                log.warning("an index of aborted transactions is damaged, and written again", extra={"file": str(path)})
+                log.warning("index of aborted transactions is damaged, rewriting it", extra={"file": str(path)})
             if want:
                 self._disk.write_file(path, want)
             else:
@@ -90,7 +91,7 @@ class TxnIndex:
         entries.append(entry)
 
     def rename(self, path: Path) -> None:
-        """Give the files other names, if there are any."""
+        """Rename the files that exist."""
         new = _paths(path)
         for old, name in zip(self.paths, new, strict=True):
             if self._disk.exists(old):
@@ -102,24 +103,24 @@ class TxnIndex:
 
 
 def _paths(path: Path) -> tuple[Path, Path]:
-    """Kafka's and ours; the segment's files may have a suffix behind all others."""
+    """Return the paths of Kafka's file and ours; both names may end in a suffix of the segment."""
     return path, path.with_name(path.name.replace(".txnindex", COPY))
 
 
 def _built(entry: AbortedTxn) -> tuple[bytes, bytes]:
-    """As it stands in either file."""
+    """Build an entry in the formats of both files."""
     plain = build_entry(entry)
     return plain, plain + _CRC.pack(crc32c(plain))
 
 
 def _agreed(contents: Sequence[bytes]) -> list[AbortedTxn]:
-    """The entries by which the index goes, of the two files."""
+    """Return the entries that count, given the contents of both files."""
     plain, copied = _parsed(contents[0]), _parsed(_checked(contents[1]))
     return plain if plain[: len(copied)] == copied else copied
 
 
 def _checked(copy: bytes) -> bytes:
-    """The entries of a copy, up to the first whose CRC does not match."""
+    """Return the entries of a copy, up to the first whose CRC does not match."""
     whole = []
     for at in range(0, len(copy) - _COPIED + 1, _COPIED):
         plain = copy[at : at + _SIZE]
@@ -130,7 +131,7 @@ def _checked(copy: bytes) -> bytes:
 
 
 def _parsed(data: bytes) -> list[AbortedTxn]:
-    """The entries, up to the first that is not whole."""
+    """Parse the entries, up to the first invalid one."""
     entries: list[AbortedTxn] = []
     with suppress(DecodeError):
         for entry in parse_entries(AbortedTxn, data):
@@ -139,5 +140,5 @@ def _parsed(data: bytes) -> list[AbortedTxn]:
 
 
 def _index(entries: Sequence[AbortedTxn], offset: int) -> int:
-    """The index of the first entry whose marker is at ``offset`` or behind it."""
+    """Return the index of the first entry whose marker is at ``offset`` or later."""
     return bisect_left(entries, offset, key=lambda entry: entry.last_offset)

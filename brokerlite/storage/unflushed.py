@@ -1,4 +1,4 @@
-"""Which partitions of a data folder the disk need not hold yet, and the work that has it hold them."""
+"""Tracks which partitions of a data folder have to be flushed to disk, and flushes them."""
 
 from collections.abc import Iterable
 from pathlib import Path
@@ -11,11 +11,11 @@ from ottla.brokerlite.storage.unsynced import Unsynced
 
 
 class Unflushed:
-    """The partitions of one folder; for the loop and threads.
+    """Tracks the partitions of one folder; the loop and threads may use it.
 
     Attributes:
-        new: those of which the disk need not hold even that they are there.
-        size: bytes that were stored, since somebody set it back to 0.
+        new: partitions whose creation is not flushed yet.
+        size: bytes stored since this was last set to 0.
     """
 
     def __init__(self, disk: Disk, folder: Path) -> None:
@@ -26,31 +26,31 @@ class Unflushed:
         self._folder = folder
 
     def made(self, partitions: Iterable[PartitionSegments]) -> None:
-        """Folders were made; if that of partition 0 is among them, it comes first."""
+        """Note new folders; partition 0, if among them, comes first."""
         self._names.folder(self._folder)
         self.new.update(dict.fromkeys(partitions))
 
     def written(self, partition: PartitionSegments, size: int) -> None:
-        """Something was stored."""
+        """Note that a partition was written to."""
         self._written[partition] = None
         self.size += size
 
     def renamed(self, partitions: Iterable[PartitionSegments]) -> None:
-        """Folders have another name, to be removed."""
+        """Note that folders were renamed for removal."""
         self._names.folder(self._folder)
         for each in partitions:
             self.new.pop(each, None)
             self._written.pop(each, None)
 
     def begin_flush(self, partitions: Iterable[Segments] | None) -> Work:
-        """As `DataFolder.begin_flush`."""
+        """See `DataFolder.begin_flush`."""
         wanted = None if partitions is None else set(partitions)
         taken = dict.fromkeys(tuple(self.new))
         taken.update(dict.fromkeys(each for each in tuple(self._written) if wanted is None or each in wanted))
         names, work = self._names.begin_sync(), [each.begin_flush() for each in taken]
 
         def flush() -> None:
-            names()  # without them nothing else would be found
+            names()  # first: after a power cut, files in a folder without a name would be lost
             errors: list[OSError] = []
             for each in work:
                 try:
@@ -61,9 +61,9 @@ class Unflushed:
                 if not errors:
                     self.new.pop(partition, None)
                 self._written.pop(partition, None)
-                if not partition.is_synced:  # it was written to meanwhile
+                if not partition.is_synced:  # it was written to during the flush
                     self._written[partition] = None
             if errors:
-                raise errors.pop()  # which must not live on in its own traceback, and open files with it
+                raise errors.pop()  # `pop` breaks the cycle through its own traceback, which would keep files open
 
         return flush

@@ -119,7 +119,7 @@ def test_records_that_are_missing_at_the_end_are_told_and_their_offsets_not_give
     one.append(a_batch(b"next"))
     assert one.log.end_offset == COUNT * PER_BATCH + 1
     assert readable(one) == all_but(*range(30, COUNT)) | {COUNT * PER_BATCH}
-    with pytest.raises(CorruptMessage, match=r"t-0 has at offset 91 is damaged"):
+    with pytest.raises(CorruptMessage, match=r"t-0 is damaged on the broker.s disk at offset 91"):
         one.log.read(91, 100)
 
 
@@ -280,7 +280,7 @@ def test_what_recovery_cuts_off_is_kept_and_told(one: OnePartition, caplog: pyte
         (line,) = [record for record in caplog.records if record.levelno >= logging.WARNING]
         assert line.levelno == logging.ERROR
         assert line.getMessage().startswith(
-            f"t-0 is damaged: from offset 90 on, {10 * SIZE} bytes are cut off, and kept in {kept} "
+            f"t-0 is damaged: from offset 90 on, {10 * SIZE} bytes are cut off, kept in {kept} "
         )
         assert kept.read_bytes() == data[30 * SIZE :] and log_path(one).read_bytes() == data[: 30 * SIZE]
         assert readable(one) == all_but(*range(30, COUNT))
@@ -339,7 +339,7 @@ def test_what_a_recovery_point_says_of_records_that_are_gone_is_not_said_of_late
         machine.folder.abandon()
         path.write_bytes(b"")
         machine = Machine(machine.folder.path)
-        assert "t-0 ends at offset 0, and the disk had held it up to 10" in caplog.text
+        assert "t-0 ends at offset 0, but the disk had it up to 10" in caplog.text
     else:
         machine.core.delete_topic(machine.core.topics.by_name["t"])
         machine.core.create_topic("t", 1, {})

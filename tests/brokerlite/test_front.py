@@ -175,7 +175,7 @@ async def test_an_answer_that_is_too_large_for_a_frame_closes_its_connection_and
         await one.send_all(heartbeat(1))
         await closed(one)
     (line,) = [record for record in caplog.records if record.levelname in ("WARNING", "ERROR")]
-    assert "its answer is too large: a frame of" in line.getMessage() and line.exc_info is None
+    assert "its response is too large: a frame of" in line.getMessage() and line.exc_info is None
 
 
 @pytest.mark.parametrize("waiting", ["Fetch", "JoinGroup"])

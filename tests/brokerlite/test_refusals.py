@@ -33,7 +33,7 @@ def test_a_full_disk_is_one_line_however_many_batches_it_refuses(caplog: pytest.
     for topic in ("t", "u") * 50:
         answer = machine.ask(producing(a_batch(), topic=topic))
         assert answer.responses[0].partition_responses[0].error_code == KafkaStorageError.code
-    full = "the disk is full: writes are refused; make room, or have records deleted (/data)"
+    full = "disk full, writes are refused: free space or delete records (/data)"
     assert caplog.messages == [full]
     machine.folder.abandon()
     [_, last] = caplog.messages
@@ -56,7 +56,7 @@ def test_a_disk_that_has_room_again_is_said_once_and_a_later_lack_at_once(caplog
         assert not refusals.is_full
         full, more, room = caplog.records
         assert "the disk is full" in full.message and "2 more in" in more.message, round_
-        assert room.message == "the disk has room again: writing goes on"
+        assert room.message == "disk has free space again, accepting writes"
         assert vars(room)["folder"] == "/data" and vars(room)["seconds"] == 7
 
 
@@ -71,7 +71,7 @@ def test_the_first_batch_that_is_stored_after_a_full_disk_says_so(
     disk.room = None
     monkeypatch.setattr("ottla.brokerlite.storage.refusals._STILL_FULL", 0.0)
     assert machine.ask(producing(a_batch())).responses[0].partition_responses[0].error_code == 0
-    assert caplog.messages[-1] == "the disk has room again: writing goes on"
+    assert caplog.messages[-1] == "disk has free space again, accepting writes"
 
 
 def test_while_the_disk_stays_full_there_is_a_line_a_minute_with_the_number(caplog: pytest.LogCaptureFixture) -> None:

@@ -312,7 +312,7 @@ async def test_a_health_port_in_use_is_refused_with_advice() -> None:
 
 async def test_a_folder_that_cannot_be_used_is_refused(tmp_path: Path) -> None:
     (tmp_path / "letter.txt").write_text("Dear …")
-    with pytest.raises(ConfigurationError, match=r"holds something else \(letter.txt\)"):
+    with pytest.raises(ConfigurationError, match=r"contains other files \(letter.txt\)"):
         await run_broker(BrokerConfig(port=0, data=tmp_path))
 
 

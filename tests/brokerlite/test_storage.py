@@ -735,7 +735,7 @@ def test_a_second_broker_on_the_same_folder_is_refused_until_the_first_has_ended
 
 def test_a_folder_of_something_else_is_refused_untouched(tmp_path: Path) -> None:
     (tmp_path / "thesis.tex").write_text("…")
-    with pytest.raises(ConfigurationError, match=r"holds something else \(thesis.tex\)"):
+    with pytest.raises(ConfigurationError, match=r"contains other files \(thesis.tex\)"):
         opened(tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["thesis.tex"]
 
@@ -791,14 +791,14 @@ def test_an_empty_or_damaged_state_file_keeps_nobody_from_starting(
 def test_a_file_of_a_later_program_is_refused_rather_than_forgotten(machine: Machine) -> None:
     machine.folder.abandon()
     (machine.folder.path / "broker.json").write_text('{"version": 3}')
-    with pytest.raises(ConfigurationError, match=r"has version 3; this program knows"):
+    with pytest.raises(ConfigurationError, match=r"has version 3; this program supports"):
         Machine(machine.folder.path)
 
 
 def test_a_file_in_the_folders_place_is_refused(tmp_path: Path) -> None:
     (tmp_path / "data").write_text("a file")
     for path in (tmp_path / "data", tmp_path / "data" / "below"):
-        with pytest.raises(ConfigurationError, match="a file is in its place; give a folder"):
+        with pytest.raises(ConfigurationError, match="a file has that name; give a folder"):
             opened(path)
 
 

@@ -65,7 +65,7 @@ def test_a_topic_whose_file_is_damaged_is_not_served_and_nothing_of_it_is_lost(
         caplog.clear()
         machine = Machine(machine.folder.path)
         (line,) = [each.getMessage() for each in caplog.records if "kept" in each.getMessage()]
-        assert line.startswith(f"topic kept is not served, and its name and folders stay as they are: {file}: ")
+        assert line.startswith(f"topic kept is not served; its name stays taken and its folders untouched: {file}: ")
         assert values_of(machine.log().read(0, 1000)) == [b"other"], "others are served"
         with pytest.raises(KafkaStorageError, match=str(file)):
             machine.core.create_topic("kept", 1, {})
@@ -119,7 +119,7 @@ def test_the_brokers_own_topics_are_served_without_their_files(
         assert offsets(machine) == {0: 4711}
         assert machine.core.topics.by_name["__consumer_offsets"].partitions[0].settings.compacted
         machine.folder.close()
-    assert caplog.text.count(f"topic __consumer_offsets has lost its file, which is made again: {file}: ") == 1
+    assert caplog.text.count(f"topic __consumer_offsets has lost its file, recreating it: {file}: ") == 1
 
 
 def test_groups_have_no_coordinator_while_their_topic_is_of_a_later_version(machine: Machine) -> None:
