@@ -55,7 +55,7 @@ def test_a_disk_that_has_room_again_is_said_once_and_a_later_lack_at_once(caplog
         refusals.written()
         assert not refusals.is_full
         full, more, room = caplog.records
-        assert "the disk is full" in full.message and "2 more in" in more.message, round_
+        assert "disk full" in full.message and "2 more in" in more.message, round_
         assert room.message == "disk has free space again, accepting writes"
         assert vars(room)["folder"] == "/data" and vars(room)["seconds"] == 7
 
