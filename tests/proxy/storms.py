@@ -206,7 +206,7 @@ class Storm(ABC):
         for streamer in self.streamers:
             streamer.check(JAVA.consume(self.upstream, streamer.name, timeout=120))
         text = self.proxy.log.read_text()
-        for complaint in ("Traceback", "please report it", "a producer is fenced"):
+        for complaint in ("Traceback", "please report it", "producer fenced"):
             assert complaint not in text, text[text.index(complaint) :][:3000]
 
     def said(self) -> str:

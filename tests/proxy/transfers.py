@@ -47,7 +47,7 @@ class ProxiedTransactions(Transactions):
                     place = murmur2_partition(record.key or b"", PARTITIONS)
                     assert record.partition == place, f"{topic}: {record} belongs to {place}"
         text = self.proxy.log.read_text()
-        for complaint in ("Traceback", "please report it", "a producer is fenced"):
+        for complaint in ("Traceback", "please report it", "producer fenced"):
             assert complaint not in text, text[text.index(complaint) :][:3000]
 
     def end(self) -> None:
