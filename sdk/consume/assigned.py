@@ -64,7 +64,7 @@ class Positions:
         self.closed = False
         self._holds: dict[str, tuple[Callable[[], None], dict[Position, None]]] = {}
         """Per topic, a function that releases its metadata, and the positions for which the metadata is held."""
-        self._retries = Retries(core, self.assigned, self.may_go, scheduler.leave, self._again, self._give_up)
+        self._retries = Retries(core, self.assigned, scheduler.leave, self._again, self._give_up)
 
     # -- by the user --------------------------------------------------------------------------------------------------
 

@@ -57,8 +57,6 @@ TURN_EVERY = 0.001
 """Seconds for which small batches are handed out before other tasks run."""
 _AHEAD = 16
 """Batches, over all partitions, that a thread may take without a call."""
-_PATIENCE = 3.0
-"""Seconds that a consumer waits for the leaders of some partitions while it could read others."""
 _REVOKED = (
     "a rebalance revoked the partition; its next owner, perhaps this consumer again, resumed at the committed offset"
 )
@@ -134,8 +132,7 @@ class ConsumerCore:
     # -- the block ---------------------------------------------------------------------------------------------------
 
     def enter(self, starts: Mapping[TopicPartition, Start | None], task: Any) -> Steps[None]:
-        """Open the consumer. Without a group, all positions are known when this returns, except those of partitions in
-        trouble.
+        """Open the consumer. Without a group, all positions are known when this returns.
 
         Args:
             starts: manually assigned partitions; ``None`` as a start means the group's committed offset.
@@ -150,7 +147,7 @@ class ConsumerCore:
             else:
                 self._subscription.begin(core.now)
             if self.membership is None:
-                yield from settled(self.fetcher.resolve(core.now, patience=_PATIENCE))
+                yield from settled(self.fetcher.resolve(core.now))
         except BaseException:  # a cancellation included
             self.close()
             raise

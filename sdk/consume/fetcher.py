@@ -40,7 +40,6 @@ from ottla.sdk.consume.sessions import Session
 from ottla.sdk.consume.stable import StableOffsets
 from ottla.sdk.core import ClientCore
 from ottla.sdk.events import FETCH
-from ottla.sdk.logs import logger
 from ottla.sdk.outcome import Outcome
 
 __all__ = [
@@ -55,8 +54,6 @@ __all__ = [
     "State",
     "Time",
 ]
-
-log = logger("ottla.sdk.consumer")
 
 _SLOW = 5.0
 """Seconds after which `explain` reports that the user takes no batches."""
@@ -330,35 +327,13 @@ class Fetcher:
         outcome.succeed(None)
         return outcome
 
-    def resolve(
-        self, now: float, only: Container[TopicPartition] | None = None, patience: float = math.inf
-    ) -> Outcome[None]:
+    def resolve(self, now: float, only: Container[TopicPartition] | None = None) -> Outcome[None]:
         """Settled when every position is known; fails after `api_timeout`, or with the error of a failed partition,
         which `take` then raises as well.
-
-        Args:
-            patience: seconds of trouble after which a partition is left out, if another one can be read. The client
-                retries it, and reads it once that succeeds.
         """
         outcome: Outcome[None] = Outcome()
         timeout = self._core.options.api_timeout
         unresolved = self._positions.unresolved
-
-        def leave_out(now: float) -> None:
-            waiting = [each for each in unresolved if only is None or each.place in only]
-            in_trouble = all(now - each.failing_since >= patience for each in waiting)  # false where it is NaN
-            if in_trouble and len(waiting) < len(self._positions.assigned):
-                topic, partition = waiting[0].place
-                where = {"topic": topic, "partition": partition, "partitions": len(waiting)}
-                why = {"why": str(waiting[0].trouble)}
-                log.warning("some partitions are in trouble, reading the others", extra=where | why)
-                outcome.succeed(None)
-            else:
-                look_again(now)
-
-        def look_again(now: float) -> None:
-            if patience < timeout:
-                outcome.when_done(self._core.later(now + patience / 2, leave_out).cancel)
 
         def look() -> None:
             if outcome.done:
@@ -377,7 +352,6 @@ class Fetcher:
         look()
         if not outcome.done:
             outcome.when_done(self._core.later(now + timeout, late).cancel)
-            look_again(now)
             self._core.fail_on_close(outcome)
         return outcome
 

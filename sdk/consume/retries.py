@@ -8,11 +8,10 @@ Source: OffsetFetcher.java, AbstractFetch.java.
 """
 
 import math
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from ottla.errors import BrokerError, OttlaError, UnknownTopicOrPartition
 from ottla.sdk.cluster.cluster import TopicPartition
-from ottla.sdk.cluster.metadata import UNKNOWN_TOPIC_GRACE
 from ottla.sdk.consume.positions import NO_NODE, Position, State
 from ottla.sdk.core import ClientCore
 from ottla.sdk.logs import STALL, logger
@@ -25,7 +24,6 @@ class Retries:
 
     Args:
         assigned: all partitions.
-        may_go: topics that may be deleted.
         leave: takes a partition out of the requests.
         again: called with each partition to retry, after its pause.
         give_up: called with a partition for which a retry would not help, the error, and whether the topic is gone;
@@ -36,13 +34,11 @@ class Retries:
         self,
         core: ClientCore,
         assigned: Mapping[TopicPartition, Position],
-        may_go: Container[str],
         leave: Callable[[Position], None],
         again: Callable[[Position], None],
         give_up: Callable[[Position, OttlaError, bool], bool],
     ) -> None:
-        self._core, self._assigned, self._may_go = core, assigned, may_go
-        self._leave, self._again, self._give_up = leave, again, give_up
+        self._core, self._assigned, self._leave, self._again, self._give_up = core, assigned, leave, again, give_up
         self._reported: dict[type[OttlaError], float] = {}
         """When each kind of error was last reported."""
 
@@ -60,7 +56,7 @@ class Retries:
                 position.unknown_since = math.nan
             elif math.isnan(position.unknown_since):
                 position.unknown_since = now
-            gone = self._core.metadata.heard_for(position.unknown_since, now) > self._grace(position.place[0])
+            gone = self._core.metadata.heard_for(position.unknown_since, now) > self._core.options.api_timeout / 2
             passing = error.retriable and not gone and not self._core.closed
             if not passing and self._give_up(position, error, gone):
                 continue
@@ -71,16 +67,6 @@ class Retries:
         if again:
             self._report(again, error, now)
             self._pause(again, error, now)
-
-    def _grace(self, topic: str) -> float:
-        """Seconds for which a partition must be unknown before it counts as gone.
-
-        Few where brokers deny the whole topic. A leader that does not know a partition may not lead it any more; and
-        what the caller expects to go (`may_go`) is no error that is wanted soon.
-        """
-        long = self._core.options.api_timeout / 2
-        denied = topic not in self._core.cluster.topics and topic not in self._may_go
-        return min(UNKNOWN_TOPIC_GRACE, long) if denied else long
 
     def _pause(self, positions: Sequence[Position], error: OttlaError, now: float) -> None:
         failures = max(each.failures for each in positions)

@@ -164,7 +164,7 @@ def test_retries_pause_longer_each_time_and_give_up_where_another_attempt_would_
 
     now = 0.0
     each = position()
-    retries = Retries(core, {each.place: each}, (), lambda each: None, lambda each: again.append(now), give_up)
+    retries = Retries(core, {each.place: each}, lambda each: None, lambda each: again.append(now), give_up)
     pauses = []
     for _ in range(3):
         retries.retry([each], ConnectionLost("the wire broke"), now)
@@ -188,7 +188,7 @@ def test_a_broker_that_has_just_started_and_knows_no_topic_ends_no_reader_after_
         return True
 
     each = position()
-    retries = Retries(core, {each.place: each}, (), lambda _: None, lambda _: None, give_up)
+    retries = Retries(core, {each.place: each}, lambda _: None, lambda _: None, give_up)
     for now, error in (
         (0.0, UnknownTopicOrPartition("t-0")),
         (1.0, ConnectionLost("the wire broke")),

@@ -33,15 +33,11 @@ from ottla.errors import (
 from ottla.sdk.calls.call import Task
 from ottla.sdk.calls.offsets import offsets_before
 from ottla.sdk.calls.resets import _planned
-from ottla.sdk.cluster.metadata import UNKNOWN_TOPIC_GRACE
-from ottla.sdk.consume.core import ConsumerCore
 from ottla.sdk.consume.fetcher import Fetcher
-from ottla.sdk.consume.options import ConsumerOptions
 from ottla.sdk.consume.places import place_at, start_at
 from ottla.sdk.consume.positions import Ago, Offset, Start, Time
 from ottla.sdk.consume.record_sets import READ_COMMITTED
 from ottla.sdk.options import Options
-from tests.sdk.calling import Call, Tasks
 from tests.sdk.leaders import NEW, Leaders, Log
 from tests.sdk.reading import read, reader
 
@@ -172,41 +168,6 @@ def test_places_that_cannot_be_looked_up_are_waited_for_as_long_as_a_call_may_ta
     leaders.bend = lambda node, request, answer: answer
     leaders.run(lambda: fetcher.resolved)
     assert fetcher.position(P) == 0
-
-
-def consumer_of(leaders: Leaders) -> tuple[ConsumerCore, Call[None]]:
-    """A consumer without a group, and the call that opens it."""
-    consumer = ConsumerCore(
-        leaders.core, ConsumerOptions(start=Time(EARLIEST), topics=("t", "u")), Fetcher(leaders.core), Tasks()
-    )
-    return consumer, Call(leaders.core, consumer.enter({}, "task"), lambda: leaders.now, lambda: None)
-
-
-def test_a_consumer_without_a_group_reads_what_can_be_read(caplog: pytest.LogCaptureFixture) -> None:
-    leaders = Leaders({"t": 2, "u": 1})
-    fill(leaders, "a", place=T[0])
-    fill(leaders, "c", place=("u", 0))
-    leaders.logs[T[1]].leader = leaders.logs["u", 0].leader = -1
-    consumer, entered = consumer_of(leaders)
-    leaders.run(lambda: entered.go_on().over)
-    assert entered.error is None and leaders.now < 10
-    [line] = caplog.records
-    assert line.getMessage().startswith("some partitions are in trouble, reading the others")
-    assert line.__dict__["partitions"] == 2 and "has no leader" in line.__dict__["why"]
-    fetcher = consumer.fetcher
-    assert read(leaders, fetcher, 1) == {T[0]: [b"a"]}
-    leaders.logs["u", 0].leader = 1
-    assert read(leaders, fetcher, 1) == {("u", 0): [b"c"]}
-    consumer.close()
-
-
-def test_a_consumer_that_can_read_nothing_is_not_opened() -> None:
-    leaders = Leaders({"t": 1, "u": 1}, options=Options(api_timeout=10.0))
-    leaders.logs[T[0]].leader = leaders.logs["u", 0].leader = -1
-    _, entered = consumer_of(leaders)
-    leaders.run(lambda: entered.go_on().over)
-    assert isinstance(entered.error, TimeoutExpired) and "has no leader" in str(entered.error)
-    assert leaders.now == pytest.approx(10, abs=1)
 
 
 def test_a_place_is_looked_up_once_however_often_others_are_added() -> None:
@@ -1130,33 +1091,16 @@ def test_partitions_that_stall_for_one_reason_are_one_line(how: str, caplog: pyt
     fetcher.close()
 
 
-@pytest.mark.parametrize(("what", "after"), [("the topic", UNKNOWN_TOPIC_GRACE), ("a partition", 30.0)])
-def test_what_is_deleted_is_an_error_with_its_name(what: str, after: float) -> None:
-    """After a while: a topic may be recreated, and a broker that has just started knows none."""
-    leaders = Leaders({"t": 2})
-    fill(leaders, "a", place=T[1])
-    fetcher = reader(leaders, {T[1]: Offset(0)})
-    assert read(leaders, fetcher, 1) == {T[1]: [b"a"]}
-    if what == "the topic":
-        leaders.logs.clear()
-        leaders.ids.clear()
-    else:
-        leaders.bend = _unknown
-        fill(leaders, "b", place=T[1])
-    deleted = leaders.now
+def test_a_topic_that_is_deleted_is_an_error_after_a_while() -> None:
+    leaders = Leaders({"t": 1}, options=Options(api_timeout=20.0))
+    fill(leaders, "a")
+    fetcher = reader(leaders, {P: Offset(0)})
+    assert read(leaders, fetcher, 1) == {P: [b"a"]}
+    leaders.logs.clear()
+    leaders.ids.clear()
     leaders.run(lambda: bool(fetcher.failed))
-    assert leaders.now - deleted == pytest.approx(after, abs=2.0)
-    with pytest.raises(UnknownTopicOrPartition, match="t-1"):
+    with pytest.raises(UnknownTopicOrPartition, match="t"):
         fetcher.take()
-
-
-def _unknown(node: int, request: Any, answer: Any) -> Any:
-    """What a leader answers that does not know the partition."""
-    if isinstance(answer, FetchResponse):
-        for topic in answer.responses:
-            for each in topic.partitions:
-                each.error_code, each.records = UnknownTopicOrPartition.code, b""
-    return answer
 
 
 def test_metrics_tell_what_is_read_and_how_far_it_is_behind() -> None:
