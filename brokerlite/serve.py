@@ -44,7 +44,7 @@ from ottla.tls import ServerTLS
 
 log = logging.getLogger("ottla.brokerlite")
 
-MOST_NAMES = 50_000
+MOST_NAMES = 200_000
 """The most topics, partitions, groups and so on in one request: other clients wait while it is handled, 5 to 10 µs for
 each of them."""
 _IMPORT_EVERY = 0.03

@@ -6,7 +6,7 @@
     <data>/<topic>-0/topic-<number>.json             the topic's id, number of partitions, configurations
     <data>/<topic>-<partition>/<20-digit base offset>.log .index .timeindex .indexcheck .txnindex .aborted
     <data>/<topic>-<partition>/<20-digit offset>.snapshot .window  .damaged
-    <data>/<topic>-<partition>/partition.metadata  leader-epoch-checkpoint  leader-epoch-check
+    <data>/<topic>-<partition>/partition.metadata  leader-epoch-checkpoint
 
 Each layer knows only those below it:
 

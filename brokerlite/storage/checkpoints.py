@@ -48,29 +48,6 @@ def replace(disk: Disk, path: Path, data: bytes, *, sync: bool, old: Path | None
         disk.sync_folder(path.parent)
 
 
-def replace_checked(disk: Disk, path: Path, data: bytes, check: Path) -> None:
-    """Replace a file whose format has no room for a checksum, and write the checksum to the file ``check``.
-
-    A kill in between leaves a file without a checksum.
-    """
-    disk.unlink(check)
-    replace(disk, path, data, sync=False)
-    disk.write_file(check, b"%08x" % crc32c(data))
-
-
-def read_checked(disk: Disk, path: Path, check: Path) -> bytes:
-    """Read a file that `replace_checked` wrote.
-
-    Raises:
-        FileNotFoundError: the file is missing.
-        DecodeError: the file is damaged.
-    """
-    data = disk.read_file(path)
-    if disk.exists(check) and disk.read_file(check) != b"%08x" % crc32c(data):
-        raise DecodeError("its checksum does not match")
-    return data
-
-
 def build_state(state: Mapping[str, Any]) -> bytes:
     """Build the content of a file of our own: JSON with a checksum of all other entries."""
     return json.dumps({**state, CHECKSUM: _checksum(state)}, indent=1).encode()

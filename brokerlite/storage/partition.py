@@ -28,7 +28,7 @@ from ottla.brokerlite.storage import checkpoints
 from ottla.brokerlite.storage.compaction import Compaction
 from ottla.brokerlite.storage.disk import Disk, FileSystem
 from ottla.brokerlite.storage.log_file import Damaged
-from ottla.brokerlite.storage.recovery import LEADER_EPOCHS, LEADER_EPOCHS_CHECK, Recovery
+from ottla.brokerlite.storage.recovery import LEADER_EPOCHS, Recovery
 from ottla.brokerlite.storage.refusals import Refusals
 from ottla.brokerlite.storage.segment import Segment, index_of
 from ottla.brokerlite.storage.snapshot import drop_snapshot, drop_snapshots, write_snapshot
@@ -431,11 +431,9 @@ class PartitionSegments:
 
     def _write_epochs(self) -> None:
         path = self.folder / LEADER_EPOCHS
-        check = self.folder / LEADER_EPOCHS_CHECK
-        checkpoints.replace_checked(self._disk, path, build_leader_epochs(self.epochs.entries), check)
+        checkpoints.replace(self._disk, path, build_leader_epochs(self.epochs.entries), sync=False)
         self._epochs_written = True
         self.note(path)
-        self.note(check)
 
     def _begin(self, segment: Segment) -> None:
         """Make ``segment`` the active one."""

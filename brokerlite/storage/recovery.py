@@ -28,7 +28,6 @@ from pathlib import Path
 
 from ottla.brokerlite.machines.epochs import LeaderEpochs
 from ottla.brokerlite.machines.producers import Producers
-from ottla.brokerlite.storage.checkpoints import read_checked
 from ottla.brokerlite.storage.compaction import finish_swaps
 from ottla.brokerlite.storage.disk import Disk
 from ottla.brokerlite.storage.log_file import Damage
@@ -43,7 +42,6 @@ log = logging.getLogger("ottla.brokerlite")
 TAIL_BYTES = 8 * 2**20
 """Bytes at the end of the log that are read to rebuild the producers' batches, if no window file has them."""
 LEADER_EPOCHS = "leader-epoch-checkpoint"
-LEADER_EPOCHS_CHECK = "leader-epoch-check"
 DAMAGED = ".damaged"
 _NEVER = 2**63
 _PIECE = 2**20
@@ -287,8 +285,7 @@ class Recovery:
     def _read_epochs(self) -> LeaderEpochs:
         path = self._folder / LEADER_EPOCHS
         try:
-            data = read_checked(self._disk, path, self._folder / LEADER_EPOCHS_CHECK)
-            return LeaderEpochs(parse_leader_epochs(data))
+            return LeaderEpochs(parse_leader_epochs(self._disk.read_file(path)))
         except FileNotFoundError:
             return LeaderEpochs()
         except DecodeError as error:

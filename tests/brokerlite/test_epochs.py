@@ -97,25 +97,6 @@ def test_epochs_that_the_file_has_lost_are_found_in_the_log(machine: Machine, te
     machine.folder.abandon()
 
 
-@pytest.mark.parametrize("name", ["leader-epoch-checkpoint", "leader-epoch-check"])
-def test_leader_epochs_with_a_flipped_bit_are_taken_from_the_log(
-    machine: Machine, caplog: pytest.LogCaptureFixture, name: str
-) -> None:
-    machine.produce(a_batch(b"a", b"b"))
-    machine = machine.restart(clean=False)
-    machine.produce(a_batch(b"c"))
-    machine.folder.close()
-    path = machine.folder.path / "t-0" / name
-    whole = path.read_bytes()
-    flipped = whole.replace(b"1 2", b"1 0") if name.endswith("point") else bytes([whole[0] ^ 1]) + whole[1:]
-    assert flipped != whole
-    path.write_bytes(flipped)
-    machine = Machine(machine.folder.path)
-    assert machine.log().epochs.entries == [(0, 0), (1, 2)]
-    assert "leader epochs are damaged" in caplog.text
-    machine.folder.abandon()
-
-
 def test_a_folder_from_before_epochs_and_one_that_such_a_program_wrote_to_go_on(machine: Machine) -> None:
     for _ in range(2):
         machine = machine.restart(clean=False)

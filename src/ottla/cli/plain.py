@@ -15,7 +15,7 @@ from typing import Any, get_args, get_type_hints
 
 from typer.models import OptionInfo
 
-_NUMBER = re.compile(r"[0-9]+(\.[0-9]+)?", re.ASCII)
+_NUMBER = re.compile(r"[0-9]{1,18}(\.[0-9]+)?", re.ASCII)
 
 
 class NotPlain(Exception):
