@@ -425,6 +425,7 @@ def _left_where_it_is(settle: Any) -> Any:
     def broken(self: Ahead[Any]) -> Any:
         left = list(self._left)
         taken = settle(self)
+        self._left.clear()
         self._left.extend(left)
         return taken
 

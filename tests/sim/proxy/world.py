@@ -485,8 +485,7 @@ class Upstream:
             others = [each for each, (at, _) in unsettled.items() if each != key and at.open]
             if others and (batch.producer_id, batch.producer_epoch, place) not in self._known:
                 raise Violation(TOGETHER, f"{place[0]}-{place[1]}: {key} of {batch.producer_id} beside {others}")
-            if key not in unsettled:
-                self._check_size(producer, batch)
+            self._check_size(producer, batch, again=key in unsettled)
             self._sent_at[producer] = self._clock.now
             unsettled[key] = link, batch.crc
             if len(unsettled) > 5:
@@ -515,19 +514,18 @@ class Upstream:
         """With what the proxy forgets what was too large."""
         return self._cluster.ids.get("a"), self._cluster.data.max_message_bytes, self._restarts()
 
-    def _check_size(self, producer: tuple[int, Place], batch: RecordBatch) -> None:
-        """A batch is sent for the first time under its number."""
+    def _check_size(self, producer: tuple[int, Place], batch: RecordBatch, *, again: bool) -> None:
+        """A batch is sent, or sent ``again`` under its number."""
         refused = self._refused.get(producer)
         if refused is None:
             return
         if refused.knows != self._knows() or self._clock.now >= self._sent_at[producer] + REST:
             del self._refused[producer]
-        elif batch.count > 1 and len(batch.data) >= refused.size:
+        elif not again and batch.count > 1 and len(batch.data) >= refused.size:
             refused.again += 1
             if refused.again > 1:
-                raise Violation(
-                    TOO_LARGE, f"{producer[1][0]}-{producer[1][1]}: {len(batch.data)} after {refused.size} bytes"
-                )
+                where = f"{producer[1][0]}-{producer[1][1]}"
+                raise Violation(TOO_LARGE, f"{where}: {len(batch.data)} bytes after {refused.size}")
 
     def _batches(self, message: Any) -> list[tuple[Place, RecordBatch]]:
         """What a request for the rewritten topic has under a producer id."""
