@@ -18,7 +18,7 @@ AGAIN := $(addprefix tests/,codec sim sdk/test_client.py sdk/test_interrupts.py 
 CLIENTS := $(addprefix tests/,interop sdk)
 SERVERS := $(addprefix tests/,brokerlite proxy)
 DOCUMENTS := $(addprefix tests/,docs demo)
-# The parts of `make deep`, the longest first. Each takes at most 20 minutes when it runs alone.
+# The parts of `make deep`, the longest first. Each should take at most 20 minutes when it runs alone.
 DEEP := deep-worlds deep-codec deep-clients deep-brokerlite deep-proxy deep-interop deep-spark deep-programs python3.11 python3.13 pure fuzz
 
 help: ## list the targets

@@ -160,7 +160,7 @@ def test_what_is_refused_is_told_at_once(
             BrokerUnreachable,
             "at the first request; listeners that require authentication",
         ),
-        (partial(RunningProxy, address, connect_timeout=2.0), BrokerUnreachable, "the other side has TLS on"),
+        (partial(RunningProxy, address, connect_timeout=2.0), BrokerUnreachable, "TLS is on at the other side"),
         (
             partial(RunningProxy, kafka.bootstrap, tls=tls, connect_timeout=2.0),
             BrokerUnreachable,
