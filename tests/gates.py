@@ -33,7 +33,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
 
-LANES = 4
+LANES = 5
 """More than the two cores, because tests wait for a third of their time."""
 EVERY = 30.0
 """Seconds between two lines of progress."""
