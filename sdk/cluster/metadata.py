@@ -22,6 +22,7 @@ Source: NetworkClient.java, DefaultMetadataUpdater; Metadata.java; ConsumerMetad
 
 import math
 from collections.abc import Callable, Collection, Iterator
+from functools import partial
 from typing import NamedTuple
 
 from ottla.addresses import format_address
@@ -300,15 +301,22 @@ class Metadata:
         elif self._questions.wait_behind(each.question for each in self._asked.values()):
             self._ask_another(now, waits_alone=True)
 
-    def _ask_another(self, now: float, *, waits_alone: bool = False) -> None:
-        """Ask a node without a request in flight; nodes that have not failed in this round come first.
+    def _hedge(self, node_id: int, now: float) -> None:
+        """Ask another node, because this one has not answered; wait for one while all have a request in flight."""
+        asked = self._asked[node_id]
+        if not (self._client.closed or self._ask_another(now)):
+            hedge = self._client.later(now + self._options.retry_backoff, partial(self._hedge, node_id))
+            self._asked[node_id] = asked._replace(hedge=hedge)
+
+    def _ask_another(self, now: float, *, waits_alone: bool = False) -> bool:
+        """Ask a node without a request in flight, if there is one; nodes that have not failed in this round come first.
 
         Args:
             waits_alone: ask only for topics that callers wait for.
         """
         node = self._client.other_node({*self._asked, *self._gave_none}) or self._client.other_node(self._asked)
         if self._client.closed or node is None:
-            return
+            return False
         question = self._questions.next(now, waits_alone=waits_alone)
 
         def ended(answer: MetadataResponse | OttlaError, now: float) -> None:
@@ -316,13 +324,14 @@ class Metadata:
             if not self._client.closed:
                 self._answered(node, answer, question, now)
 
-        hedge = self._client.later(now + HEDGE_DELAY * 2 ** len(self._asked), self._ask_another)
+        hedge = self._client.later(now + HEDGE_DELAY * 2 ** len(self._asked), partial(self._hedge, node.id))
         self._asked[node.id] = Asked(question, hedge)
         timeout = min(self._options.request_timeout, self._options.connect_timeout)
         request = requests.metadata(question.topics, create=question.create)
         if math.isnan(self.asked_since):
             self.asked_since = now
         self._client.submit(node, Exchange(request, ended, now + timeout, background=True), now)
+        return True
 
     # -- answers -----------------------------------------------------------------------------------------------------
 

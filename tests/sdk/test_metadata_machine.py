@@ -39,6 +39,23 @@ def test_another_node_is_asked_when_the_first_does_not_answer_and_none_twice() -
     assert len({node.id for node, _ in client.asked}) == len(client.asked) == 2
 
 
+def test_a_node_that_was_busy_when_the_first_did_not_answer_is_asked_once_it_has_answered() -> None:
+    client = Client(seeds=1)  # it, and the broker that it names
+    client.metadata.topic("a", client.now)
+    client.passes(0.0)
+    client.answer(cluster("a"))
+    client.metadata.refresh(client.now)
+    client.passes(1.0)
+    client.metadata.topic("b", client.now)
+    client.passes(HEDGE_DELAY)
+    (silent, _), (other, busy) = client.asked
+    assert [each.name for each in busy.message.topics] == ["b"]
+    client.asked.pop()
+    busy.settle(cluster("b"), client.now)
+    client.passes(client.options.retry_backoff)
+    assert [node for node, _ in client.asked] == [silent, other]
+
+
 def test_after_a_round_of_failures_brokers_are_looked_for_and_a_pause_is_made() -> None:
     client = Client(seeds=2)
     client.metadata.connect(0.0)

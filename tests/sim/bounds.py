@@ -176,7 +176,7 @@ class Sloth:
             self._due, self._failed, self._others = max(self._due, now), True, 0
             self._hedged_by = math.inf
         if now >= self._hedged_by and core.metadata._nodes.ids <= core.metadata._asked.keys():
-            self._hedged_by = math.inf  # nobody else can be asked
+            self._hedged_by = now  # nobody else can be asked yet
         if now > max(self._hedged_by, self._process.thawed) + 2 * core.options.retry_backoff:
             raise Violation(SLOTH, f"{self._process.name}: one node is waited for since {self._asked_at:.3f}")
         due = max(self._due, self._process.thawed, core.metadata.updated_at)

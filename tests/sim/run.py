@@ -229,9 +229,9 @@ class Simulation:
         topics, ask, haste = core.metadata._topics, core.metadata._ask_another, Haste(process)
         forget, sloth = topics.forget, Sloth(process)
 
-        def asks(now: float, *, waits_alone: bool = False) -> None:
+        def asks(now: float, *, waits_alone: bool = False) -> bool:
             haste.asks()
-            ask(now, waits_alone=waits_alone)
+            return ask(now, waits_alone=waits_alone)
 
         def submitted(node: ClientNode, exchange: Exchange, now: float, channel: str = DATA) -> None:
             self.epochs.submitted(who, exchange, channel)

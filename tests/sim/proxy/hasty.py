@@ -79,7 +79,7 @@ ATTEMPTS = 30
 KEYS = 12
 ABORT = {TransactionAbortable.code, PolicyViolation.code}
 """What the proxy says of records whose transaction has to be aborted."""
-LOST = {OutOfOrderSequenceNumber.code, InvalidProducerEpoch.code, ProducerFenced.code}
+LOST = {OutOfOrderSequenceNumber.code, InvalidProducerEpoch.code, ProducerFenced.code, UnknownProducerId.code}
 """The epoch is of no use any more: where no batch before it has failed there is no gap in the sequences."""
 OVER = {InvalidProducerEpoch.code, ProducerFenced.code}
 IN_PART = "a batch is committed in part"
