@@ -47,7 +47,8 @@ class TopicRule:
     """``'GLOB=MODE[:PARTITIONER[:PARTITIONS]]'``: how the proxy handles topics whose names match.
 
     Raises:
-        ConfigurationError: the glob is empty, the partitioner unknown, or the partitions are less than one.
+        ConfigurationError: the glob is empty, the partitioner unknown, or the number of partitions is not
+            1 to 2147483647.
     """
 
     glob: str
@@ -67,8 +68,8 @@ class TopicRule:
         if self.partitioner not in PARTITIONERS:
             known = ", ".join(PARTITIONERS)
             raise ConfigurationError(f"partitioner {self.partitioner!r} of topic {self.glob!r} is not one of {known}")
-        if self.partitions is not None and self.partitions < 1:
-            raise ConfigurationError(f"topic {self.glob!r} must have at least 1 partition, not {self.partitions}")
+        if self.partitions is not None and not 1 <= self.partitions < 2**31:
+            raise ConfigurationError(f"topic {self.glob!r} must have 1 to 2147483647 partitions, not {self.partitions}")
 
 
 def parse_rule(text: str) -> TopicRule:

@@ -280,12 +280,18 @@ def offsets_from_csv(text: str, group: str) -> dict[TopicPartition, int]:
         if not any(fields):
             continue
         named = fields.pop(0) if len(fields) == 4 else group
-        if len(fields) != 3 or not fields[0] or not all(re.fullmatch("[0-9]{1,19}", each) for each in fields[1:]):
+        if len(fields) != 3 or not fields[0] or not _numbers(*fields[1:]):
             line = ",".join(row)
             raise ConfigurationError(f"line {number} is not topic,partition,offset (perhaps after a group): {line!r}")
         if named == group:
             offsets[fields[0], int(fields[1])] = int(fields[2])
     return offsets
+
+
+def _numbers(partition: str, offset: str) -> bool:
+    """Whether the texts are a partition (an int32) and an offset (an int64)."""
+    digits = all(re.fullmatch("[0-9]{1,19}", each) for each in (partition, offset))
+    return digits and int(partition) < 2**31 and int(offset) < 2**63
 
 
 # -- transactions -----------------------------------------------------------------------------------------------------

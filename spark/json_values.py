@@ -417,7 +417,7 @@ def _float(value: Any, text: str, kind: pa.DataType) -> float:
         text = _NO_NUMBERS[value]
     elif isinstance(value, bool) or not isinstance(value, (int, float)):
         raise ValueError
-    if pa.types.is_float32(kind) and text not in _NO_NUMBERS:  # a double in between would round twice
+    if pa.types.is_float32(kind):  # a double in between would round twice
         return float(pa.scalar(text).cast(kind).as_py())
     return float(text)
 

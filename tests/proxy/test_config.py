@@ -30,7 +30,8 @@ def test_a_rule_may_state_the_number_of_partitions() -> None:
         ("flights=rewrite::six", "'six' is not a number of partitions"),
         ("flights=rewrite::6:7", "'6:7' is not a number of partitions"),
         ("flights=rewrite::" + "9" * 5000, "is not a number of partitions"),
-        ("flights=rewrite::0", "at least 1 partition"),
+        ("flights=rewrite::0", "must have 1 to 2147483647 partitions, not 0"),
+        ("flights=rewrite::2147483648", "must have 1 to 2147483647 partitions"),
         ("__consumer_offsets=rewrite", "the brokers' own"),
     ],
 )

@@ -162,7 +162,8 @@ async def test_an_unknown_topic_is_described_as_unknown_at_once(loop: Loop, ottl
 def test_a_plan_is_read_back_as_kafkas_tool_writes_it() -> None:
     assert offsets_from_csv("t,0,5\nu,1,7\n", "g") == {("t", 0): 5, ("u", 1): 7}
     assert offsets_from_csv('g,"t",0,5\r\nh,t,1,6\r\n\r\n', "g") == {("t", 0): 5}
-    for line in ("t,0", "t,0,x", "t,-1,5", ",0,5", "g,t,0,5,6", "t,0," + "9" * 5000, "topic,partition,offset"):
+    too_large = (f"t,{2**31},0", f"t,0,{2**63}", "t,0," + "9" * 5000)
+    for line in ("t,0", "t,0,x", "t,-1,5", ",0,5", "g,t,0,5,6", *too_large, "topic,partition,offset"):
         with pytest.raises(ConfigurationError, match="line 2"):
             offsets_from_csv(f"t,0,5\n{line}\n", "g")
 
