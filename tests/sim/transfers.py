@@ -365,6 +365,8 @@ class Transfers:
             self.ledger.astray = self.brokers.astray
         self.brokers.appended, self.brokers.answered = self.ledger.appended, self._answered
         self.tellers: list[Transacting] = []
+        self._asked: defaultdict[str, list[str]] = defaultdict(list)
+        """The clients that asked for a transactional id's epoch, in order."""
         self._initialized: defaultdict[str, list[tuple[int, int]]] = defaultdict(list)
         """Per transactional id, the id and epoch of each that was initialized, or is to be."""
         self._produces: defaultdict[Link, deque[float]] = defaultdict(deque)
@@ -486,8 +488,10 @@ class Transfers:
         again = isinstance(message, InitProducerIdRequest) and message.producer_id < 0
         if again and teller.initialized:
             raise Violation("a producer begins again", f"{link.client.name} may have been fenced")
-        if isinstance(message, InitProducerIdRequest) and not again:
-            teller.renewed[message.producer_epoch] += 1
+        if isinstance(message, InitProducerIdRequest):
+            self._asked[teller.transactional_id].append(link.client.name)
+            if not again:
+                teller.renewed[message.producer_epoch] += 1
         if teller.fenced and isinstance(message, (ProduceRequest, *_OF_TRANSACTIONS)) and not link.writing:
             raise Violation(WRITES, f"{link.client.name}: {type(message).__name__}")
         if isinstance(link.client, Process):
@@ -557,8 +561,12 @@ class Transfers:
         Kafka lets a producer that was fenced do that, too, when it asks for another epoch, and ends what is open. A
         broker that is killed before it answers does not know the epoch before any more, nor this world what it did.
         """
-        twice = self.release == BROKERLITE and max(teller.renewed.values(), default=0) > 1
-        return twice or len(self._initialized[teller.transactional_id]) > teller.since + 1
+        if len(self._initialized[teller.transactional_id]) > teller.since + 1:
+            return True
+        asked, name = self._asked[teller.transactional_id], teller.process.name
+        twice = max(teller.renewed.values(), default=0) > 1
+        rival = name in asked and any(each != name for each in asked[asked.index(name) :])
+        return self.release == BROKERLITE and (twice or rival)
 
     # -- faults ------------------------------------------------------------------------------------------------------
 
