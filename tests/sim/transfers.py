@@ -39,6 +39,7 @@ from ottla.errors import (
     DeliveryTimeout,
     LocalProtocolError,
     NotCoordinator,
+    NotEnoughReplicas,
     OttlaError,
     TimeoutExpired,
     TransactionOutcomeUnknown,
@@ -68,6 +69,8 @@ from tests.sim.users import Cancelled, Process, Script, Violation, Wait
 BROKERLITE = "brokerlite"
 PATIENCE = 120.0
 """Seconds after the last fault in which everything has to be done."""
+SHORT = 5.0
+"""A shorter delivery_timeout may be too short in any weather."""
 SLACK = 3.0
 """Seconds that brokers may take beside a transaction's timeout and their scan for those that take too long."""
 LOOK = 0.25
@@ -220,13 +223,13 @@ class Teller:
             raise Violation(FAILED, f"{written.name}: {self.failures[0]!r}")
         if isinstance(told, OttlaError) and not isinstance(told, TransactionOutcomeUnknown):
             self._failed(told)
-            calm = self.world.options.delivery_timeout >= 5 and self.timeout > 10 and not self.fenced
+            calm = self.world.options.delivery_timeout >= SHORT and self.timeout > 10 and not self.fenced
             calm = calm and all(each.kind != "swallow" for each in self.world.faults)  # which is noticed late
             if in_peace and calm and error is None and not self.world.lenient:
                 raise Violation(FAILS, f"{written.name}: {told}") from told
         features[f"a transaction is {written.outcome}"] += 1
         self.settled |= in_peace and bool(core.committed) and bool(written.values)
-        self.settled |= in_peace and self.world.options.delivery_timeout < 5  # which may be too short in any weather
+        self.settled |= in_peace and self.world.options.delivery_timeout < SHORT
 
     # -- records -----------------------------------------------------------------------------------------------------
 
@@ -520,7 +523,8 @@ class Transfers:
         soon = chance.uniform(0.0, 0.008)
         if way == "strand":
             self.clock.later(0.0, lambda: self.network.strand(link, "the wire broke, and what was sent waits"))
-            self.clock.later(chance.uniform(0.1, 3.0), lambda: self.network.bring(link.client))
+            lost = isinstance(message, ProduceRequest) and self._refuse_repeats(message, self.options.delivery_timeout)
+            self.clock.later(chance.uniform(0.1, 3.0) + 10 * lost, lambda: self.network.bring(link.client))
             if chance.random() < 0.5:
                 self.clock.later(0.0, teller.startle)
         elif way == "hold":  # what was sent is on its way for long, and its teller does not wait for it
@@ -535,6 +539,23 @@ class Transfers:
         else:
             seconds = chance.choice((0.05, 1.5, 4.0))
             self.clock.later(soon, lambda: self.network.silence(link.client.name, link.node, seconds))
+
+    def _refuse_repeats(self, message: ProduceRequest, timeout: float) -> bool:
+        """Sometimes the leaders refuse all repeats of a request until the client gives its batches up.
+
+        Then their outcome is unknown, and what was stranded of them may arrive within the next transaction.
+        """
+        own = Random(f"{self.seed} refuse repeats at {self.clock.now}")
+        if self.release == BROKERLITE or timeout >= SHORT or own.random() < 0.5:
+            return False
+        self.features["the outcome of a batch stays unknown"] += 1
+        until = self.clock.now + timeout + 0.2
+        for topic in message.topic_data:
+            for each in topic.partition_data:
+                place = self.cluster.ever_named(topic), each.index
+                self.cluster.data.refusals[place] = NotEnoughReplicas.code, False, until
+                self.cluster.data.stubborn[place] = until
+        return True
 
     def _answered(self, client: str, request: Any, answer: Any) -> None:
         if isinstance(request, InitProducerIdRequest) and isinstance(answer, InitProducerIdResponse):

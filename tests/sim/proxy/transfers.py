@@ -11,7 +11,9 @@ from functools import partial
 from random import Random
 from typing import Any
 
+from ottla.codec.apis.add_partitions_to_txn import AddPartitionsToTxnResponse
 from ottla.codec.apis.end_txn import EndTxnRequest
+from ottla.codec.apis.produce import ProduceRequest
 from ottla.codec.partitioners import murmur2_partition
 from ottla.errors import InvalidRecord, TopicAuthorizationFailed
 from ottla.proxy import threads
@@ -111,7 +113,7 @@ class ProxiedTransfers(Transfers):
         if self.in_haste:
             lag = own.choice((0.0, 0.05, 0.5, 3.0))
             self.back.lag = lambda: lag * own.random()
-        self.back.sent, self.back.delivered = self.upstream.sent, self.upstream.delivered
+        self.back.sent, self.back.delivered = self._sent_upstream, self._delivered_upstream
         return brokers
 
     def _drawn(self) -> list[Fault]:
@@ -189,6 +191,20 @@ class ProxiedTransfers(Transfers):
         if own.random() < 0.5:
             for link in list(self.back.links.values()):
                 self.back.cut(link, "the wire broke")
+
+    def _sent_upstream(self, link: Link, message: Any) -> None:
+        self.upstream.sent(link, message)
+        timeout, own = self.proxy.config.delivery_timeout, Random(f"{self.seed} strand upstream at {self.clock.now}")
+        disturbed = isinstance(message, ProduceRequest) and self.clock.now < self.seconds and own.random() < 0.2
+        if disturbed and self._refuse_repeats(message, timeout):
+            self.clock.later(0.0, lambda: self.back.strand(link, "the wire broke, and what was sent waits"))
+            self.clock.later(10.0, lambda: self.back.bring(link.client))
+
+    def _delivered_upstream(self, link: Link, request: Any, answer: Any) -> None:
+        self.upstream.delivered(link, request, answer)
+        if isinstance(answer, AddPartitionsToTxnResponse):
+            soon = Random(f"{self.seed} bring at {self.clock.now}").uniform(0.0, 0.02)
+            self.clock.later(soon, lambda: self.back.bring(link.client))
 
     def _disturb_request(self, link: Link, message: Any, teller: Any) -> None:
         if teller.process is link.client:
