@@ -6,7 +6,7 @@ import threading
 from collections.abc import Coroutine
 from typing import Any, TypeVar
 
-from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, ConsumerRebalanceListener, TopicPartition
 from aiokafka.errors import (
     IllegalOperation,
     InvalidProducerEpoch,
@@ -24,6 +24,23 @@ _SECONDS = 30.0
 """How long a call may take; aiokafka itself would wait for ever."""
 
 
+class _Assigned(ConsumerRebalanceListener):  # type: ignore[misc] # aiokafka has no types
+    """Notes that partitions were assigned.
+
+    aiokafka commits offsets in a transaction without the member's generation. If the member times out meanwhile and
+    joins again, its new positions may be from before the transaction, which commits all the same.
+    """
+
+    def __init__(self) -> None:
+        self.again = False
+
+    def on_partitions_revoked(self, revoked: list[TopicPartition]) -> None:
+        pass
+
+    def on_partitions_assigned(self, assigned: list[TopicPartition]) -> None:
+        self.again = True
+
+
 class Aiokafka:
     """One producer, one consumer, in a loop of their own."""
 
@@ -34,6 +51,7 @@ class Aiokafka:
         self._consumer: AIOKafkaConsumer | None = None
         self._group = ""
         self._positions: dict[TopicPartition, int] = {}
+        self._assigned = _Assigned()
 
     def _run(self, call: Coroutine[Any, Any, T], seconds: float = _SECONDS) -> T:
         return asyncio.run_coroutine_threadsafe(asyncio.wait_for(call, seconds), self._loop).result()
@@ -81,11 +99,15 @@ class Aiokafka:
         self._run(self._consume(topic, config))
 
     async def _consume(self, topic: str, config: dict[str, str]) -> None:
-        self._consumer = AIOKafkaConsumer(topic, **typed(config))
+        self._consumer = AIOKafkaConsumer(**typed(config))
+        self._consumer.subscribe([topic], listener=self._assigned)
         await self._consumer.start()
 
     def poll(self) -> list[Record]:
         assert self._consumer is not None
+        if self._assigned.again:
+            self._assigned.again = False
+            self.rewind()
         batches = self._run(self._consumer.getmany(timeout_ms=500))
         self._positions = {place: records[-1].offset + 1 for place, records in batches.items()}
         return [Record(r.partition, r.offset, r.key, r.value) for records in batches.values() for r in records]
