@@ -1,8 +1,8 @@
-"""Scenarios written for loops, run by code that blocks: without ``async`` and ``await``, with threads for tasks.
+"""Run scenarios written for event loops as blocking code: without ``async`` and ``await``, with threads as tasks.
 
-A scenario with the fixture `loop` is compiled once more, from its own source (`blocking`), and given `Threads`. What
-a scope ends there is ended as by Ctrl-C: a handler of a signal raises `Cancelled` in the main thread, wherever that is.
-So threads beside it cannot be cancelled, and `BEYOND` names the scenarios that need that, or a loop's own things.
+`blocking` compiles the source of a scenario with the fixture `loop` a second time, and passes it `Threads`. The end of
+a scope works like Ctrl-C: a signal handler raises `Cancelled` in the main thread, at whatever line that is. No other
+thread can be cancelled, so `BEYOND` names the scenarios that need that, or that need features of a real loop.
 """
 
 import builtins
@@ -38,14 +38,14 @@ FACES = {"ottla", "ottla.sdk.client", "ottla.sdk.consumer", "ottla.sdk.producer"
 
 
 class Cancelled(BaseException):
-    """A scope is over."""
+    """The time of a scope has passed, or the test cancelled it."""
 
     def __init__(self, scope: "Scope") -> None:
         self.scope = scope
 
 
 class Scope:
-    """Ends what it is around, in the main thread, after some seconds; elsewhere it ends nothing."""
+    """Cancels its block after some seconds if the block runs in the main thread; in other threads it does nothing."""
 
     def __init__(self, seconds: float | None = None, *, fails: bool = False) -> None:
         self.cancelled_caught = False
@@ -59,7 +59,7 @@ class Scope:
             _SCOPES.append(self)
             if self._seconds is not None:
                 _ALARMS.set(time.monotonic() + self._seconds, self)
-            self.open = True  # from here on `__exit__` sees what is raised
+            self.open = True  # from here on `__exit__` sees every exception of the block
         return self
 
     def __exit__(self, kind: Any, error: BaseException | None, traceback: Any) -> bool:
@@ -84,13 +84,15 @@ class Scope:
             signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGUSR1)
 
     def take(self) -> bool:
-        """Whether it is to be ended now."""
+        """Whether the scope is to be cancelled now; the answer is yes only once."""
         due, self.due = self.due and self.open and not self.closed, False
         return due
 
 
 class Alarms:
-    """A thread that cancels scopes in time; one for all, as a signal may come while a scope would start its own."""
+    """A thread that cancels scopes when their time has passed.
+
+    All scopes share one: a signal could arrive while a scope starts a thread of its own."""
 
     def __init__(self) -> None:
         self._new: queue.SimpleQueue[tuple[float, Scope, bool]] = queue.SimpleQueue()
@@ -100,7 +102,7 @@ class Alarms:
         self._put(when, scope, False)
 
     def repeat(self, scope: Scope) -> None:
-        """Signal until it is taken: if one comes just before the main thread blocks, that blocks all the same."""
+        """Repeat the signal until the scope takes it: a signal just before the main thread blocks does not wake it."""
         self._put(time.monotonic() + 0.05, scope, True)
 
     def _put(self, when: float, scope: Scope, cancelled: bool) -> None:
@@ -140,9 +142,9 @@ def _raise(*_: object) -> None:
 
 @contextlib.contextmanager
 def _nothing_lost() -> Iterator[None]:
-    """Python loses what is raised while a finalizer runs, or in a callback of gc: the scope ends all the same.
+    """Cancel the scope again if Python discards `Cancelled`, as it does in finalizers and in callbacks of gc.
 
-    Set around each scenario, as pytest sets a hook of its own when it has read the first conftest.py.
+    Each scenario sets the hook, because pytest replaces it after reading the first conftest.py.
     """
     report = sys.unraisablehook
 
@@ -160,7 +162,7 @@ def _nothing_lost() -> Iterator[None]:
 
 
 class Tasks:
-    """A nursery of threads; errors come in a group."""
+    """A nursery of threads; their errors are raised as a group."""
 
     def __init__(self, scope: Scope) -> None:
         self.cancel_scope, self._errors = scope, list[BaseException]()
@@ -186,7 +188,7 @@ class Tasks:
 
 
 class Threads:
-    """The `Loop` of code that has none."""
+    """The `Loop` of code without a loop."""
 
     cancelled: type[BaseException] = Cancelled
     too_slow: type[Exception] = TimeoutError
@@ -200,10 +202,10 @@ class Threads:
         return ottla.sync.connect(bootstrap, **options)
 
     def run(self, scenario: Callable[[], Any]) -> Any:
-        _ALARMS.set(0.0, _NEVER)  # its thread is none that is left behind
+        _ALARMS.set(0.0, _NEVER)  # starts the alarm thread now, so that it does not count as left behind
         before = threading.active_count()
         result = scenario()
-        assert threading.active_count() <= before, f"threads were left behind: {threading.enumerate()}"
+        assert threading.active_count() <= before, f"threads still run: {threading.enumerate()}"
         return result
 
     def sleep_forever(self) -> None:
@@ -233,7 +235,7 @@ THREADS = Threads()
 
 
 def blocking(test: Callable[..., Any]) -> Callable[..., Any]:
-    """The same test, of the module made without ``async``; so are the functions of the module that it is given."""
+    """The blocking variant of a test, and of those arguments that are functions of the same module."""
     module = _made(test.__module__)
     made: Callable[..., Any] = getattr(module, test.__name__)
 
@@ -271,7 +273,7 @@ def _made(name: str) -> ModuleType:
 
 
 class _Blocking(ModuleType):
-    """A module, with what the blocking client has in place of the other's."""
+    """A module whose public names come from the blocking client where it has them."""
 
     def __init__(self, module: ModuleType) -> None:
         super().__init__(module.__name__)
@@ -309,4 +311,4 @@ BEYOND: dict[str, str] = {
     ),
     "test_more_members_than_partitions_wait_and_take_over": THREADS_END_BY_THEMSELVES,
 }
-"""Tests, and what of loops they need."""
+"""Tests that need a real loop, and the reason."""
