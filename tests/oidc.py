@@ -34,7 +34,7 @@ def _number(value: int) -> str:
 
 @dataclass
 class Provider:
-    """The provider of the module's docstring.
+    """An OpenID provider, with a key of its own.
 
     Attributes:
         lasts: lifetime of each token in seconds.

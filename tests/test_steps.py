@@ -1,4 +1,4 @@
-"""The check of steps reports a task of ottla that computes for long, and nothing else."""
+"""The check of steps reports a task of ottla that computes for long, and no other."""
 
 import gc
 import time

@@ -35,7 +35,7 @@ ALLOWED = {
 """``file: function`` -> the reason for the exception."""
 
 NETWORK = {"create_connection", "create_server", "open_tcp_listeners", "open_tcp_stream", "serve_tcp", "socket", "tcp"}
-"""Names of functions that open a socket on the network, including those of `tests.tcp`."""
+"""Names of functions that open a socket on the network, including `tests.tcp`."""
 FIXTURES = {"kafka", "kafka_cluster", "old_kafka", "ottla_broker"}
 WALL_CLOCKS = {"current_time", "monotonic", "perf_counter", "time"}
 """Functions that read the wall clock; `process_time` and `thread_time` measure CPU time instead."""

@@ -10,7 +10,7 @@ ROOT = Path(__file__).parents[2]
 
 
 def imports(package: str) -> dict[str, set[str]]:
-    """The modules of ``ottla.<package>``, and those of them that each imports."""
+    """The modules of ``ottla.<package>``, each with its imports from the package."""
     files = {
         ".".join(("ottla", *path.relative_to(ROOT).with_suffix("").parts)).removesuffix(".__init__"): path
         for path in (ROOT / package).rglob("*.py")

@@ -165,7 +165,7 @@ def declared_by(node: Definition) -> list[ast.ClassDef]:
 
 
 def keywords(node: Definition, options: list[ast.ClassDef]) -> str:
-    """The signature of a function whose options dataclasses declare; those of the first one are also positional."""
+    """The signature of a function whose options dataclasses declare; options of the first are also positional."""
     first, *others = (fields(each).splitlines() for each in options)
     lines = [*first, "*", *(line for each in others for line in each)]
     returned = ast.unparse(node.returns).strip("'\"") if node.returns else "None"

@@ -59,7 +59,7 @@ class Run(Protocol):
         """Start another task; the outcome is settled when it has ended."""
 
     def hold(self) -> None:
-        """Let the broker answer nothing until `answer_in` is called, and for its seconds."""
+        """Let the broker hold back all answers until the seconds of `answer_in` have passed."""
 
     def answer_in(self, seconds: float) -> None: ...
 

@@ -549,7 +549,7 @@ def test_every_input_leads_from_every_state_to_what_the_table_says(state: State,
 
 
 def happens(one: Connection, what: Input) -> None:
-    """The outer world does what the input stands for."""
+    """Cause the input through the connection's public methods where possible."""
     match what:
         case Input.DIALED:
             one.poll(1.0)

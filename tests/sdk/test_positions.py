@@ -591,7 +591,7 @@ def test_brokers_without_epochs_for_consumers_are_not_asked_about_them() -> None
 
 
 def near(leaders: Leaders) -> list[int]:
-    """Nodes that got a Fetch with records wanted, in order, without repetitions."""
+    """The nodes that got Fetch requests, in order, without repetitions."""
     nodes = [node for node, _, message in leaders.requests if isinstance(message, FetchRequest)]
     return [node for i, node in enumerate(nodes) if i == 0 or nodes[i - 1] != node]
 

@@ -80,7 +80,7 @@ async def end_of(client: Client, topic: str, isolation: Isolation) -> int:
 async def by_consumer(
     client: Client, topic: str, isolation: Isolation, *, columns: bool = False, max_records: int | None = None
 ) -> list[bytes | None]:
-    """All records up to the end, including one that ends with control records or aborted records."""
+    """All records up to the end, even if the last offsets belong to markers or aborted records."""
     end, found = await end_of(client, topic, isolation), list[bytes | None]()
     async with client.consumer(
         assign={(topic, 0): "beginning"}, isolation=isolation, max_records=max_records

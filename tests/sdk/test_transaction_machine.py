@@ -249,7 +249,7 @@ def test_where_the_cluster_becomes_ready_for_version_2_it_begins_in_an_epoch_of_
     teller.transaction = teller.begin()
     teller.send(0)
     teller.world.later(1.0)
-    teller.answer_partitions()  # the epoch is still that of the previous transaction
+    teller.answer_partitions()  # still in the epoch of the previous transaction
     teller.store()
     teller.leave()
     assert teller.answer_end() and teller.error is None
