@@ -288,26 +288,26 @@ def _imported(name: str, *how: Any) -> Any:
     return _Blocking(module) if module.__name__ in FACES else module
 
 
-THREADS_END_BY_THEMSELVES = "cancels a task beside it, and a thread cannot be cancelled"
-CALLBACKS = "has async callbacks, which are refused as such"
+THREADS_END_BY_THEMSELVES = "cancels another task, but no thread can be cancelled"
+CALLBACKS = "has async callbacks, which the blocking client refuses"
 BEYOND: dict[str, str] = {
-    "test_a_send_that_is_cancelled_just_when_its_record_fails_loses_no_word_of_it": "cancels within a callback",
-    "test_arguments_of_the_wrong_type_are_refused_by_name_and_nothing_is_done": "has an async listener, as it must be",
+    "test_a_send_that_is_cancelled_just_when_its_record_fails_loses_no_word_of_it": "cancels inside a callback",
+    "test_arguments_of_the_wrong_type_are_refused_by_name_and_nothing_is_done": "its listener is async",
     "test_callbacks_are_not_kept_and_each_kind_is_looked_at": CALLBACKS,
     "test_whoever_is_told_of_a_delivery_must_not_be_awaited": CALLBACKS,
-    "test_what_was_accepted_goes_out_though_the_next_record_is_refused": "touches the core, which is another thread's",
-    "test_a_producer_is_used_where_its_client_lives": "all threads may use a producer",
-    "test_calls_of_a_consumer_in_another_thread_are_refused_before_they_touch_anything": "all threads may use it",
-    "test_cancelled_is_not_accepted": "Ctrl-C may come when a call has returned, and nothing of it is known yet",
-    "test_code_that_blocks_the_loop_is_named_before_the_group_misses_the_member": "there is no loop to be blocked",
-    "test_a_listener_that_keeps_the_consumer_from_leaving_is_named": "a listener that blocks is waited for",
+    "test_what_was_accepted_goes_out_though_the_next_record_is_refused": "uses the core, as only the I/O thread may",
+    "test_a_producer_is_used_where_its_client_lives": "any thread may use a producer",
+    "test_calls_of_a_consumer_in_another_thread_are_refused_before_they_touch_anything": "any thread may use one",
+    "test_cancelled_is_not_accepted": "Ctrl-C may come after a call has returned, before its caller knows",
+    "test_code_that_blocks_the_loop_is_named_before_the_group_misses_the_member": "there is no loop to block",
+    "test_a_listener_that_keeps_the_consumer_from_leaving_is_named": "the call waits for a listener that blocks",
     "test_two_tasks_cannot_wait_for_batches_of_one_consumer": THREADS_END_BY_THEMSELVES,
     "test_the_listener_hears_what_comes_and_goes_in_order": THREADS_END_BY_THEMSELVES,
     "test_a_commit_of_everything_tells_of_what_a_rebalance_took_unless_it_was_committed": THREADS_END_BY_THEMSELVES,
-    "test_the_core_is_traced_while_it_steps": "the core is in a thread, which knows no signals",
-    "test_ctrl_c_never_leaves_a_step_half_done": "as above: see test_sync_interrupts.py",
+    "test_the_core_is_traced_while_it_steps": "the core runs in the I/O thread, which gets no signals",
+    "test_ctrl_c_never_leaves_a_step_half_done": "the same; test_sync_interrupts.py has its own tests",
     "test_options_that_contradict_each_other_are_refused[threads-options6-need a group .* without assign]": (
-        "is given an object of the module that awaits"
+        "its argument is an object of the asynchronous module"
     ),
     "test_more_members_than_partitions_wait_and_take_over": THREADS_END_BY_THEMSELVES,
 }

@@ -439,7 +439,7 @@ def test_a_full_buffer_is_sent_at_once_and_does_not_linger() -> None:
 
 
 class Slow(World):
-    """The operating system accepts no bytes while `stuck`; what was written then is reported later."""
+    """The operating system accepts no bytes while `stuck`; it reports their writes later."""
 
     stuck = False
 

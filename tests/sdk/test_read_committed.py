@@ -292,7 +292,7 @@ async def wait_and_ask_why(loop: Loop, bootstrap: str, topic: str, caplog: pytes
 
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Report after a moment what the client otherwise reports after seconds."""
+    """Shorten the seconds after which the client reports a wait for a transaction."""
     monkeypatch.setattr(stable, "STILL", 0.2)
     monkeypatch.setattr(stable, "REPORT", 0.4)
 

@@ -30,7 +30,7 @@ def types_in(annotation: Any) -> Iterator[Any]:
 
 
 def promised(value: Any, module: ModuleType) -> Iterator[Any]:
-    """The types that a function, a property or a class shows: its bases, its annotations, and its members' annotations."""
+    """The types that a function, a property or a class shows: its bases, its annotations, and its members'."""
     if isinstance(value, property):
         value = value.fget
     value = inspect.unwrap(getattr(value, "__func__", value))
