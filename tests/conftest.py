@@ -1,6 +1,6 @@
-"""What every test may use, which engine the codec runs in, and the report that `tests/gates.py` reads.
+"""Fixtures for every test, a header with the codec's engine, and the report that `tests/gates.py` reads.
 
-Slow tests run last, so that a small mistake is seen early.
+Slow tests run last, so that a small mistake shows early.
 """
 
 import gc
@@ -25,28 +25,28 @@ from tests.patience import WHOLE
 
 pytest_plugins = ["tests.kafka"]
 
-# How long something takes says more of the machine than of what is tested.
+# The duration of an example depends more on the machine than on the tested code.
 settings.register_profile("ottla", settings.default, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("ottla")
 
-# In debug mode it warns of each callback that took a tenth of a second, which a busy machine makes of many.
+# In debug mode asyncio warns of each callback that took a tenth of a second; on a busy machine many do.
 logging.getLogger("asyncio").setLevel(logging.ERROR)
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
-    # A suite that a shell started in the background ignores interrupts, and so would the programs that tests interrupt.
+    # A shell starts a background suite with SIGINT ignored, and the programs that tests interrupt would inherit that.
     signal.signal(signal.SIGINT, signal.default_int_handler)
 if hasattr(signal, "SIGHUP") and signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
-    # Under nohup, programs that tests hang up would ignore that. They inherit no handler, and the suite goes on.
+    # Under nohup, programs would ignore a test's SIGHUP. They inherit no handler, and pytest ignores it with this one.
     signal.signal(signal.SIGHUP, lambda *_: None)
 
-# Spark's JVM compiles as quickly as it can: no test runs for so long that more would pay.
+# Spark's JVM uses only its quick compiler: no test runs long enough to gain from the other one.
 os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
 
 PEERS = {"brokerlite", "chaos", "interop", "proxy"}
 """Folders with tests of clients in other languages."""
 RUNNING = platform.python_version()
 _report = os.environ.pop(REPORT, None)
-"""Taken from the environment, so that no pytest which a test starts, and no worker of pytest-xdist, writes to it."""
+"""Removed from the environment, so that no pytest started by a test, and no pytest-xdist worker, writes to the file."""
 _running: dict[str, dict[str, Any]] = {}
 """Test -> its line of the report, until its last phase has ended."""
 
@@ -76,10 +76,10 @@ def _is_slow(item: pytest.Item) -> bool:
 def pytest_collection_finish(session: pytest.Session) -> None:
     slow = {each.path.parent.name for each in session.items if _is_slow(each)}
     if slow & PEERS and not session.config.option.collectonly:
-        from tests.interop.programs import build_all  # not before the plugins, which it needs
+        from tests.interop.programs import build_all  # needs the plugins, so not at the top
 
         build_all()
-    # What is there now stays, so that the collections which tests ask for need not look at it, again and again.
+    # Freeze the objects that exist now, so that tests which collect garbage do not scan them every time.
     gc.collect()
     gc.freeze()
     _tell(count=len(session.items))
@@ -100,13 +100,13 @@ def pytest_runtest_logreport(report: pytest.TestReport) -> None:
 
 def _tell(**line: Any) -> None:
     if _report is not None:
-        with open(_report, "a") as file:  # at once: a run that is killed has a report, too
+        with open(_report, "a") as file:  # at once, so that a killed run has a report, too
             print(json.dumps(line), file=file)
 
 
 @pytest.fixture(autouse=True)
 def log_lines_are_not_held() -> Iterator[None]:
-    """What leaves a client in the midst of a step would keep the lines of all tests behind it."""
+    """A client that is abandoned inside a step would hold back the log lines of all later tests."""
     yield
     held, HELD.lines = HELD.lines, None
     assert held is None, held

@@ -1,16 +1,16 @@
 """Apache Kafka itself, as a peer for tests.
 
 Rules of this file:
-- Kafka's jars come from Maven once, into a cache outside the tree (`OTTLA_CACHE`, else ~/.cache/ottla). What makes
-  brokers start faster is kept there, too.
-- Brokers start when a test first asks for one, are shared by the session, and are ended by their own process
-  at its end, also when the session breaks off.
-- Who has no JDK or Maven sees a skip with its reason; in CI a missing peer is a failure.
-- Nothing here uses ottla: it must not hide a mistake of ours.
+- Kafka's jars come from Maven once, into a cache outside the tree (`OTTLA_CACHE`, else ~/.cache/ottla). The cache also
+  has class archives that make brokers start faster.
+- A broker starts when a test first asks for it. The session shares it, and the process that started it also ends it
+  with the session, even after a failure.
+- Without a JDK or Maven, tests are skipped with the reason; in CI a missing peer is a failure.
+- This file does not use ottla, which could hide a mistake of ottla.
 
-Fixtures: `kafka` is one node, `kafka_cluster` three, each in a rack of its own, `old_kafka` one of each release in
-`OLD` (about which `Release` knows what each needs on a JDK of today). `OTTLA_TEST_KAFKA=host:port` names a broker that
-already runs, to be used in place of the one node; tests that kill nodes are then skipped.
+Fixtures: `kafka` is one node, `kafka_cluster` three, each in its own rack, `old_kafka` one of each release in `OLD`
+(`Release` has what each needs on a current JDK). `OTTLA_TEST_KAFKA=host:port` names a running broker to use instead
+of the one node; tests that kill nodes are then skipped.
 """
 
 import atexit
@@ -42,23 +42,23 @@ CACHE = Path(os.environ.get("OTTLA_CACHE") or Path.home() / ".cache" / "ottla")
 HOST = "127.0.0.1"
 CLUSTER_ID = "b3R0bGEtYXMtcGVlci0wMA"
 ZOOKEEPER_SESSION_SECONDS = 30
-"""How long a broker may be without a core before it counts as gone: one that starts beside others takes seconds."""
+"""A broker's session timeout: on a busy machine a starting broker may get no processor time for seconds."""
 
 _PORTS = range(15_000, 32_000)
-"""Below the ports that systems give to outgoing connections, so that one found free is still free seconds later."""
+"""Below the ephemeral ports of systems, so that a free port is still free seconds later."""
 
 
 @dataclass(frozen=True)
 class Release:
-    """A version of Kafka, and what it takes to run it."""
+    """A version of Kafka and the requirements to run it."""
 
     version: str
     artifacts: tuple[str, ...]
-    """``group:name:version``; what they depend on comes with them."""
+    """``group:name:version``; Maven adds their dependencies."""
     zookeeper: bool = False
     """Whether it runs on ZooKeeper, which is among its artifacts."""
     flags: tuple[str, ...] = ()
-    """For the JVM: old versions reach into what a JDK since 16 keeps closed."""
+    """Flags of the JVM: old versions use internals that JDKs since 16 hide."""
 
     @property
     def home(self) -> Path:
@@ -90,19 +90,19 @@ OLD = {
 
 
 def absent(reason: str) -> NoReturn:
-    """Skip the test because a peer is not there; in CI fail it."""
+    """Skip the test because a peer is missing; in CI fail it."""
     if os.environ.get("CI"):
         pytest.fail(f"{reason} (a missing peer is a failure in CI)", pytrace=False)
     pytest.skip(reason)
 
 
 def need(program: str, package: str) -> str:
-    """The path of a program that plays a peer; where it is missing the test ends as in `absent`."""
+    """The path of a peer's program; if it is missing, the test ends as in `absent`."""
     return shutil.which(program) or absent(f"needs `{program}`, which is not on the PATH: install {package}")
 
 
 def free_ports(count: int) -> list[int]:
-    """``count`` unused ports of the loopback address, for this test alone."""
+    """``count`` unused ports of the loopback address, reserved for this test."""
     ports: list[int] = []
     for port in random.sample(_PORTS, len(_PORTS)):
         with contextlib.suppress(OSError), socket.socket() as probe:
@@ -115,22 +115,22 @@ def free_ports(count: int) -> list[int]:
 
 
 _claims: deque[int] = deque()
-"""Descriptors that keep other processes of tests from ports which were found free, and are not listened on yet."""
+"""Sockets that reserve free ports against other test processes until the test listens on them."""
 
 
 def _claim(port: int) -> None:
-    """Raises OSError: another process of tests has it. The system forgets claims with the process (Linux only)."""
+    """Reserve a port; OSError if another test process has it. The system releases it with the process (Linux only)."""
     if sys.platform != "linux":
         return
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as claim:
         claim.bind(f"\0ottla-tests-port-{port}")
         _claims.append(claim.detach())
-    if len(_claims) > 64:  # by now somebody listens there
+    if len(_claims) > 64:  # by now a test listens there
         os.close(_claims.popleft())
 
 
 def classpath(release: Release = NOW) -> str:
-    """The class path of Kafka's brokers, tools and Java clients; downloads the jars the first time (15 to 65 MB)."""
+    """The class path of Kafka's brokers, tools and Java clients; the first call downloads the jars (15 to 65 MB)."""
     home = release.home
     libs = home / "libs"
     if libs.exists():
@@ -158,7 +158,7 @@ def classpath(release: Release = NOW) -> str:
 
 
 def jar(artifact: str) -> Path:
-    """A single jar, such as ``org.apache.kafka:kafka-clients:3.9.2``, without what it depends on."""
+    """A single jar, for example ``org.apache.kafka:kafka-clients:3.9.2``, without its dependencies."""
     _, name, version = artifact.split(":")
     home = CACHE / "jars"
     path = home / f"{name}-{version}.jar"
@@ -176,7 +176,7 @@ def jar(artifact: str) -> Path:
 
 @contextlib.contextmanager
 def _locked(home: Path) -> Iterator[None]:
-    """Make a folder, and be the only one of all processes who downloads: Maven's own store knows no neighbours."""
+    """Create a folder and lock downloads between processes: Maven's own store is not safe for concurrent use."""
     home.mkdir(parents=True, exist_ok=True)
     with (CACHE / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -191,7 +191,7 @@ def java(
     classes: Path | None = None,
     release: Release = NOW,
 ) -> list[str]:
-    """The command that runs a class of Kafka's, or one compiled into the folder ``classes``."""
+    """The command that runs a class of Kafka or of the folder ``classes``."""
     return [
         need("java", "a JDK, 17 or newer"),
         f"-Xmx{heap}",
@@ -209,16 +209,16 @@ def java(
 
 
 def _archive(release: Release) -> Path:
-    """A broker's classes as the JVM has them in memory: it starts with two thirds of the processor time then.
+    """An archive of a broker's loaded classes (CDS), with which it starts in two thirds of the processor time.
 
-    A JVM takes no archive of another, so each has its own.
+    A JVM rejects archives of others, so each JVM has its own.
     """
     virtual_machine = Path(need("java", "a JDK, 17 or newer")).resolve()
     return release.home / f"classes-{virtual_machine.stat().st_mtime_ns:x}.jsa"
 
 
 def _make_archive(release: Release) -> None:
-    """Have a broker write the archive at its end."""
+    """Start a broker, and let it write the archive when it ends."""
     path = _archive(release)
     partial = path.with_suffix(f".{os.getpid()}")
     with tempfile.TemporaryDirectory(prefix="ottla-kafka-") as home:
@@ -229,7 +229,7 @@ def _make_archive(release: Release) -> None:
 
 
 def _log4j(level: str) -> str:
-    """The address of a configuration for Log4j that writes to standard output from a level on."""
+    """The URL of a Log4j configuration that writes to standard output from a level on."""
     path = CACHE / f"log4j-{level}.properties"
     if not path.exists():
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -243,20 +243,20 @@ def _log4j(level: str) -> str:
 
 
 def _spawn(command: list[str], log: Path) -> subprocess.Popen[bytes]:
-    """Start a program that belongs to a cluster; what it says is appended to a file."""
+    """Start a program of a cluster, and append its output to a file."""
     with log.open("ab") as file:
         return subprocess.Popen(
             command,
             stdin=subprocess.DEVNULL,
             stdout=file,
             stderr=subprocess.STDOUT,
-            start_new_session=True,  # or Ctrl-C would end it before the tests that still use it
+            start_new_session=True,  # otherwise Ctrl-C would end it before the tests that still use it
         )
 
 
 @dataclass
 class Node:
-    """One broker: where it listens, and the process that runs it. Since 4.0 it is its own controller."""
+    """One broker: its addresses and its process. Since 4.0 it is its own controller."""
 
     id: int
     port: int
@@ -267,10 +267,10 @@ class Node:
     release: Release = NOW
     heap: str = "512m"
     flags: tuple[str, ...] = ()
-    """For the JVM."""
+    """Flags of the JVM."""
     process: subprocess.Popen[bytes] | None = None
     others: dict[str, tuple[str, int]] = field(default_factory=dict)
-    """More listeners, by their names: the protocol, and the port."""
+    """Additional listeners, by name: the protocol and the port."""
 
     @property
     def log(self) -> Path:
@@ -282,14 +282,14 @@ class Node:
         self.process = _spawn([program, *self.flags, *rest], self.log)
 
     def end(self) -> None:
-        """End the process for good; quick, because nobody needs the data."""
+        """Kill the process; no later start needs its data."""
         if self.process is not None:
             self.process.kill()
             self.process.wait()
             self.process = None
 
     def known_brokers(self) -> int:
-        """How many live brokers the node's metadata names; 0 while it does not answer."""
+        """How many live brokers the node's metadata names; 0 if it does not answer."""
         request = struct.pack(">hhihi", 3, 0, 1, -1, 0)  # Metadata v0, all topics
         try:
             with socket.create_connection((HOST, self.port), timeout=2) as connection:
@@ -302,16 +302,16 @@ class Node:
 
 @dataclass
 class ApacheKafka:
-    """A running Kafka, of one node or several; node ids count from 0.
+    """A running Kafka, with one node or several; node ids count from 0.
 
-    Each node has a second listener for tests that put a relay between a client and the broker: it listens on
-    `relayed(node)` and tells clients to come to `relay(node)`, where the test's relay must be listening.
+    Each node has a second listener for tests that put a relay between a client and the broker: the node listens on
+    `relayed(node)` and advertises `relay(node)`, where the test's relay must listen.
     """
 
     bootstrap: str
     """``host:port`` of every node, comma-separated."""
     nodes: list[Node] = field(default_factory=list)
-    """Empty when the broker is not ours (`OTTLA_TEST_KAFKA`)."""
+    """Empty if the broker runs already (`OTTLA_TEST_KAFKA`)."""
     release: Release = NOW
     zookeeper: subprocess.Popen[bytes] | None = None
 
@@ -330,10 +330,10 @@ class ApacheKafka:
             self.nodes[node].process = None
 
     def revive(self, node: int = 0) -> None:
-        """Start a node again after `kill`, on its data, and wait until the cluster is whole."""
-        assert self._node(node).process is None, f"node {node} runs"
+        """Restart a node with its data after `kill`, and wait until the cluster is complete."""
+        assert self._node(node).process is None, f"node {node} is still running"
         if self.release.zookeeper:
-            time.sleep(ZOOKEEPER_SESSION_SECONDS + 1)  # until then the killed one counts as running
+            time.sleep(ZOOKEEPER_SESSION_SECONDS + 1)  # until then ZooKeeper still lists the killed broker
         self.nodes[node].start()
         self.await_nodes()
 
@@ -350,23 +350,23 @@ class ApacheKafka:
             time.sleep(0.05)
 
     def data(self, node: int = 0) -> Path:
-        """The folder in which a node keeps its partitions, one folder ``topic-partition`` each."""
+        """The folder with a node's partitions, one folder ``topic-partition`` each."""
         return self._node(node).home / "data"
 
     def listener(self, name: str, node: int = 0) -> str:
-        """``host:port`` of one of the listeners that `start` was asked for."""
+        """``host:port`` of one of the additional listeners of `start`."""
         return f"{HOST}:{self._node(node).others[name][1]}"
 
     def relayed(self, node: int = 0) -> tuple[str, int]:
-        """Where a relay finds the node's second listener."""
+        """The address at which a relay reaches the node's second listener."""
         return HOST, self._node(node).relayed_port
 
     def relay(self, node: int = 0) -> tuple[str, int]:
-        """Where the node's second listener sends clients to."""
+        """The address that the node's second listener advertises."""
         return HOST, self._node(node).relay_port
 
     def run(self, main: str, *args: str | Path, timeout: float = HUNG) -> str:
-        """As the function `run`, with the classes of this release."""
+        """Like the function `run`, with the classes of this release."""
         return run(main, *args, timeout=timeout, release=self.release)
 
     def stop(self) -> None:
@@ -381,10 +381,10 @@ class ApacheKafka:
 
 
 def run(main: str, *args: str | Path, timeout: float = HUNG, release: Release = NOW) -> str:
-    """What a class of Kafka's prints, such as ``org.apache.kafka.tools.DumpLogSegments``.
+    """The output of a class of Kafka, for example ``org.apache.kafka.tools.DumpLogSegments``.
 
     Raises:
-        AssertionError: its exit code is not 0; the message is what it said.
+        AssertionError: its exit code is not 0; the message is its output.
         subprocess.TimeoutExpired: it took longer than ``timeout`` seconds.
     """
     done = subprocess.run(java(main, *args, release=release), capture_output=True, text=True, timeout=timeout)
@@ -404,9 +404,9 @@ def start(
 ) -> ApacheKafka:
     """Start ``count`` nodes below the folder ``home``, and wait until they form a cluster.
 
-    ``settings`` are added to each node's server.properties; ``heap`` bounds each JVM's; ``listeners`` are more of them,
-    by name with their protocols, such as ``SSL``; ``flags`` are for the JVMs. The caller stops what
-    this returns.
+    ``settings`` are added to each node's server.properties; ``heap`` limits the heap of each JVM; ``listeners`` are
+    additional ones, by name with their protocols, for example ``SSL``; ``flags`` are for the JVMs. The caller stops the
+    result.
     """
     if not flags and not _archive(release).exists():
         _make_archive(release)
@@ -437,20 +437,20 @@ def start(
 
 
 def _start_zookeeper(home: Path, port: int, release: Release) -> subprocess.Popen[bytes]:
-    """Brokers wait for it by themselves."""
+    """Start ZooKeeper without waiting: brokers wait for it themselves."""
     settings = home / "zookeeper.properties"
     settings.write_text(
         f"dataDir={home}/zookeeper\nclientPort={port}\nclientPortAddress={HOST}\n"
-        "admin.enableServer=false\nmaxClientCnxns=0\ntickTime=500\n"  # a session is 20 ticks at most
+        "admin.enableServer=false\nmaxClientCnxns=0\ntickTime=500\n"  # a session is at most 20 ticks
     )
     main = "org.apache.zookeeper.server.quorum.QuorumPeerMain"
     return _spawn(java(main, settings, log="info", release=release), home / "zookeeper.log")
 
 
 def _format(nodes: list[Node]) -> None:
-    """Make the data folders of nodes without ZooKeeper.
+    """Create the data folders of nodes without ZooKeeper.
 
-    What Kafka's tool makes depends on the node's id alone, and the tool takes as long as half a broker to start.
+    The result of Kafka's own tool depends only on the node's id, and the tool takes half as long as a broker to start.
     """
     for node in nodes:
         made = NOW.home / "formatted" / str(node.id)
@@ -498,10 +498,10 @@ def _on_kraft(node: Node, nodes: list[Node]) -> dict[str, str]:
         "listeners": f"{common['listeners']},CONTROLLER://{HOST}:{node.controller_port}",
         "share.coordinator.state.topic.replication.factor": replicas,
         "share.coordinator.state.topic.min.isr": "1",
-        # Who tells a rack reads there; nobody else notices.
+        # Only clients with a rack read from the replica there.
         "broker.rack": f"rack-{node.id}",
         "replica.selector.class": "org.apache.kafka.common.replica.RackAwareReplicaSelector",
-        # A killed node should be missed soon: a test waits for it.
+        # A test waits until the cluster has detected a killed node, so that should be soon.
         "broker.session.timeout.ms": "4000",
         "broker.heartbeat.interval.ms": "500",
     }
@@ -512,7 +512,7 @@ def _on_zookeeper(node: Node, port: int) -> dict[str, str]:
         "broker.id": str(node.id),
         "zookeeper.connect": f"{HOST}:{port}",
         "zookeeper.session.timeout.ms": str(ZOOKEEPER_SESSION_SECONDS * 1000),
-        "zookeeper.connection.timeout.ms": f"{HUNG * 1000:.0f}",  # it starts at the same time
+        "zookeeper.connection.timeout.ms": f"{HUNG * 1000:.0f}",  # ZooKeeper starts at the same time
         "delete.topic.enable": "true",  # the default since 1.0
     }
 
@@ -529,7 +529,7 @@ def _session(
             kafka = start(tmp_path_factory.mktemp(name), count, release=release)
             break
         except RuntimeError as error:
-            # Another process took a port between our look and Kafka's bind.
+            # Another process took a port between our check and Kafka's bind.
             if attempt == attempts or "Address already in use" not in str(error):
                 raise
     try:
@@ -555,5 +555,5 @@ def kafka_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApacheKa
 
 @pytest.fixture(scope="module", params=OLD)
 def old_kafka(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApacheKafka]:
-    """Apache Kafka on one node, one release after the other."""
+    """Apache Kafka on one node, one release after another."""
     yield from _session(tmp_path_factory, f"kafka-{request.param}", 1, OLD[request.param])

@@ -1,4 +1,4 @@
-"""An OpenID provider on loopback: a token endpoint within TLS, and the keys by which brokers verify its tokens."""
+"""An OpenID provider on loopback: a token endpoint with TLS, and the keys with which brokers verify its tokens."""
 
 import base64
 import json
@@ -34,12 +34,12 @@ def _number(value: int) -> str:
 
 @dataclass
 class Provider:
-    """See the module.
+    """An OpenID provider, with a key of its own.
 
     Attributes:
-        lasts: seconds of each token.
-        answers: what the endpoint says instead of a token, the oldest first: a status and the body.
-        asked: the forms that it was sent, with the ``Authorization``.
+        lasts: lifetime of each token in seconds.
+        answers: responses of the endpoint instead of a token, the oldest first: status and body.
+        asked: the forms of all requests, each with its ``Authorization``.
     """
 
     lasts: float = 3600.0
@@ -80,7 +80,7 @@ class Provider:
 
 @contextmanager
 def serving(provider: Provider, ca: trustme.CA) -> Iterator[Provider]:
-    """Serve the token endpoint, with a certificate of the CA, on the provider's port or any."""
+    """Serve the token endpoint, with a certificate of the CA, on the provider's port or any free one."""
 
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
@@ -113,11 +113,11 @@ def serving(provider: Provider, ca: trustme.CA) -> Iterator[Provider]:
 
 @contextmanager
 def dripping(begins: bytes, pause: float = 0.02) -> Iterator[str]:
-    """The URL of an endpoint without TLS that answers with ``begins``, and one byte per ``pause`` seconds for ever."""
+    """The URL of an endpoint without TLS that sends ``begins``, then a byte every ``pause`` seconds for ever."""
     listener = socket.create_server((HOST, 0))
 
     def serve() -> None:
-        with suppress(OSError):  # the client, or the test, has ended
+        with suppress(OSError):  # the client or the test has ended
             client = listener.accept()[0]
             with client:
                 client.recv(2**16)
@@ -131,13 +131,13 @@ def dripping(begins: bytes, pause: float = 0.02) -> Iterator[str]:
     try:
         yield f"http://{HOST}:{listener.getsockname()[1]}/token"
     finally:
-        listener.shutdown(socket.SHUT_RDWR)  # wakes the thread, where no client came
+        listener.shutdown(socket.SHUT_RDWR)  # wakes the thread if no client has connected
         thread.join(HUNG)
         listener.close()
 
 
 def kafka_settings(home: Path, provider: Provider, listener: str) -> tuple[dict[str, str], str]:
-    """What a broker wants to be told, and the flag of its JVM, to take the provider's tokens at a listener."""
+    """The settings of a broker that accepts the provider's tokens at a listener, and the flag of its JVM."""
     keys = home / "jwks.json"
     keys.write_text(provider.keys())
     module = "org.apache.kafka.common.security.oauthbearer"

@@ -1,7 +1,7 @@
 """Connections to a `Listener` without the network, for tests with a mocked clock.
 
 A connection is a socket pair of this process (``AF_UNIX``). Its bytes are in the other end's buffer when the call that
-sends them returns. So no byte is under way when all tasks wait, and `MockClock` may jump at once. TCP moves bytes in
+sends them returns. So no byte is in flight when all tasks wait, and `MockClock` may jump at once. TCP moves bytes in
 its own time, even on the loopback interface: acknowledgements are delayed, a full window is probed after a pause, and
 a busy system hands packets to a kernel thread. A mocked clock beside it would jump in the meantime.
 """
@@ -21,7 +21,7 @@ from ottla.tls import ServerTLS
 from tests.serving import LIMITS, LOCAL
 
 BUFFER = 100 * 2**10
-"""Bytes that a connection takes before they are read; the system doubles them."""
+"""Buffer size of a connection in bytes; the system doubles it."""
 
 
 def pair() -> tuple[socket.socket, socket.socket]:
@@ -38,7 +38,7 @@ def stream_of(end: socket.socket) -> trio.SocketStream:
 
 
 class Place:
-    """Where a service is reached, as an address with a port is."""
+    """The address of a service, in the place of a host and a port."""
 
     def __init__(self, listener: Listener, service: Service, tls: ServerTLS | None = None) -> None:
         self._listener, self._service, self._tls = listener, service, tls
@@ -60,11 +60,11 @@ class Place:
 
     @property
     def open(self) -> int:
-        """Connections that the listener has."""
+        """How many connections the listener has."""
         return sum(end.fileno() >= 0 for end in self._served.values())
 
     def reset(self, stream: trio.SocketStream) -> None:
-        """Have the close of ``stream`` reset the connection: the system does so where bytes are unread."""
+        """Reset the connection when ``stream`` closes, as the system does if bytes are unread."""
         self._served[stream].send(b"unread")
 
 
@@ -83,5 +83,5 @@ async def listening(
 @asynccontextmanager
 async def peer(place: Place) -> AsyncIterator[trio.SocketStream]:
     async with place.connect() as stream:
-        await trio.testing.wait_all_tasks_blocked()  # the service knows it, before any that comes later
+        await trio.testing.wait_all_tasks_blocked()  # the service sees this connection before any later one
         yield stream

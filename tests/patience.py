@@ -1,13 +1,13 @@
-"""How long tests wait before they call something hung: the only such figures of all tests.
+"""How long tests wait before they report a hang: the only such figures of all tests.
 
-They say nothing about speed. A test passes as soon as the expected event happens, so that a large figure costs
+They make no promise about speed. A test passes as soon as the expected event happens, so that a large figure costs
 nothing; a small one fails on a machine that is busy with other programs.
 """
 
 HUNG = 120.0
-"""Seconds without the expected outcome: of a task, a thread, a connection, a subprocess."""
+"""Seconds to wait for the expected outcome of a task, a thread, a connection or a subprocess."""
 WHOLE = 5 * HUNG
-"""Seconds that a whole slow test may take: its peers start in it. Tests that need more say so."""
+"""Seconds for a whole slow test, including the start of its peers. Tests that need more have a mark of their own."""
 FAR = 10 * HUNG
-"""A timeout that no test lives to see: code that is done within `HUNG` has not waited for it. That proves "at once" on
-any machine, where an upper bound in seconds does not."""
+"""A timeout longer than any test: code that finishes within `HUNG` has not waited for it. That proves "at once" on any
+machine, which an upper bound in seconds cannot."""

@@ -5,10 +5,10 @@ from pathlib import Path
 
 
 def processes() -> dict[int, tuple[int, str]]:
-    """Of all that run, the parent and the command line."""
+    """Every running process: its parent and its command line."""
     found = {}
     for path in Path("/proc").glob("[0-9]*"):
-        with contextlib.suppress(OSError):  # it has just ended
+        with contextlib.suppress(OSError):  # the process has just ended
             state, parent, *_ = (path / "stat").read_text().rpartition(")")[2].split()
             if state != "Z":
                 found[int(path.name)] = int(parent), (path / "cmdline").read_text().replace("\0", " ")

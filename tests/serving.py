@@ -1,7 +1,7 @@
-"""A service for tests of `Listener`, and how its peers wait, by any clock.
+"""A service for tests of `Listener`, and waits for its peers that work with any clock.
 
-`tests.pairs` connects peers without the network, for tests with a mocked clock; `tests.tcp` by the network, for tests
-with the real one.
+`tests.pairs` connects peers without the network, for tests with a mocked clock; `tests.tcp` over the network, for
+tests with the real one.
 """
 
 from collections.abc import Callable
@@ -19,7 +19,7 @@ LIMITS = Limits(max_frame=1000, max_connections=3, pipeline=4, idle=60.0, write=
 
 
 class Desk:
-    """A service that keeps what it was asked; ``answering`` is done to each request, if given."""
+    """A service that keeps its requests; ``answering``, if given, is called with each of them."""
 
     def __init__(self, answering: Callable[[bytes, Answer], None] | None = None) -> None:
         self.asked: list[bytes] = []
@@ -27,9 +27,9 @@ class Desk:
         self.connections: list[Connection] = []
         self.left: list[Connection] = []
         self.lost_ones: list[Connection] = []
-        """Connections that were held when their peers were lost."""
+        """Connections that were still held when their peers were lost."""
         self.together: list[int] = []
-        """How many frames there were each time that all which had come together were handed out."""
+        """The number of requests so far, each time that all requests of one read were handed out."""
         self.answering = answering
 
     def connected(self, connection: Connection) -> None:
@@ -57,7 +57,7 @@ def echo(frame: bytes, answer: Answer) -> None:
 
 
 async def until(condition: Callable[[], object]) -> None:
-    """Let the others run until ``condition``."""
+    """Let other tasks run until ``condition`` holds."""
     with trio.fail_after(HUNG):
         while not condition():
             await trio.sleep(0.01)

@@ -1,9 +1,9 @@
-"""No step of a server's task may hold its loop: everything else that it serves waits for it.
+"""No step of a server's task may hold its loop for long: all other tasks of the server wait meanwhile.
 
-What is measured is the CPU time that the thread takes between two checkpoints of a task, because a busy machine makes
-any step long by the wall clock. Three things that need CPU time are no fault of the step in which they happen, and are
-left out: the collection of garbage, the first import of a module, and the first use of a message, whose program is
-made then.
+The measure is the thread's CPU time between two checkpoints of a task, because on a busy machine any step takes long
+by the wall clock. Three costs are not the fault of the step in which they occur, and are excluded: garbage collection,
+the first import of a module, and the first use of a message, which compiles its program. A step with one of the last
+two does not count at all.
 """
 
 import gc
@@ -29,7 +29,7 @@ class Steps(trio.abc.Instrument):
     """Remembers the steps of ottla's own tasks that took longer than `LIMIT`.
 
     Attributes:
-        slow: what they were, and how long they took.
+        slow: descriptions of these steps, with their times.
     """
 
     def __init__(self) -> None:
@@ -56,7 +56,7 @@ class Steps(trio.abc.Instrument):
 
 
 def _made() -> tuple[int, int, int]:
-    """Changes whenever a module was imported, or a message was used for the first time."""
+    """A value that changes with each imported module and each first use of a message."""
     programs = program.program.cache_info().currsize
     functions = machine.parser.cache_info().currsize + machine.builder.cache_info().currsize if engine != "c" else 0
     return len(sys.modules), programs, functions
@@ -67,13 +67,13 @@ _run = trio.run
 
 
 def run(*args: Any, instruments: Any = (), **others: Any) -> Any:
-    """As `trio.run`, with `STEPS`."""
+    """`trio.run` with `STEPS`."""
     return _run(*args, instruments=[*instruments, STEPS], **others)
 
 
 @pytest.fixture(autouse=True)
 def no_step_holds_the_loop(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Fails a test in which one did; for the modules, or the folders' `conftest`, that import it."""
+    """Fail a test with a step that was too long; applies to modules, and folders by `conftest`, that import it."""
     monkeypatch.setattr(trio, "run", run)
     STEPS.slow.clear()
     yield

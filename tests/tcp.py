@@ -28,5 +28,5 @@ async def peer(port: int) -> AsyncIterator[trio.SocketStream]:
 
 
 def reset(stream: trio.SocketStream) -> None:
-    """When it is closed, it says so with a reset, as a process does that ends with bytes unread."""
+    """Let the close of ``stream`` reset the connection, like the end of a process with unread bytes."""
     stream.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, bytes((1, 0, 0, 0, 0, 0, 0, 0)))

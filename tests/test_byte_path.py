@@ -1,4 +1,4 @@
-"""How the listener moves bytes: read into their place, written from theirs, and let go of."""
+"""How the listener moves bytes: it reads them into their place, writes them from theirs, and releases the memory."""
 
 import errno
 import os
@@ -23,7 +23,7 @@ from ottla.serve import Answer, Connection
 from ottla.serve.memory import Memory
 from tests.pairs import listening, peer
 from tests.serving import LIMITS, Desk, closed, received, until
-from tests.steps import no_step_holds_the_loop  # noqa: F401 # it watches each test here
+from tests.steps import no_step_holds_the_loop  # noqa: F401 # applies to each test here
 
 MIB = 2**20
 ROOMY = replace(LIMITS, max_frame=100 * MIB)
@@ -35,7 +35,7 @@ def clock() -> MockClock:
 
 
 class Keeper(Desk):
-    """Keeps the frames as they are given."""
+    """Keeps the frames as it gets them, without a copy."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -52,7 +52,7 @@ def has(desk: Keeper, requests: int) -> bool:
 
 
 def is_free(memory: bytearray) -> bool:
-    """Nobody has a view of it."""
+    """Whether no view of the memory exists."""
     try:
         memory.append(memory.pop())
     except BufferError:
@@ -126,7 +126,7 @@ async def test_a_flood_of_small_requests_leaves_others_their_turn(clock: MockClo
 
     desk = Desk(work)
     async with listening(desk) as (_, place), peer(place) as stream:
-        await stream.send_all(framed(b"x") * 200)  # the watch over steps fails this test if they are one
+        await stream.send_all(framed(b"x") * 200)  # fails by `no_step_holds_the_loop` in a single step
         await until(lambda: len(desk.asked) == 200)
 
 
@@ -139,10 +139,10 @@ async def test_the_parts_of_an_answer_are_written_from_where_they_lie_and_then_l
     async with listening(desk, ROOMY) as (_, place), peer(place) as stream:
         await stream.send_all(framed(b"much"))
         await until(lambda: desk.places)
-        assert not is_free(memory), "it is not copied"
+        assert not is_free(memory), "the listener must not copy it"
         assert await received(stream, 4 + 8 * MIB) == framed(bytes(memory))
         await until(lambda: is_free(memory))
-        assert desk.places, "the service may keep the place, but it holds nothing any more"
+        assert desk.places, "the service may keep the `Answer`, which holds no memory any more"
 
 
 async def test_an_answer_may_have_more_parts_than_the_system_takes_at_once(clock: MockClock) -> None:
@@ -162,7 +162,7 @@ async def test_what_was_not_taken_at_once_goes_on_where_it_stopped(clock: MockCl
 
 
 async def test_what_lies_in_files_goes_from_there_between_what_lies_in_memory(clock: MockClock, tmp_path: Path) -> None:
-    """Of many files, one of them empty, and more than the socket takes at once."""
+    """An answer from several files, of which one is empty; it is more than the socket takes at once."""
     disk, sizes = FileSystem(), (3 * MIB, 1, 0, 2 * MIB + 7)
     contents = [os.urandom(size) for size in sizes]
     for i, content in enumerate(contents):
@@ -249,7 +249,7 @@ async def test_a_peer_that_stops_reading_in_the_middle_is_cut_off(clock: MockClo
         await received(stream, 5_000_000)
         start = trio.current_time()
         await until(lambda: desk.left)
-        # The writer looks ten times in that time whether anything was taken.
+        # In that time the writer checks ten times whether the peer has taken any bytes.
         assert LIMITS.write <= trio.current_time() - start <= 1.2 * LIMITS.write
 
 
@@ -276,15 +276,15 @@ def test_a_frame_grows_as_long_as_as_much_again_is_left_for_others() -> None:
     for name, size in (("a", 40), ("a", 50), ("b", 25), ("c", 12)):
         memory.take(name, size, partial(came.append, name))
         assert memory.has(name) == size
-    assert memory.used == 87 and came == [], "it has them at once"
+    assert memory.used == 87 and came == [], "memory is available at once, so no callback is needed"
     memory.take("d", 7, partial(came.append, "d"))
-    assert came == ["d"] and memory.used == 87, "the first that has to wait does not count"
+    assert came == ["d"] and memory.used == 87, "the first to wait is served beyond the bound"
     memory.take("b", 26, partial(came.append, "b"))
     memory.take("e", 7, partial(came.append, "e"))
     memory.take("f", 6, partial(came.append, "f"))
     assert (memory.has("b"), memory.has("e"), memory.has("f")) == (25, 0, 6) and memory.is_wanted
     memory.give("c")
-    assert came == ["d", "e"] and memory.has("b") == 25, "what is smaller goes before"
+    assert came == ["d", "e"] and memory.has("b") == 25, "a smaller request may overtake"
     memory.give("d")
     assert came == ["d", "e", "b"] and memory.has("b") == 26 and not memory.is_wanted
     for name in "abef":
@@ -310,7 +310,7 @@ def test_what_all_have_is_bounded_and_one_can_always_go_on(steps: list[tuple[int
     memory, wanted = Memory(100), dict[int, int]()
     for holder, more in steps:
         if memory.has(holder) < wanted.get(holder, 0):
-            continue  # it waits
+            continue  # it waits for memory
         if more:
             wanted[holder] = min(memory.has(holder) + more, 80)
             memory.take(holder, wanted[holder], lambda: None)
@@ -327,7 +327,7 @@ def test_what_all_have_is_bounded_and_one_can_always_go_on(steps: list[tuple[int
 async def test_answers_that_others_do_not_take_hold_up_only_those_with_more_than_their_share(clock: MockClock) -> None:
     desk = Keeper()
     limits = replace(ROOMY, all_unsent=20 * MIB, unsent=1000 * MIB, write=10_000.0)
-    large = bytes(30 * MIB)  # kept, since Python's debug allocator fills what is let go of: 30 ms in one step
+    large = bytes(30 * MIB)  # kept alive: Python's debug allocator would overwrite it, 30 ms in one step
     async with listening(desk, limits) as (_, place), peer(place) as greedy, peer(place) as modest:
         await until(lambda: len(desk.connections) == 2)
         await greedy.send_all(framed(b"1"))
@@ -337,7 +337,7 @@ async def test_answers_that_others_do_not_take_hold_up_only_those_with_more_than
         await modest.send_all(framed(b"3"))
         await until(lambda: desk.answers)
         await trio.sleep(1)
-        assert [bytes(each) for each in desk.frames] == [b"1", b"3"], "the greedy one is not read"
+        assert [bytes(each) for each in desk.frames] == [b"1", b"3"], "the greedy peer is not read"
         desk.answers.pop().send(framed(b"taken"))
         assert await received(modest, 9) == framed(b"taken")
         await received(greedy, len(large))
@@ -345,7 +345,7 @@ async def test_answers_that_others_do_not_take_hold_up_only_those_with_more_than
 
 
 def taken_up(desk: Desk) -> int:
-    """Bytes that the large requests under way take up."""
+    """The memory of all large requests that are still being read."""
     inboxes = [connection._inbox for connection in desk.connections if connection not in desk.left]
     return sum(len(inbox._memory or b"") for inbox in inboxes)
 
@@ -368,7 +368,7 @@ async def test_peers_that_announce_much_and_trickle_it_keep_nobody_waiting(clock
             assert trio.current_time() - start < 0.1
             desk.answers[number].nothing()
             assert taken_up(desk) <= 16 * MIB
-        assert not desk.left, "they are slow, but go on"
+        assert not desk.left, "slow peers that make progress stay connected"
 
 
 async def test_large_requests_that_stop_half_way_leave_room_for_others_and_are_all_read_when_they_go_on(
@@ -420,7 +420,7 @@ async def test_a_large_request_that_does_not_go_on_is_given_up_for_one_that_wait
         large = framed(bytes(2 * MIB))
         await stuck.send_all(large[:-1])
         await trio.sleep(5 * limits.write)
-        assert not desk.left, "it may take its time while nobody waits"
+        assert not desk.left, "it may stay idle while no other request needs the memory"
         await trio.sleep(limits.write / 4)
         async with trio.open_nursery() as nursery:
             nursery.start_soon(other.send_all, large)

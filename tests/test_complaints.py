@@ -1,4 +1,4 @@
-"""Complaints that are alike are one line a minute, with their number."""
+"""Similar complaints from one host are logged once a minute, with their count."""
 
 from ottla.complaints import INTERVAL, KINDS, Complaints
 
@@ -13,7 +13,7 @@ def test_the_first_is_written_and_those_that_follow_are_counted() -> None:
     ]
     assert complaints.counted(INTERVAL - 0.1) == []
     assert complaints.counted(INTERVAL) == [f"a frame of 0 bytes is too long: 8999 more from {HOST} in 60 s"]
-    assert complaints.counted(2 * INTERVAL) == [], "none came since"
+    assert complaints.counted(2 * INTERVAL) == [], "no new complaint since"
 
 
 def test_another_kind_or_another_host_is_another_complaint() -> None:

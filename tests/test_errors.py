@@ -1,4 +1,4 @@
-"""The error tree: one class for each of Kafka's codes, and messages that can be read."""
+"""The error tree: one class for each of Kafka's error codes, and readable messages."""
 
 import inspect
 import pickle
@@ -45,7 +45,7 @@ def test_every_code_has_one_class_of_its_name() -> None:
 def test_every_error_says_what_it_means() -> None:
     for each in CLASSES:
         assert each.__doc__, each
-        assert each.__dict__.get("__doc__"), f"{each} inherits its meaning"
+        assert each.__dict__.get("__doc__"), f"{each} has no docstring of its own"
 
 
 def test_every_error_of_a_broker_says_in_a_line_what_to_do() -> None:
@@ -101,8 +101,8 @@ def test_stale_metadata_is_worth_a_retry() -> None:
 
 def test_bytes_that_do_not_parse_are_not_asked_for_again() -> None:
     assert not DecodeError.retriable and not ChecksumMismatch.retriable
-    assert RemoteProtocolError.retriable, "another connection may help"
-    assert CorruptMessage.retriable, "a producer sends it again"
+    assert RemoteProtocolError.retriable, "a new connection may help"
+    assert CorruptMessage.retriable, "a producer retries it"
 
 
 def test_nothing_is_both_retriable_and_fatal() -> None:

@@ -1,4 +1,4 @@
-"""Tokens: what users' functions may return, and what a token endpoint may answer."""
+"""Tokens: valid and invalid results of a user's function and of a token endpoint."""
 
 import base64
 import json

@@ -1,4 +1,4 @@
-"""SASL's mechanisms against the other side of each: what is proved, and what is refused."""
+"""SASL mechanisms against the other side of each: which proofs they accept, and which they refuse."""
 
 from typing import Any
 

@@ -1,7 +1,7 @@
 """The listener of both servers and its connections: order, limits, garbage, faults of the service, drain.
 
-The clock is trio's `MockClock`, and `tests.pairs` makes the connections, so that no test waits. What only the network
-does is in test_serve_tcp.py.
+The clock is trio's `MockClock`, and `tests.pairs` makes the connections, so that no test waits. test_serve_tcp.py
+tests the behaviour that needs a network.
 """
 
 from contextlib import suppress
@@ -21,7 +21,7 @@ from ottla.serve.health import answer_probe
 from tests.pairs import listening, peer
 from tests.patience import HUNG
 from tests.serving import LIMITS, Desk, closed, echo, received, until
-from tests.steps import no_step_holds_the_loop  # noqa: F401 # it watches each test here
+from tests.steps import no_step_holds_the_loop  # noqa: F401 # applies to each test here
 
 
 @pytest.fixture
@@ -73,7 +73,7 @@ async def test_no_more_requests_are_read_than_the_pipeline_holds(clock: MockCloc
         assert desk.asked == frames[: LIMITS.pipeline]
         desk.places[frames[1]].nothing()
         await trio.sleep(1)
-        assert len(desk.asked) == LIMITS.pipeline, "the place in front is not filled yet"
+        assert len(desk.asked) == LIMITS.pipeline, "the first answer is still missing"
         desk.places[frames[0]].send(framed(b"first"))
         await until(lambda: len(desk.asked) == LIMITS.pipeline + 2)
 
@@ -83,7 +83,7 @@ async def test_a_peer_whose_answers_take_up_too_many_bytes_is_read_no_further(cl
     async with listening(desk, replace(LIMITS, unsent=4)) as (_, place), peer(place) as stream:
         await stream.send_all(framed(b"a") + framed(b"b"))
         await until(lambda: len(desk.asked) == 2)
-        desk.places[b"b"].send(framed(b"B"))  # five bytes, behind an answer that is not there yet
+        desk.places[b"b"].send(framed(b"B"))  # five bytes, held until the first answer
         await stream.send_all(framed(b"c"))
         await trio.sleep(1)
         assert desk.asked == [b"a", b"b"]
@@ -109,7 +109,7 @@ async def test_a_service_is_told_when_all_that_came_together_is_handed_out(clock
         await stream.send_all(framed(b"c") + b"GET / HTTP/1.1")
         await until(lambda: desk.left)
         assert desk.asked == [b"a", b"b", b"c"]
-        assert desk.together == [2, 3], "also where what comes behind is no frame"
+        assert desk.together == [2, 3], "even if no valid frame follows"
 
 
 async def test_a_service_is_told_of_what_it_has_before_its_peer_has_to_wait(clock: MockClock) -> None:
@@ -165,7 +165,7 @@ async def test_nobody_waits_for_room_with_a_peer_that_is_gone(clock: MockClock) 
             await desk.connections[0].room(0)
 
 
-# --- peers that go
+# --- lost peers
 
 
 async def test_a_peer_that_resets_is_noticed_while_its_requests_wait(clock: MockClock) -> None:
@@ -379,7 +379,7 @@ async def test_a_request_that_breaks_the_protocol_closes_its_connection(
 
 
 class Faulty(Desk):
-    """Fails where it is told to, for the first connection only."""
+    """Fails in one of its methods, for the first connection only."""
 
     def __init__(self, where: str, error: type[Exception] = ZeroDivisionError) -> None:
         super().__init__(echo)
@@ -423,7 +423,7 @@ async def test_a_fault_of_the_service_costs_one_connection_and_is_logged(
             await good.send_all(framed(b"b"))
             assert await received(good, 5) == framed(b"b")
         await until(lambda: desk.connections[1] in desk.left)
-        assert (desk.connections[0] in desk.left) is (where != "connected"), "only who connected disconnects"
+        assert (desk.connections[0] in desk.left) is (where != "connected"), "`disconnected` only after `connected`"
     [record] = caplog.records
     assert record.levelname == "ERROR"
     assert record.exc_info
@@ -439,7 +439,7 @@ async def test_an_answer_that_cannot_be_sent_costs_its_connection_and_not_the_on
         await until(lambda: desk.asked)
 
         def fill_both(frame: bytes, answer: Answer) -> None:
-            with suppress(TypeError):  # what has no length is the caller's mistake
+            with suppress(TypeError):  # None has no length: the caller's mistake
                 desk.places[b"waits"].send(bad)  # type: ignore[arg-type] # on purpose
             answer.send(framed(frame))
 
@@ -467,7 +467,7 @@ async def test_a_flood_of_broken_connections_is_one_line_and_their_number(
         async with peer(place) as bad:
             await bad.send_all(b"GET / HTTP/1.1\r\n")
             await closed(bad)
-        assert len(caplog.records) == 3, "another kind is another line"
+        assert len(caplog.records) == 3, "a complaint of another kind has its own line"
 
 
 async def test_what_was_counted_is_told_when_the_listener_ends(
@@ -572,7 +572,7 @@ async def test_what_was_answered_without_bytes_does_not_delay_a_drain(clock: Moc
             assert await closed(stream) < 1
 
 
-# --- addresses that cannot be used
+# --- unusable addresses
 
 
 # --- health

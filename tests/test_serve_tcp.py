@@ -1,6 +1,6 @@
-"""What only the network shows of the listener of both servers: addresses, the system's options, accepting, resets.
+"""The listener of both servers on the network: addresses, socket options, accepting, resets.
 
-The clock is the real one, so no test here says how long anything takes.
+The clock is the real one, so no test here measures time.
 """
 
 import logging
@@ -18,7 +18,7 @@ from ottla.errors import ConfigurationError
 from ottla.serve import Listener, bare, serve_health
 from tests.patience import HUNG
 from tests.serving import LIMITS, LOCAL, Desk, closed, echo, received, until
-from tests.steps import no_step_holds_the_loop  # noqa: F401 # it watches each test here
+from tests.steps import no_step_holds_the_loop  # noqa: F401 # applies to each test here
 from tests.tcp import listening, peer, reset
 
 
@@ -83,7 +83,7 @@ async def test_a_probe_that_connects_and_goes_leaves_no_trace_in_the_log(caplog:
         async with peer(port):
             pass
         await until(lambda: desk.left)
-        async with peer(port) as stream:  # and one that slams the door
+        async with peer(port) as stream:  # and one that resets the connection
             reset(stream)
         await until(lambda: len(desk.left) == len(desk.connections))
     assert caplog.records == []
@@ -117,7 +117,7 @@ async def test_a_drain_includes_who_has_only_just_been_accepted() -> None:
     with trio.fail_after(HUNG):
         async with peer(port) as stream, trio.open_nursery() as nursery:
             nursery.start_soon(listener.run)
-            for _ in range(4):  # steps of the acceptance; whichever it is at, nobody is forgotten
+            for _ in range(4):  # a drain at any step of the acceptance must close the connection
                 await trio.lowlevel.checkpoint()
                 nursery.start_soon(listener.drain)
             await closed(stream)

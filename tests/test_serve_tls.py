@@ -1,4 +1,4 @@
-"""The listener within TLS: clients, their certificates, and those that do not speak it."""
+"""The listener with TLS: clients, their certificates, and peers that do not speak TLS."""
 
 import os
 import ssl
@@ -20,7 +20,7 @@ from ottla.tls import ClientCertificates, ServerTLS
 from tests import tls
 from tests.pairs import Place, listening, peer
 from tests.serving import LIMITS, LOCAL, Desk, closed, echo, received, until
-from tests.steps import no_step_holds_the_loop  # noqa: F401 # it watches each test here
+from tests.steps import no_step_holds_the_loop  # noqa: F401 # applies to each test here
 
 MIB = 2**20
 ROOMY = replace(LIMITS, max_frame=100 * MIB)
@@ -53,7 +53,7 @@ async def secure_peer(
         yield trio.SSLStream(stream, context, server_hostname=LOCAL, https_compatible=True)
 
 
-# -- clients that speak it
+# -- clients that speak TLS
 
 
 @pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3], ids=lambda each: each.name)
@@ -152,13 +152,13 @@ async def test_a_renewed_certificate_is_shown_to_the_next_client_and_a_bad_one_t
         path.write_text("half a certificate")
         assert await shown() == second
         assert await shown() == second
-        assert [record.levelname for record in caplog.records] == ["ERROR"], "it is said once"
+        assert [record.levelname for record in caplog.records] == ["ERROR"], "logged once"
         assert "server.pem" in caplog.text
         renew()
         assert await shown() not in (first, second)
 
 
-# -- those that do not
+# -- peers that do not
 
 
 @pytest.mark.parametrize(

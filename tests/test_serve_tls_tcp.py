@@ -1,4 +1,4 @@
-"""The broker within TLS, and our own client: on the network, by the real clock."""
+"""The broker with TLS and ottla's own client, on the network, with the real clock."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager

@@ -1,4 +1,4 @@
-"""The watch over steps notices a task of ours that computes for long, and nothing else."""
+"""The check of steps reports a task of ottla that computes for long, and no other."""
 
 import gc
 import time
@@ -18,7 +18,7 @@ def compute() -> None:
 
 
 def steps_of(work: Callable[[], None], file: str) -> list[str]:
-    """What is said of a task of that file that does it."""
+    """The reports about a task in ``file`` that runs ``work``."""
     names: dict[str, Any] = {"work": work}
     exec(compile("async def task():\n    work()", file, "exec"), names)
     steps = Steps()
@@ -51,7 +51,7 @@ def test_the_collection_of_garbage_is_nobodys_fault() -> None:
             spent.append(time.thread_time() - before)
 
     spent: list[float] = []
-    garbage = [[None] for _ in range(200_000)]  # made and freed out here: only its collection is looked at
+    garbage = [[None] for _ in range(200_000)]  # allocated and freed outside: only the collection counts here
     gc.disable()
     try:
         assert steps_of(work, f"{_OURS}/x.py") == [] and sum(spent) > LIMIT

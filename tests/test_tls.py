@@ -1,4 +1,4 @@
-"""TLS between a client and a server that meet in memory: what is sent arrives, and what is wrong is named."""
+"""TLS between a client and a server that meet in memory: all bytes arrive, and each error names its cause."""
 
 import datetime
 import ssl
@@ -31,7 +31,7 @@ def client(ca: trustme.CA, host: str = HOST, **options: Any) -> TlsConnection:
 def server(
     ca: trustme.CA, certificate: trustme.LeafCert | None = None, change: Callable[[ssl.SSLContext], object] = id
 ) -> TlsConnection:
-    """The side that listens, with a certificate of the CA for `HOST`."""
+    """The listening side, with a certificate of the CA for `HOST`."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     (certificate or ca.issue_cert(HOST)).configure_cert(context)
     change(context)
@@ -47,7 +47,7 @@ def wants_certificate(ca: trustme.CA) -> Callable[[ssl.SSLContext], None]:
 
 
 def meet(client: TlsConnection, server: TlsConnection, pieces: int = 2**16) -> tuple[OttlaError | None, ...]:
-    """Carry bytes between the two until there are no more; what each of them has raised."""
+    """Carry bytes between the two until no more come; return the error that each of them raised."""
     raised: dict[TlsConnection, OttlaError | None] = {client: None, server: None}
 
     def feed(one: TlsConnection, data: bytes) -> bytes:
@@ -81,7 +81,7 @@ def test_what_one_side_seals_the_other_reads(ca: trustme.CA, version: ssl.TLSVer
     for start in range(0, len(sealed), 1000):
         assert theirs.feed(sealed[start : start + 1000]) == b""
     room = memoryview(bytearray(11))
-    assert theirs.read_into(room) == 5 and theirs.read_into(room[5:]) == 6  # as they were written
+    assert theirs.read_into(room) == 5 and theirs.read_into(room[5:]) == 6  # one write at a time
     assert bytes(room) == b"firstsecond"
     got = bytearray()
     while data := theirs.read(2**16):

@@ -1,4 +1,4 @@
-"""Certificates for tests, and how Apache Kafka is told of them."""
+"""Certificates for tests, and Apache Kafka's settings for them."""
 
 from pathlib import Path
 
@@ -9,12 +9,12 @@ from ottla.tls import TLS, ClientCertificates, ServerTLS
 
 
 def text(blob: trustme.Blob) -> str:
-    """What a PEM file holds."""
+    """The contents of a PEM file."""
     return blob.bytes().decode()
 
 
 def serving(ca: trustme.CA, name: str, clients: ClientCertificates = "none") -> ServerTLS:
-    """A server with a certificate for this name, and what it wants of clients."""
+    """A server with a certificate for this name, and its requirement for client certificates."""
     its = ca.issue_cert(name)
     chain = "".join(map(text, its.cert_chain_pems))
     trusted = None if clients == "none" else text(ca.cert_pem)
@@ -22,7 +22,7 @@ def serving(ca: trustme.CA, name: str, clients: ClientCertificates = "none") -> 
 
 
 def of_client(ca: trustme.CA, own: trustme.LeafCert | None = None) -> TLS:
-    """A client that trusts the CA, and shows a certificate."""
+    """A client that trusts the CA, and has a certificate of its own if given."""
     if own is None:
         return TLS(ca=text(ca.cert_pem))
     chain = "".join(map(text, own.cert_chain_pems))

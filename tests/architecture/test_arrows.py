@@ -1,4 +1,4 @@
-"""The contracts of pyproject.toml hold what they promise: a planted import breaks the one that forbids it."""
+"""The import contracts of pyproject.toml work: a planted import breaks the contract that forbids it."""
 
 import os
 import re
@@ -68,7 +68,7 @@ def test_a_planted_import_breaks_its_contract(tree: Path, where: str, planted: s
 
 
 DRAWN = {"spark": {"sdk"}, "proxy": {"sdk", "codec"}, "sdk": {"codec"}, "brokerlite": {"codec"}, "codec": set[str]()}
-"""The arrows of the figure in docs/design.md, except from the command line."""
+"""The arrows of the figure in docs/design.md, except those from the command line."""
 
 
 def test_the_figure_of_the_design_draws_every_arrow() -> None:
@@ -84,4 +84,4 @@ def test_the_figure_of_the_design_draws_every_arrow() -> None:
         }
         reached = drawn | {each for through in drawn for each in DRAWN[through]} | {part}
         assert imported & DRAWN.keys() <= reached, part
-        assert drawn <= imported, f"{part} does not import all that is drawn"
+        assert drawn <= imported, f"{part} does not import every part to which the figure has an arrow"

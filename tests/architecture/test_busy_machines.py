@@ -1,6 +1,6 @@
-"""No test depends on how busy the machine is: rules for the source of the tests.
+"""No test depends on the load of the machine: rules for the source of the tests.
 
-Each rule stands for a kind of test that failed at random. `ALLOWED` holds the exceptions, each with its reason.
+Each rule describes a kind of test that failed at random. `ALLOWED` holds the exceptions, each with its reason.
 """
 
 import ast
@@ -18,7 +18,7 @@ UNCHECKED = {
     "bench": "it measures the machine",
     "sim": "its time is virtual",
 }
-"""Folder of tests that the rules do not cover -> why."""
+"""Folder of tests outside of the rules -> the reason."""
 ALLOWED = {
     "kafka.py: known_brokers": "one of many attempts",
     "sdk/test_drivers.py: elsewhere": "it asserts that nothing has happened",
@@ -35,12 +35,12 @@ ALLOWED = {
 """``file: function`` -> the reason for the exception."""
 
 NETWORK = {"create_connection", "create_server", "open_tcp_listeners", "open_tcp_stream", "serve_tcp", "socket", "tcp"}
-"""Names of what opens a socket on the network, `tests.tcp` included."""
+"""Names of functions that open a socket on the network, including `tests.tcp`."""
 FIXTURES = {"kafka", "kafka_cluster", "old_kafka", "ottla_broker"}
 WALL_CLOCKS = {"current_time", "monotonic", "perf_counter", "time"}
-"""Functions of clocks on the wall; `process_time` and `thread_time` count a processor's work."""
+"""Functions that read the wall clock; `process_time` and `thread_time` measure CPU time instead."""
 ENDS_NOWHERE = {0, 1, 9}
-"""Ports: any free one, and the unused ones."""
+"""Ports: any free one, and unused ones."""
 DIALS = {"bind", "connect", "connect_ex", "create_connection", "create_server", "open_tcp_listeners", "open_tcp_stream"}
 SLEEPS = {"asyncio.sleep", "loop.sleep", "time.sleep", "trio.sleep"}
 GUARDS = {"communicate", "create_connection", "fail_after", "flush", "join", "result", "run", "urlopen", "wait"}
@@ -63,17 +63,17 @@ def calls(tree: ast.AST, names: set[str]) -> Iterator[ast.Call]:
 
 def number(node: ast.AST | None) -> float | None:
     is_number = isinstance(node, ast.Constant) and type(node.value) in (int, float)
-    return node.value if is_number else None  # type: ignore[union-attr] # as tested
+    return node.value if is_number else None  # type: ignore[union-attr] # is_number checked the type
 
 
 def jumps(module: ast.AST) -> bool:
-    """A clock of the module is mocked and jumps by itself."""
+    """Whether the module uses a mocked clock that jumps by itself."""
     arguments = {each.arg for each in nodes(module) if isinstance(each, ast.arg | ast.keyword) and each.arg}
     return not arguments.isdisjoint({"autojump_threshold", "autojump_clock"})
 
 
 def network_beside_a_mocked_clock(module: ast.Module) -> Iterator[ast.AST]:
-    """The clock jumps while the system still moves bytes: `tests.pairs` has connections without the network."""
+    """The clock jumps while the system still moves bytes: use `tests.pairs`, which connects without the network."""
     if not jumps(module):
         return
     for node in nodes(module):
@@ -86,7 +86,7 @@ def network_beside_a_mocked_clock(module: ast.Module) -> Iterator[ast.AST]:
 
 
 def upper_bounds_on_wall_time(module: ast.Module) -> Iterator[ast.AST]:
-    """A busy machine exceeds any: give the timeout that must not be waited for as `FAR`, or count processor time."""
+    """A busy machine exceeds any bound: set the timeout that must not pass to `FAR`, or measure CPU time."""
     if jumps(module) or not any(calls(module, WALL_CLOCKS)):
         return
     for function in functions(module):
@@ -124,7 +124,7 @@ def _bounds(function: ast.AST) -> Iterator[ast.Compare]:
 
 
 def ports_that_are_written_down(module: ast.Module) -> Iterator[ast.AST]:
-    """Somebody else may have the port: take 0, or `free_ports`."""
+    """Another program may use the port: take 0, or `free_ports`."""
     for call in calls(module, DIALS):
         for argument in call.args:
             parts = argument.elts if isinstance(argument, ast.Tuple) else [argument]
@@ -137,7 +137,7 @@ def ports_that_are_written_down(module: ast.Module) -> Iterator[ast.AST]:
 
 
 def short_guards(module: ast.Module) -> Iterator[ast.AST]:
-    """A guard against hanging says nothing of speed: `HUNG` is the one for all."""
+    """A guard against hanging makes no promise about speed: use `HUNG`."""
     if jumps(module):
         return
     for call in calls(module, GUARDS):
@@ -157,7 +157,7 @@ def short_guards(module: ast.Module) -> Iterator[ast.AST]:
 
 
 def sleeps_before_an_assertion(module: ast.Module) -> Iterator[ast.AST]:
-    """In that time a busy machine may do nothing: wait for a condition."""
+    """A busy machine may do nothing in that time: wait for a condition."""
     if jumps(module):
         return
     for block in (getattr(each, part, None) for each in nodes(module) for part in ("body", "orelse", "finalbody")):

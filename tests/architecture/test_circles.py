@@ -1,4 +1,4 @@
-"""No module imports, directly or through others, a module that imports it: also not for types, or within a function."""
+"""No module imports, directly or indirectly, a module that imports it, not even for types or within a function."""
 
 import ast
 from graphlib import CycleError, TopologicalSorter
@@ -10,7 +10,7 @@ ROOT = Path(__file__).parents[2]
 
 
 def imports(package: str) -> dict[str, set[str]]:
-    """The modules of ``ottla.<package>``, and what of them each imports."""
+    """The modules of ``ottla.<package>``, each with its imports from the package."""
     files = {
         ".".join(("ottla", *path.relative_to(ROOT).with_suffix("").parts)).removesuffix(".__init__"): path
         for path in (ROOT / package).rglob("*.py")

@@ -1,4 +1,4 @@
-"""Messages of programs have no markup of docstrings, and docstrings stand where they belong."""
+"""Program messages contain no docstring markup, and every docstring follows something that it documents."""
 
 import ast
 from collections.abc import Iterator
@@ -8,11 +8,11 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 PARTS = ("codec", "sdk", "proxy", "brokerlite", "spark", "src/ottla", "src/pyspark_ottla")
 SQL = "spark/value_schema.py"
-"""Parses schemas of Spark, in which two backticks have a meaning."""
+"""Parses Spark's schemas, in which two backticks have a meaning."""
 
 
 def texts(path: Path) -> Iterator[tuple[int, str]]:
-    """The strings of a module that are no docstrings, and their lines."""
+    """The strings of a module that are not docstrings, with their lines."""
     tree = ast.parse(path.read_text())
     alone = {id(each.value) for each in ast.walk(tree) if isinstance(each, ast.Expr)}
     for each in ast.walk(tree):
@@ -27,7 +27,7 @@ def test_no_error_no_line_of_a_log_and_no_option_has_the_markup_of_a_docstring()
         f"{path.relative_to(ROOT)}:{line}: {text[:80]!r}"
         for path in paths
         for line, text in texts(path)
-        if "``" in text and text != "``"  # which is how errors take the marks out
+        if "``" in text and text != "``"  # errors search for the mark to remove it
     ]
     assert not marked, "\n".join(marked)
 

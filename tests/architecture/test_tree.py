@@ -1,4 +1,4 @@
-"""What the tree promises about itself: its packages, what they import, and what no file says."""
+"""Promises of the tree about itself: its packages, their imports, and texts that no file may contain."""
 
 import re
 import subprocess
@@ -44,7 +44,7 @@ def test_every_part_is_linked_into_src_for_checkers_and_editors() -> None:
 
 
 HEAVY = ("trio", "zeroconf", "typer", "rich", "pyspark", "pyarrow", "confluent_kafka")
-"""What a part must not load before it is needed: it costs time or is an optional extra."""
+"""Modules that a part must not load before it needs them: they cost time or belong to an optional extra."""
 
 
 @pytest.mark.parametrize(
@@ -84,9 +84,9 @@ def test_import_ottla_is_enough_to_use_a_module_of_its(module: str) -> None:
 
 
 FORBIDDEN = re.compile(
-    r"(?<![\w.])/(work|root|home|Users)/"  # somebody's machine
+    r"(?<![\w.])/(work|root|home|Users)/"  # paths of one machine
     r"|(?<![\w.])/tmp/venv"
-    r"|https?://[\w.-]*(pypi|pythonhosted|maven|npmjs|golang|crates|debian)\."  # registries are the machine's choice
+    r"|https?://[\w.-]*(pypi|pythonhosted|maven|npmjs|golang|crates|debian)\."  # the machine chooses registries
 )
 
 

@@ -1,4 +1,4 @@
-"""Commands that run in this process leave its logging as they found it: their stderr is not there any more."""
+"""Commands that run in this process change its logging; this restores it, because their stderr is gone afterwards."""
 
 import logging
 from collections.abc import Iterator

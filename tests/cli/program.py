@@ -1,4 +1,4 @@
-"""The program `ottla` as a process, for tests; no sleeping, every wait has a deadline."""
+"""The program `ottla` as a process, for tests; no test sleeps, and every wait has a deadline."""
 
 import json
 import os
@@ -13,12 +13,12 @@ from pathlib import Path
 from typing import Any
 
 PATIENCE = 120.0
-"""Seconds after which a process hangs, however busy the machine is."""
+"""Seconds after which a process counts as hanging, even on a busy machine."""
 PROMPT = 8.0
-"""Seconds from a signal to the end of a program: it allows itself 1.8 s. A program that waits for a deadline of the
+"""Seconds from a signal to the end of a program, which allows itself 1.8 s. A program that waits for a timeout of the
 protocol instead takes 10 s or more."""
 
-# Warnings of the interpreter's development mode are errors of ours: they would show on stderr.
+# In development mode the interpreter prints warnings to stderr, where a test sees them as errors.
 COMMAND = (sys.executable, "-X", "dev", "-m", "ottla.cli")
 ENVIRONMENT = {**os.environ, "NO_COLOR": "1", "COLUMNS": "100", "TERM": "dumb"}
 
@@ -59,7 +59,7 @@ class Program:
         return line
 
     def facts(self) -> dict[str, Any]:
-        """The next line, which is JSON."""
+        """The next line, parsed as JSON."""
         facts: dict[str, Any] = json.loads(self.line())
         return facts
 
@@ -72,7 +72,7 @@ class Program:
         """Send a signal and wait for the end: the exit code, stderr, and the seconds it took."""
         assert self.process.stdin is not None
         start = time.monotonic()
-        # `communicate` closes stdin, and the end of its input might reach the program before the signal.
+        # `communicate` closes stdin, and the program might see the end of its input before the signal.
         open_stdin = os.dup(self.process.stdin.fileno())
         try:
             self.process.send_signal(number)
@@ -83,14 +83,14 @@ class Program:
         return self.process.returncode, err, time.monotonic() - start
 
     def ended(self) -> tuple[int, bytes]:
-        """Wait until it ends by itself: the exit code and stderr."""
+        """Wait until it ends by itself; return the exit code and stderr."""
         out, err = self.process.communicate(timeout=PATIENCE)
         self._rest += out
         return self.process.returncode, err
 
     @property
     def rest(self) -> bytes:
-        """What came on stdout and was not read as lines."""
+        """The rest of stdout."""
         return self._rest
 
 
@@ -98,7 +98,7 @@ class Program:
 def running(
     *arguments: str | Path, env: Mapping[str, str] | None = None, before: tuple[str, ...] = ()
 ) -> Iterator[Program]:
-    """A command for the duration of the block; ``before`` starts it, as nohup does."""
+    """A command that runs during the block; ``before`` is a command that starts it, for example nohup."""
     program = Program(arguments, env, before)
     try:
         yield program

@@ -1,4 +1,4 @@
-"""Files, pipes and descriptors that cannot be used end a command with one line, never a traceback."""
+"""Unusable files, pipes and descriptors end a command with one line, never with a traceback."""
 
 import subprocess
 import sys
@@ -11,7 +11,7 @@ from tests.cli.program import PATIENCE
 
 
 def shell(line: str, broker: Broker) -> subprocess.CompletedProcess[str]:
-    """Run ``line`` in bash, with ``ottla`` as this Python's and the broker as its bootstrap."""
+    """Run ``line`` in bash, with ``ottla`` from this Python and the broker as its bootstrap."""
     command = f'ottla() {{ {sys.executable} -m ottla "$@" --bootstrap {broker.bootstrap}; }}; set -o pipefail; {line}'
     return subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=PATIENCE)
 

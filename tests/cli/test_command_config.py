@@ -1,4 +1,4 @@
-"""``--command-config`` and ``-X``: files as Java reads them, and secrets that are shown to nobody."""
+"""``--command-config`` and ``-X``: files in Java's format, and secrets that no output shows."""
 
 import os
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""topics, produce and consume as processes, against a broker of the test's own."""
+"""topics, produce and consume as processes, against a broker for each test."""
 
 import json
 import os

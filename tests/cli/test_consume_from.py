@@ -12,7 +12,7 @@ from ottla.testing import Broker
 
 
 class Cli:
-    """Runs commands in this process; stdout is read from its descriptor, to which records are written."""
+    """Runs commands in this process; reads stdout from its descriptor, to which the command writes records directly."""
 
     def __init__(self, broker: Broker, capture: pytest.CaptureFixture[str]) -> None:
         self._broker, self._capture = broker, capture
@@ -26,7 +26,7 @@ class Cli:
 
 @pytest.fixture
 def cli(ottla_broker: Broker, capfd: pytest.CaptureFixture[str]) -> Cli:
-    """Against a broker where partition 0 of "t" holds "0" to "29", and partition 1 holds "30" to "32"."""
+    """Commands against a broker where partition 0 of "t" has "0" to "29", and partition 1 has "30" to "32"."""
     ottla_broker.create_topic("t", partitions=2)
     with sync.connect(ottla_broker.bootstrap) as client, client.producer() as producer:
         for number in range(33):

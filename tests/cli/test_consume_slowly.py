@@ -1,4 +1,4 @@
-"""consume with a reader that takes its time."""
+"""consume with a slow reader of its output."""
 
 import select
 import time
@@ -23,7 +23,7 @@ async def test_a_reader_that_is_slow_to_begin_gets_every_record_before_the_end(o
     with program.running("consume", "t", "--until-end", "--bootstrap", ottla_broker.bootstrap) as consume:
         assert consume.process.stdout is not None
         assert select.select([consume.process.stdout], [], [], program.PATIENCE)[0]
-        time.sleep(1)  # the slowness under test: the pipe is full all the while
+        time.sleep(1)  # the slowness under test: the pipe stays full
         code, err = consume.ended()
         assert (code, err) == (0, b"")
         assert consume.rest == (VALUE + b"\n") * RECORDS

@@ -1,4 +1,4 @@
-"""`ottla dump`: every kind of file, what it says of broken ones, and how it lives with pipes and terminals."""
+"""`ottla dump`: every kind of file, errors in broken ones, and its use with pipes and terminals."""
 
 import base64
 import json
@@ -44,7 +44,7 @@ def items(*arguments: str | Path) -> list[dict[str, Any]]:
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# What is shown.
+# Output.
 
 
 def test_every_recorded_file_is_dumped_whole() -> None:
@@ -145,7 +145,7 @@ def test_a_capture_of_responses_must_be_told_what_it_is(tmp_path: Path, api: str
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# What cannot be read.
+# Unreadable files.
 
 
 @pytest.mark.parametrize(
@@ -190,7 +190,7 @@ def test_all_of_a_folder_is_dumped_but_what_has_another_name(tmp_path: Path) -> 
     shown = [line for line in out.splitlines() if line.startswith("== ")]
     assert shown == sorted(f"== {path} ==" for path in (tmp_path / "plain-0").iterdir() if path.suffix != ".txt")
     assert err == f"ottla: skipped, as their names do not show their type: {tmp_path}/plain-0/letter.txt\n"
-    assert dump("--type", "log", tmp_path)[0] == exits.FAILED, "then it is no longer left out"
+    assert dump("--type", "log", tmp_path)[0] == exits.FAILED, "with --type, the file is read"
 
 
 def test_a_file_that_is_not_there_does_not_keep_the_others_from_being_dumped(tmp_path: Path) -> None:
@@ -212,7 +212,7 @@ def test_a_broken_batch_is_reported_and_the_next_ones_are_shown(tmp_path: Path) 
     code, out, err = dump(tmp_path / "bad.log", tmp_path / "good.log")
     assert code == exits.FAILED
     shown = [int(line.split(":")[0].removeprefix("batch at ")) for line in out.splitlines() if line.startswith("batch")]
-    assert shown == [starts[0], *starts[2:], 0], "the next batches and the next file are read all the same"
+    assert shown == [starts[0], *starts[2:], 0], "the next batches and the next file are still read"
     assert err.splitlines()[:5] == [
         f"ottla: {tmp_path / 'bad.log'} is damaged",
         f"  first broken byte: {starts[1] + 16} (0x{starts[1] + 16:x})",
@@ -240,7 +240,7 @@ def test_a_dump_ends_and_says_so_where_nothing_tells_where_the_next_batch_begins
 def test_a_segment_broken_anywhere_is_dumped_without_a_traceback(tmp_path: Path) -> None:
     data = (WIRE / "segments" / "logappend-0" / PLAIN.name).read_bytes()
     path = tmp_path / "a.log"
-    for at in range(0, len(data), 3):  # tests/codec/test_dump.py goes through every byte
+    for at in range(0, len(data), 3):  # tests/codec/test_dump.py covers every byte
         for damaged in (data[:at], data[:at] + bytes((data[at] ^ 0x55,)) + data[at + 1 :]):
             path.write_bytes(damaged)
             code, _, err = dump("--json", path)
@@ -271,7 +271,7 @@ def test_stdin_is_read_as_it_comes() -> None:
         data = PLAIN.read_bytes()
         size = 12 + int.from_bytes(data[8:12], "big")
         running.give(data[:size])
-        assert running.facts()["kind"] == "batch"  # though more may come
+        assert running.facts()["kind"] == "batch"  # more lines may follow
 
 
 def test_a_reader_that_goes_away_ends_it_quietly(tmp_path: Path) -> None:
@@ -343,5 +343,5 @@ def test_progress_is_shown_on_a_terminal_for_a_large_file_only(tmp_path: Path, s
 def _read(terminal: int) -> bytes:
     try:
         return os.read(terminal, 65536)
-    except OSError:  # so Linux says that the other side is closed
+    except OSError:  # the error with which Linux reports that the other side is closed
         return b""

@@ -1,4 +1,4 @@
-"""`ottla dump` against Kafka's own tool, on the same files: batches, records, indexes, producers."""
+"""`ottla dump` compared with Kafka's own tool, on the same files: batches, records, indexes, producers."""
 
 import json
 import re
@@ -54,13 +54,13 @@ ABORTED = {
 
 @cache
 def theirs() -> dict[Path, list[str]]:
-    """What Kafka's tool prints of each file."""
+    """The lines that Kafka's tool prints about each file."""
     out = kafka.run("org.apache.kafka.tools.DumpLogSegments", "--print-data-log", "--files", ",".join(map(str, FILES)))
     said: dict[Path, list[str]] = {}
     for line in out.split("\n"):
         if line.startswith("Dumping "):
             said[current := Path(line.removeprefix("Dumping "))] = []
-        elif re.match(r"(\| )?(baseOffset|offset|timestamp|version|producerId): ", line):  # others go on with a payload
+        elif re.match(r"(\| )?(baseOffset|offset|timestamp|version|producerId): ", line):  # others continue a payload
             said[current].append(line)
     return said
 
@@ -76,7 +76,7 @@ def pairs(line: str) -> dict[str, str]:
 
 
 def renamed(item: dict[str, Any], names: dict[str, str]) -> dict[str, str]:
-    """Fields of ours by Kafka's names, as it prints them."""
+    """ottla's fields under Kafka's names, in the format of Kafka's tool."""
     return {name: str(item[field]).lower() for name, field in names.items()}
 
 

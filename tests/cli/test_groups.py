@@ -1,4 +1,4 @@
-"""groups, offsets, and consume as a member, as processes, against a broker of the test's own."""
+"""groups, offsets, and consume as a member, as processes, against a broker for each test."""
 
 import json
 from functools import partial
@@ -16,7 +16,7 @@ pytestmark = pytest.mark.slow  # a process or two for each test
 
 
 def fill(broker: Broker, count: int = 10) -> None:
-    """``count`` records in the one partition of ``t``, a second apart."""
+    """``count`` records in the only partition of ``t``, a second apart."""
     broker.create_topic("t")
     lines = b"".join(b'{"value":"%d","timestamp":%d}\n' % (n, 1000 * n) for n in range(count))
     assert ottla(broker, "produce", "t", "--json", given=lines)[0] == 0

@@ -1,4 +1,4 @@
-"""What a newcomer meets first: help, version, start-up."""
+"""The first steps of a new user: help, version, start-up."""
 
 import re
 import resource
@@ -44,8 +44,8 @@ def test_every_command_has_help_with_an_example(command: list[str]) -> None:
     result = CliRunner().invoke(app, [*command, "--help"], env={"COLUMNS": "200", "TERM": "dumb"})
     assert result.exit_code == 0
     assert re.search(rf"Example:.*ottla {' '.join(command)}", result.output), result.output
-    assert "``" not in result.output, "the markup of a docstring"
-    assert not re.search(r"--(?!help)\S+ .*<(bool|int|float|str|path|list)", result.output), "a type of Python"
+    assert "``" not in result.output, "docstring markup in the output"
+    assert not re.search(r"--(?!help)\S+ .*<(bool|int|float|str|path|list)", result.output), "a Python type"
 
 
 def test_without_a_command_help_is_shown() -> None:
@@ -77,5 +77,5 @@ def test_help_takes_less_than_a_second_of_cpu() -> None:
         after = resource.getrusage(resource.RUSAGE_CHILDREN)
         return (after.ru_utime - before.ru_utime) + (after.ru_stime - before.ru_stime)
 
-    # CPU and not wall time, and the least of some: programs that share a core and its caches cost each other both.
+    # The lowest CPU time of several runs: programs that share a core and its caches raise each other's CPU time, too.
     assert any(cpu() < 1.0 for _ in range(5))

@@ -1,4 +1,4 @@
-"""``--isolation`` of the commands that read: a log with an open transaction, and one that ends with an aborted one."""
+"""``--isolation`` of the commands that read: a log with an open transaction, and one with an aborted one at its end."""
 
 import contextlib
 import json
@@ -16,7 +16,7 @@ COMMITTED = ("--isolation", "read_committed")
 
 
 class Failed(Exception):
-    """Why a transaction is aborted."""
+    """The reason to abort a transaction."""
 
 
 def ottla_(broker: Broker, *arguments: str, says: str = "") -> str:
@@ -27,7 +27,7 @@ def ottla_(broker: Broker, *arguments: str, says: str = "") -> str:
 
 @pytest.fixture
 def log(ottla_broker: Broker) -> Iterator[contextlib.ExitStack]:
-    """Two committed records, one in vain; and a transaction that is open until `abort`."""
+    """Two committed records, an aborted one, and a transaction that stays open until `abort`."""
     ottla_broker.create_topic("t")
     with (
         ottla.sync.connect(ottla_broker.bootstrap) as client,

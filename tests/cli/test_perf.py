@@ -1,4 +1,4 @@
-"""perf: what it counts, and that it counts all of it and nothing else."""
+"""perf: its figures count every record and transaction, and nothing else."""
 
 import json
 import random
@@ -34,7 +34,7 @@ def test_nothing_is_told_of_what_was_not_measured() -> None:
 
 
 class Sink:
-    """A producer that counts."""
+    """A producer that only records sizes and keys."""
 
     def __init__(self) -> None:
         self.sizes: list[int] = []
@@ -67,7 +67,7 @@ async def test_keys_take_turns_and_no_memory_however_many_there_are(keys: int, s
 
 
 async def transacted(broker: Broker, load: Load, each: Each, capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
-    """What is reported of a load that is sent in transactions."""
+    """The report on a load that is sent in transactions."""
     broker.create_topic("t")
     gauge = Gauge("produce", 0.0, True, load.size, transactional=True)
     async with ottla.connect(broker.bootstrap) as client, client.producer(transactional_id="p", linger=0) as producer:
@@ -92,7 +92,7 @@ async def test_transactions_have_so_many_records_and_their_commits_are_measured(
 
 
 async def test_a_transaction_may_end_by_the_clock(ottla_broker: Broker, capsys: pytest.CaptureFixture[str]) -> None:
-    # The last record is due after half a second, so no transaction of a tenth has them all, on any machine.
+    # The last record is due after half a second, so on any machine a transaction of 0.1 s cannot contain all of them.
     load = Load(["t"], 0, 8, 100, None, 200.0)
     figures = await transacted(ottla_broker, load, Each(seconds=0.1), capsys)
     assert figures["records"] == 100 and figures["transactions"] >= 2
@@ -126,7 +126,7 @@ def test_what_is_produced_is_counted_and_consumed_again(ottla_broker: Broker) ->
     assert latency["measured"] == 3000
     assert 0 < latency["p50_ms"] <= latency["p90_ms"] <= latency["p99_ms"] <= latency["p99.9_ms"] <= latency["max_ms"]
     code, out, _ = run(ottla_broker, "perf", "consume", "t", "u", "--json")
-    # One record to each topic comes before the clock starts.
+    # One record to each topic is sent before the clock starts.
     assert (code, json.loads(out.splitlines()[-1])["records"]) == (0, 3002)
     code, out, _ = run(ottla_broker, "perf", "consume", "t", "--group", "g", "--count", "1000")
     assert (code, out.startswith("result: 1,")) == (0, True), out
@@ -140,7 +140,7 @@ def test_a_rate_is_kept_and_a_warm_up_is_left_out(ottla_broker: Broker) -> None:
     code, out, _ = run(ottla_broker, "perf", "produce", "t", *options)
     result = json.loads(out.splitlines()[-1])
     assert (code, result["rate_asked_for"]) == (0, 200)
-    # A busy machine may send fewer, and never more than are due by the end.
+    # A busy machine may send fewer, but never more than are due by the end.
     assert 0 < result["records"] + result["warm_up_records"] <= 501
     assert result["warm_up_records"] > 0 and result["latency"]["measured"] <= result["records"]
 

@@ -1,4 +1,4 @@
-"""What is read of a server's command line without Typer is what Typer reads of it; the rest is left to Typer."""
+"""A server's command line that is parsed without Typer gets the same values as with Typer; Typer parses all others."""
 
 import inspect
 import subprocess
@@ -40,13 +40,13 @@ NOT_PLAIN = [
 
 
 def typers(command: Callable[..., None], words: list[str]) -> dict[str, Any]:
-    """What Typer calls the command with."""
+    """The arguments with which Typer calls the command."""
     called: list[dict[str, Any]] = []
 
     def note(**given: Any) -> None:
         called.append(given)
 
-    note.__signature__ = inspect.signature(command)  # type: ignore[attr-defined] # what typer looks at
+    note.__signature__ = inspect.signature(command)  # type: ignore[attr-defined] # Typer reads it
     note.__annotations__ = command.__annotations__
     app = typer.Typer()
     app.command()(note)

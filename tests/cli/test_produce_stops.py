@@ -1,4 +1,4 @@
-"""What `ottla produce` has read when it is told to stop is stored, or said to be lost."""
+"""A signal stops `ottla produce`: every line that it has read is stored, or reported as possibly lost."""
 
 import fcntl
 import os
@@ -16,25 +16,25 @@ from tests.cli import program
 from tests.sdk.scripted import scripted
 
 LINES = 5_000
-"""They fit a pipe, and sending them takes longer than a signal."""
+"""The lines fit into a pipe, and sending them takes longer than a signal."""
 
 
 @dataclass
 class Stopped:
-    """A run of `ottla produce` that was told to stop."""
+    """A run of `ottla produce` that a signal stopped."""
 
     code: int
     out: bytes
     err: bytes
     seconds: float
-    """From the signal to the end."""
+    """Seconds from the signal to the end."""
     unread: int
-    """Lines that it left in its pipe."""
+    """Lines left in its pipe."""
     stored: int
 
 
 def stopped(answer: int, *options: str, muted: bool = False) -> Stopped:
-    """Run `ottla produce` and tell it to stop just before the broker's so-manieth answer, or any if it is ``muted``."""
+    """Run `ottla produce`, and stop it just before this answer, the first that a ``muted`` broker withholds."""
     started = threading.Event()
     answers, began = 0, 0.0
     run: subprocess.Popen[bytes]
@@ -82,7 +82,7 @@ def test_all_that_was_read_is_stored_whenever_the_signal_comes(answer: int) -> N
     end = stopped(answer)
     assert (end.code, end.err) == (143, b"")
     assert end.stored + end.unread == LINES
-    if answer >= 3:  # which answers a question that only a line raises; the first two connect the client
+    if answer >= 3:  # the third answer requires a line from stdin; the first two connect the client
         assert end.stored == LINES
 
 

@@ -1,4 +1,4 @@
-"""Commands over TLS and with SASL: what a file for ``--command-config`` says is done, and what fails is one line."""
+"""Commands over TLS and with SASL: they follow the file of ``--command-config``, and report a failure in one line."""
 
 import os
 import ssl
@@ -27,7 +27,7 @@ SECRET = "tell-nobody"
 
 
 class Guarded(ModelBroker):
-    """A broker that asks for a password: PLAIN of alice."""
+    """A broker that requires SASL PLAIN from its only user, alice."""
 
     def _answer(self, node: int, message: Any) -> Any:
         match message:
@@ -66,7 +66,7 @@ def guarded(listener: ssl.SSLContext, monkeypatch: pytest.MonkeyPatch) -> Iterat
 
 
 def config_in(folder: Path, ca: trustme.CA | None, **changed: str) -> Path:
-    """A file that says how to connect with TLS, and with SASL."""
+    """A configuration file for TLS and SASL."""
     names = {
         "security.protocol": "SASL_SSL",
         "sasl.mechanism": "PLAIN",
@@ -157,7 +157,7 @@ def test_a_bug_shows_no_secret_in_its_traceback(
     told = "".join(traceback.format_exception(*result.exc_info))
     assert "a bug" in told
     assert SECRET not in told + result.output
-    assert not app.pretty_exceptions_enable, "which would show local variables"
+    assert not app.pretty_exceptions_enable, "pretty exceptions would show local variables"
 
 
 def test_a_broker_that_is_not_trusted_is_one_line_that_says_what_to_give(

@@ -1,4 +1,4 @@
-"""Commands with Apache Kafka behind TLS and SASL, and with a file that Kafka's own tools take, too."""
+"""Commands against Apache Kafka with TLS and SASL, and with a file that Kafka's own tools also accept."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""`ottla broker` and `ottla proxy` as processes: their first line, their probes, their end."""
+"""`ottla broker` and `ottla proxy` as processes: their first line, their health endpoints, their end."""
 
 import json
 import os
@@ -138,7 +138,7 @@ def test_a_signal_drains_a_server_that_has_clients(
         with running("consume", "t", "--bootstrap", bootstrap) as consume:
             assert program.run("produce", "t", "--bootstrap", bootstrap, given=b"v\n").returncode == 0
             assert consume.line() == b"v"
-            # The consumer's Fetch is being held back now.
+            # The broker now delays its answer to the consumer's Fetch.
             code, err, seconds = server.end(number)
     assert (code, err) == (expected, b"")
     assert seconds < program.PROMPT

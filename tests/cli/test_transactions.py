@@ -1,4 +1,4 @@
-"""transactions, as processes, against a broker of the test's own."""
+"""transactions, as processes, against a broker for each test."""
 
 import json
 

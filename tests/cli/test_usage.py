@@ -1,4 +1,4 @@
-"""Wrong use: exit code 2, one clear message, and no broker is asked."""
+"""Wrong use: exit code 2, one clear message, and no request to a broker."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""The whole demo as a user starts it."""
+"""The whole demo, started as a user starts it."""
 
 import os
 import re
@@ -18,7 +18,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 COMMAND = (sys.executable, "-m", "ottla.cli", "demo")
 ENVIRONMENT = {**os.environ, "NO_COLOR": "1", "COLUMNS": "100", "TERM": "dumb"}
 PATIENCE = 800.0
-"""Seconds after which the demo hangs, however busy the machine is."""
+"""Seconds after which the demo counts as hanging, even on a busy machine."""
 
 
 def demo(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
@@ -61,7 +61,7 @@ def test_the_story_is_true_on_apache_kafka(kafka: ApacheKafka) -> None:
     assert re.search(r"ottla topics delete flights-direct-\S+ flights-\S+ -b", done.stdout)
 
 
-@pytest.mark.deep  # that each wrong count is named is tested in test_story.py
+@pytest.mark.deep  # test_story.py tests that each wrong count is named
 def test_a_flight_that_nobody_sent_is_noticed(ottla_broker: Broker) -> None:
     with subprocess.Popen(
         [*COMMAND, "--kafka", ottla_broker.bootstrap, "--rows", "1000"],
@@ -80,7 +80,7 @@ def test_a_flight_that_nobody_sent_is_noticed(ottla_broker: Broker) -> None:
 
 
 def _await_topic(broker: Broker) -> str:
-    """The name of the demo's first topic, as soon as its folder is there."""
+    """The name of the demo's first topic, as soon as its folder exists."""
     deadline = time.monotonic() + PATIENCE
     while time.monotonic() < deadline:
         if found := sorted(broker.data.glob("flights-direct-*-0")):
@@ -105,7 +105,7 @@ def test_a_kafka_that_is_not_there_is_told_in_a_line_and_by_code_3() -> None:
 def test_a_signal_ends_the_demo_and_everything_it_has_started(
     number: signal.Signals, code: int, tmp_path: Path
 ) -> None:
-    # The marker in the environment is how the demo's processes are known, Spark's Java among them.
+    # The marker in the environment identifies the demo's processes, including Spark's JVM.
     marker = f"OTTLA_DEMO_TEST={os.getpid()}-{number}"
     with subprocess.Popen(
         [*COMMAND, "--keep", tmp_path / "data"],
@@ -114,7 +114,7 @@ def test_a_signal_ends_the_demo_and_everything_it_has_started(
         env=ENVIRONMENT | {"OTTLA_DEMO_TEST": f"{os.getpid()}-{number}"},
         start_new_session=True,
     ) as process:
-        # Flights flow, and Spark is starting.
+        # Flights are being sent, and Spark is starting.
         _await(lambda: len(_marked(marker)) >= 6 and any((tmp_path / "data").glob("flights-direct-*/*.log")))
         process.send_signal(number)
         _, err = process.communicate(timeout=PATIENCE)
@@ -131,12 +131,12 @@ def _await(condition: object) -> None:
 
 
 def _marked(marker: str) -> list[int]:
-    """The processes that have the marker in their environment."""
+    """The processes with the marker in their environment."""
     found = []
     for folder in Path("/proc").glob("[0-9]*"):
         try:
             if marker.encode() in (folder / "environ").read_bytes().split(b"\0"):
                 found.append(int(folder.name))
-        except OSError:  # it has ended, or is not ours
+        except OSError:  # it has ended, or belongs to another user
             continue
     return found

@@ -1,4 +1,4 @@
-"""The demo's data and what must come out of it."""
+"""The demo's data and the expected results."""
 
 import csv
 import io
@@ -99,7 +99,7 @@ def test_the_real_data_is_what_the_story_says() -> None:
     lines = flights.read(files.flights)
     assert len(lines) == len(set(lines)) == flights.ROWS == 336_776
     assert sum(flights.key_of(each) is None for each in lines) == flights.WITHOUT_AIRCRAFT == 2_512
-    # Splitting at commas is all that this CSV needs.
+    # This CSV has no quoted fields, so splitting at commas is enough.
     assert all(
         row == each.split(",") for row, each in zip(csv.reader(io.StringIO("\n".join(lines))), lines, strict=True)
     )

@@ -1,4 +1,4 @@
-"""The demo's judgement, and its care for its processes."""
+"""The demo's verdict, and its handling of its processes."""
 
 import importlib.util
 import os
@@ -64,7 +64,7 @@ async def test_a_step_that_takes_too_long_is_an_error_that_names_it(autojump_clo
 
 @pytest.fixture
 def talker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
-    """A module that runs the Python it is given."""
+    """A module that runs the Python code that it gets."""
     (tmp_path / "talker.py").write_text("import sys, json, os, time\nexec(sys.argv[1])\n")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     return "talker"
@@ -114,7 +114,7 @@ async def test_no_child_outlives_the_family_nor_what_it_started(tmp_path: Path, 
 
 
 async def _gone(pid: int) -> None:
-    """Wait until a process has ended; one that only its new parent has not yet waited for has."""
+    """Wait until a process has ended; a zombie that its new parent has not yet waited for counts as ended."""
     with trio.fail_after(60):
         while True:
             try:

@@ -1,7 +1,7 @@
 """Zeroconf on the loopback interface: real announcements, no other machine.
 
-Names have the process's id in them, because another run of the tests may announce its own at the same time. These here
-wait for each other: some look for all that is announced.
+Names contain the process's id, because another run of the tests may announce its own at the same time. The tests of
+this file run one after another, because some search for every announcement.
 """
 
 import fcntl
@@ -38,7 +38,7 @@ def two() -> Iterator[None]:
 
 
 async def test_a_name_is_found(two: None) -> None:
-    with trio.fail_after(HUNG):  # it does not wait on once it has the answer
+    with trio.fail_after(HUNG):  # the search ends as soon as it has the answer
         assert await discovery.find(B, FAR, interfaces=LOOPBACK) == ["127.0.0.1:19093"]
 
 
@@ -95,7 +95,7 @@ async def test_a_search_can_be_cancelled() -> None:
     with trio.move_on_after(0.2) as scope:
         await discovery.find(C, 1, interfaces=LOOPBACK)
     assert scope.cancelled_caught
-    # The abandoned thread closes its sockets by itself: nothing may be left to warn of.
+    # The abandoned thread closes its sockets itself, so no ResourceWarning may follow.
 
 
 async def test_an_interface_that_is_not_there_is_an_error_that_names_it() -> None:

@@ -1,10 +1,10 @@
-"""Writes docs/reference from signatures and docstrings: `make reference`.
+"""Write docs/reference from signatures and docstrings: `make reference`.
 
 Rules:
-- Nothing stands in the pages that does not stand in the source; what reads badly there is mended in the docstring.
-- Sources are parsed and not run, so the pages are the same whichever engine or extra is installed. Only the tables of
-  error codes and of Kafka's names are asked for.
-- What begins with "Source:" or "Rule:" is for who changes the code, and is left out.
+- The pages contain only text from the source; to improve a page, improve the docstring.
+- Sources are parsed and not run, so the pages are the same with any engine and any extras. Only the tables of error
+  codes and of Kafka's names are imported.
+- Paragraphs that begin with "Source:" or "Rule:" are for developers of ottla, and are left out.
 """
 
 import ast
@@ -26,19 +26,19 @@ SPOKEN = {
     "Consumer.__anext__": "async for batch in consumer",
     "Transform.__anext__": "async for batches in transform",
 }
-"""Methods without a name of their own, and how they are called."""
+"""Special methods, and the syntax that calls them."""
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """Names of one file; without any its module's docstring."""
+    """Names of one file; without names, the module's docstring."""
 
     file: str
     names: tuple[str, ...] = ()
     meanings: bool = False
-    """Explain each field by the string behind it: for a class whose docstring does not."""
+    """Explain each field by the string after it: for a class whose docstring does not."""
     brief: bool = False
-    """Leave methods out: a protocol tells of them, ours or somebody else's."""
+    """Leave methods out: another page documents them, as a protocol's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +46,7 @@ class Page:
     title: str
     parts: tuple[Part, ...]
     table: str = ""
-    """What comes behind the parts."""
+    """Text after the parts."""
 
 
 class Undocumented(Exception):
@@ -86,7 +86,7 @@ def _code(name: str) -> str:
 
 
 def _fenced(text: str) -> str:
-    """Indented blocks, which only Markdown's readers recognise, between fences."""
+    """Put indented blocks between fences, which more Markdown renderers recognise."""
 
     def fence(found: re.Match[str]) -> str:
         block = inspect.cleandoc("\n" + found[0])
@@ -100,7 +100,7 @@ def _fenced(text: str) -> str:
 
 
 def signature(source: list[str], node: Definition | ast.ClassDef) -> str:
-    """As it is written, without ``self``."""
+    """The signature as in the source, without ``self``."""
     first = node.body[0]
     text = "\n".join(source[node.lineno - 1 : first.lineno - 1])
     if first.lineno == node.lineno or not text.rstrip().endswith(":"):
@@ -108,7 +108,7 @@ def signature(source: list[str], node: Definition | ast.ClassDef) -> str:
     text = inspect.cleandoc("\n" + text).rstrip().removesuffix(":")
     of_class = any(isinstance(each, ast.Name) and each.id == "classmethod" for each in node.decorator_list)
     text = re.sub(rf"(\(\s*){'cls' if of_class else 'self'}(?:,\n\s+|, )?", r"\1", text, count=1)
-    return re.sub(r'"([A-Z][^"]*)"', r"\1", text)  # a type that is written as a string
+    return re.sub(r'"([A-Z][^"]*)"', r"\1", text)  # a type in a string
 
 
 def described(name: str, node: Definition | ast.ClassDef | ast.Module) -> str:
@@ -119,14 +119,14 @@ def described(name: str, node: Definition | ast.ClassDef | ast.Module) -> str:
 
 
 def fields(node: ast.ClassDef) -> str:
-    """What a dataclass, a named tuple or a protocol declares."""
+    """The declared fields of a dataclass, a named tuple or a protocol."""
     lines = []
     for each in node.body:
         if not isinstance(each, ast.AnnAssign) or not isinstance(each.target, ast.Name):
             continue
         name, kind = each.target.id, ast.unparse(each.annotation)
         if not name.startswith("_") and "ClassVar" not in kind:
-            declared = isinstance(each.value, ast.Call)  # how it is on the wire
+            declared = isinstance(each.value, ast.Call)  # the wire type
             lines.append(
                 f"{name}: {kind}" + ("" if each.value is None or declared else f" = {ast.unparse(each.value)}")
             )
@@ -134,7 +134,7 @@ def fields(node: ast.ClassDef) -> str:
 
 
 def explained(node: ast.ClassDef) -> str:
-    """The fields, or the members of an enumeration, that have a string behind them, as a list."""
+    """A list of the fields, or the members of an enumeration, that have a string after them."""
     lines = []
     for each, behind in zip(node.body, node.body[1:], strict=False):
         if isinstance(each, ast.AnnAssign | ast.Assign) and isinstance(behind, ast.Expr):
@@ -165,7 +165,7 @@ def declared_by(node: Definition) -> list[ast.ClassDef]:
 
 
 def keywords(node: Definition, options: list[ast.ClassDef]) -> str:
-    """The signature of a function that takes what dataclasses declare: the first is positional too, as it is there."""
+    """The signature of a function whose options dataclasses declare; options of the first are also positional."""
     first, *others = (fields(each).splitlines() for each in options)
     lines = [*first, "*", *(line for each in others for line in each)]
     returned = ast.unparse(node.returns).strip("'\"") if node.returns else "None"
@@ -206,7 +206,7 @@ def klass(source: list[str], node: ast.ClassDef, *, brief: bool, meanings: bool)
 
 
 def alias(name: str, source: list[str], module: ast.Module) -> str:
-    """A name that is assigned, and the string behind it."""
+    """An assigned name, and the string after it."""
     for node, behind in zip(module.body, [*module.body[1:], ast.Pass()], strict=True):
         target = node.targets[0] if isinstance(node, ast.Assign) else getattr(node, "target", None)
         if isinstance(target, ast.Name) and target.id == name:

@@ -1,4 +1,4 @@
-"""docs/log-lines.md has every warning and error of the client, the broker and the proxy, and no other."""
+"""docs/log-lines.md lists every warning and error of the client, the broker and the proxy, and no other."""
 
 import ast
 import re
@@ -10,13 +10,13 @@ ROOT = Path(__file__).parents[2]
 SDK, BROKER, PROXY, PAGE = ROOT / "sdk", ROOT / "brokerlite", ROOT / "proxy", ROOT / "docs/log-lines.md"
 LEVELS = {"warning": "W", "error": "E", "exception": "E"}
 BUG = "a bug in the proxy, please report it"
-"""Behind it stands where."""
+"""The start of a text; the failed part of the proxy follows after a colon."""
 CHOSEN = {"say"}
-"""Names for one of a logger's methods, of which one is a warning."""
+"""Variables that hold one of a logger's methods, at times `warning`."""
 
 
 def texts(node: ast.expr, named: dict[str, ast.expr]) -> Iterator[str]:
-    """What the first argument of a line may be: a text, or one of several that have a name."""
+    """The possible texts of a line's first argument: a constant, or each of several that a name stands for."""
     match node:
         case ast.Constant(value=str(text)):
             yield text.split(": ")[0] if text.startswith(BUG) else text
@@ -33,14 +33,14 @@ def texts(node: ast.expr, named: dict[str, ast.expr]) -> Iterator[str]:
             for each in several:
                 yield from texts(each, named)
         case _:
-            raise AssertionError(f"what is logged is no text: {ast.unparse(node)}")
+            raise AssertionError(f"the logged message is not a constant text: {ast.unparse(node)}")
 
 
 def logged() -> set[tuple[str, str]]:
     """(text, level) of all warnings and errors in the source."""
     found = set()
     for path in (*SDK.rglob("*.py"), *BROKER.rglob("*.py"), *PROXY.rglob("*.py")):
-        if path.is_relative_to(SDK / "sync"):  # made of the others
+        if path.is_relative_to(SDK / "sync"):  # generated from the others
             continue
         tree = ast.parse(path.read_text())
         made: defaultdict[str, list[ast.expr]] = defaultdict(list)
@@ -53,7 +53,7 @@ def logged() -> set[tuple[str, str]]:
                 case ast.Call(
                     func=ast.Attribute(value=ast.Name(id="log"), attr=level),
                     args=[ast.Constant(value="%s"), ast.Name(id=name)],
-                ):  # made before, or a line with the number of those that were
+                ):  # the text was assigned earlier, or the line has the count of earlier ones
                     found |= {(each, LEVELS[level]) for line in made[name] for each in texts(line, named)}
                 case ast.Call(func=ast.Attribute(value=ast.Name(id="log"), attr=level), args=[text, *_]):
                     if level in LEVELS:

@@ -1,4 +1,4 @@
-"""docs/map.md names files and types that exist: who moves or renames one says there where it is now."""
+"""docs/map.md names only files and types that exist: a change that moves or renames one must update the page."""
 
 import re
 from pathlib import Path

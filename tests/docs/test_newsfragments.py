@@ -1,4 +1,4 @@
-"""CHANGELOG.md is made of fragments: each is well formed, and towncrier understands all of them."""
+"""CHANGELOG.md is generated from fragments: each is well formed, and towncrier accepts all of them."""
 
 import re
 import subprocess
@@ -32,7 +32,7 @@ def test_towncrier_makes_a_changelog_of_them_and_asks_nobody() -> None:
     assert TOWNCRIER["start_string"].strip() in (ROOT / "CHANGELOG.md").read_text()
     command = [sys.executable, "-m", "towncrier", "build", "--draft", "--version", "9.9", "--date", "2030-01-01"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120)
-    assert done.returncode == 0, f"{done.stderr}; is towncrier missing? make setup brings it"
+    assert done.returncode == 0, f"{done.stderr}; is towncrier missing? make setup installs it"
     assert "## 9.9 (2030-01-01)" in done.stdout
     for each in FRAGMENTS:
         assert each.read_text().split(".")[0].split("\n")[0] in done.stdout, each.name

@@ -12,9 +12,9 @@ from ottla.proxy.config import ProxyConfig
 PAGE = Path(__file__).parents[2] / "docs/proxy.md"
 CONFIGURED = {field.name.replace("_", "-"): field.default for field in fields(ProxyConfig)}
 OF_ITS_OWN = {"config", "announce", "name", "as-json", "log-format", "log-level"}
-"""Options of the command that are not the proxy's."""
+"""Options of the command that are not options of the proxy."""
 NOT_ON_THE_COMMAND_LINE = {"tls", "sasl"}
-"""`upstream-config` says them."""
+"""Options that `upstream-config` contains."""
 UNITS = {"": 1, "KiB": 2**10, "MiB": 2**20}
 
 

@@ -1,4 +1,4 @@
-"""The reference says what the docstrings say, and leaves nothing out that users are offered."""
+"""The reference matches the docstrings, and covers every public name."""
 
 import re
 from dataclasses import fields

@@ -1,9 +1,9 @@
 """Every snippet of the documentation runs: in order, file by file, against brokers of its own.
 
-Rule: `localhost:9092` in a snippet is the broker and `localhost:19092` the proxy; here they become free ports. A shell
-line that starts a server leaves it running; other shell lines run to their end. `make` and `pip` are not run from here.
-Python that begins with a file's name in a comment is saved under that name. What uses Spark runs in one process, with
-one JVM.
+Rule: `localhost:9092` in a snippet is the broker and `localhost:19092` the proxy; the tests replace both by free ports.
+A shell line that starts a server leaves it running; other shell lines run to their end. `make` and `pip` do not run.
+Python that begins with a file name in a comment is saved under that name. All snippets with Spark run in one process,
+with one JVM.
 """
 
 import os
@@ -24,7 +24,7 @@ ELSEWHERE = {"recipes.md": "tests/sdk/test_recipes.py, which kills them"}
 FILES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 SERVERS = ("ottla broker", "ottla proxy")
 SECONDS = 600
-"""After which a snippet hangs, however busy the machine is."""
+"""Seconds after which a snippet counts as hanging, even on a busy machine."""
 END = "-- the snippet has ended --"
 WITH_SPARK = f"""
 import runpy, sys
@@ -32,12 +32,12 @@ for path in map(str.strip, sys.stdin):
     runpy.run_path(path, run_name="__main__")
     print({END!r}, flush=True)
 """
-"""A program that runs others, which it is told on its standard input."""
+"""A program that runs other programs, whose paths it reads from standard input."""
 
 
 @dataclass
 class Bench:
-    """Where the snippets of one file run."""
+    """The environment in which the snippets of one file run."""
 
     folder: Path
     addresses: dict[str, str]
@@ -113,7 +113,7 @@ class Bench:
 
 
 def environment() -> dict[str, str]:
-    """`ottla` is that of this Python."""
+    """An environment in which `ottla` belongs to this Python."""
     return os.environ | {"PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
 
 
@@ -130,7 +130,7 @@ def bench(tmp_path: Path) -> Iterator[Bench]:
         try:
             made.spark.communicate(timeout=240)
         finally:
-            made.spark.kill()  # where a snippet hangs
+            made.spark.kill()  # in case a snippet hangs
     for server in reversed(made.servers):
         server.send_signal(signal.SIGTERM)
         server.wait(60)
@@ -150,7 +150,7 @@ def test_the_snippets_run(path: Path, bench: Bench) -> None:
         everything = "".join(printed)
         assert "stored in partition 0 at offset 0" in everything
         assert "[b'hello']" in everything
-        # Of the two CRC-32 and murmur2 would put the latter elsewhere.
+        # CRC-32 and murmur2 agree on the partition of customer-0, and differ on customer-10.
         for customer in ("customer-0", "customer-10"):
             assert re.search(rf"{customer}\|\s+1\|", everything), everything
         assert '{"total": 12}' in everything.replace("\\", "")

@@ -1,7 +1,7 @@
-"""`make extension`: the C of `codec/`, built where the tree is, for the Python that runs this.
+"""`make extension`: build the C of `codec/` inside the tree, for the Python that runs this.
 
-Does nothing where the extensions are newer than what they are made of. Where there is no compiler it says so, and the
-Python engine is what runs and is tested; in CI that is a failure. What a compiler refuses is a failure everywhere.
+It does nothing if the extensions are newer than their sources. Without a compiler it says so, and the Python engine
+runs and is tested; in CI that is a failure. A compiler error is a failure everywhere.
 """
 
 import os
@@ -15,7 +15,7 @@ ROOT = Path(__file__).parents[2]
 
 
 def stale() -> list[str]:
-    """The sources that were edited since their extension was built, or never were built, for this Python."""
+    """The sources without an up-to-date extension for this Python."""
     suffix = sysconfig.get_config_var("EXT_SUFFIX")
     made_of = (ROOT / "setup.py").stat().st_mtime
 
@@ -28,7 +28,7 @@ def stale() -> list[str]:
 
 
 def missing() -> str:
-    """What this machine lacks to compile; empty if nothing."""
+    """What a build needs and this machine lacks; empty if it lacks nothing."""
     compiler = (os.environ.get("CC") or sysconfig.get_config_var("CC") or "cc").split()[0]
     if not shutil.which(compiler):
         return f"no C compiler (`{compiler}`): on Debian and Ubuntu apt-get install build-essential"
@@ -38,7 +38,7 @@ def missing() -> str:
 
 
 def main() -> int:
-    """Build what is stale; returns the exit code."""
+    """Build all stale sources; return the exit code."""
     if not stale():
         return 0
     if why := missing():
@@ -47,7 +47,7 @@ def main() -> int:
     print(f"building {', '.join(stale())} ...")
     command = [sys.executable, "setup.py", "build_ext", "--inplace"]
     done = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-    # An extension is optional: setup.py succeeds where a compiler did not.
+    # Extensions are optional: setup.py succeeds even if the compiler fails.
     if done.returncode or stale():
         print(done.stdout, f"{', '.join(stale())}: not built, see above", sep="\n", file=sys.stderr)
         return 1

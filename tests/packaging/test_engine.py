@@ -1,4 +1,4 @@
-"""Which engine runs, who may choose it, and who is told."""
+"""Which engine runs, how to choose it, and which message a user gets."""
 
 import logging
 import os

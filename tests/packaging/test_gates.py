@@ -1,4 +1,4 @@
-"""What `make check`, `make test` and `make deep` do with their gates."""
+"""How `make check`, `make test` and `make deep` run their gates."""
 
 import os
 import subprocess
@@ -45,7 +45,7 @@ def test_the_table_and_the_slowest_tests_stand_at_the_end(tree: Path) -> None:
 
 def test_a_first_gate_that_fails_stops_the_run(tree: Path) -> None:
     code, output = gates(tree, "bad", "good", "--", "other")
-    assert code == 2  # make's
+    assert code == 2  # make's own exit code for a failed target
     assert "ran" not in output and "FAILED tests/bad.py::test (bad): 1 == 2" in output
 
 

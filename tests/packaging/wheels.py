@@ -1,4 +1,4 @@
-"""ottla as a wheel, in a virtual environment of its own, for tests that want it as users have it."""
+"""ottla as a wheel, in a virtual environment of its own, for tests that need it as users install it."""
 
 import os
 import shutil
@@ -12,7 +12,7 @@ ROOT = Path(__file__).parents[2]
 
 
 def copy_tree(to: Path) -> Path:
-    """A copy of the files that git knows or would add, so that no build folder lends it anything."""
+    """Copy the tracked and the untracked, not ignored files, so that no build folder contributes anything."""
     command = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
     listed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True, timeout=300).stdout
     for name in filter(None, listed.split("\0")):
@@ -23,7 +23,7 @@ def copy_tree(to: Path) -> Path:
 
 
 def quick_compiler(folder: Path) -> Path:
-    """A C compiler that does not optimise, which takes most of the time."""
+    """A C compiler without optimisation, which takes most of the time of a build."""
     compiler = folder / "cc"
     compiler.write_text(f'#!/bin/sh\nexec {sysconfig.get_config_var("CC") or "cc"} "$@" -O0\n')
     compiler.chmod(0o755)
@@ -31,7 +31,7 @@ def quick_compiler(folder: Path) -> Path:
 
 
 def python_with_wheel(folder: Path) -> Path:
-    """The Python of a new environment in ``folder`` that has ottla from a wheel, and borrows all else from this one."""
+    """The Python of a new environment in ``folder``, with ottla from a wheel and all other packages from this one."""
     environment = os.environ | {"CC": str(quick_compiler(folder))}
     pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--quiet"]
     build = [*pip, "wheel", "--no-deps", "--no-build-isolation", "--wheel-dir", str(folder)]
@@ -47,6 +47,6 @@ def python_with_wheel(folder: Path) -> Path:
 
 
 def borrow_packages(environment: Path) -> None:
-    """Lend an environment the packages of this one, but no editable installs: the .pth files of those are not read."""
+    """Give an environment the packages of this one except editable installs, whose .pth files it does not read."""
     [site] = environment.glob("lib/python*/site-packages")
     (site / "lent.pth").write_text(sysconfig.get_paths()["purelib"])

@@ -1,8 +1,8 @@
-"""Scenarios written for loops, run by code that blocks: without ``async`` and ``await``, with threads for tasks.
+"""Run scenarios written for event loops as blocking code: without ``async`` and ``await``, with threads as tasks.
 
-A scenario with the fixture `loop` is compiled once more, from its own source (`blocking`), and given `Threads`. What
-a scope ends there is ended as by Ctrl-C: a handler of a signal raises `Cancelled` in the main thread, wherever that is.
-So threads beside it cannot be cancelled, and `BEYOND` names the scenarios that need that, or a loop's own things.
+`blocking` compiles the source of a scenario with the fixture `loop` a second time, and passes it `Threads`. The end of
+a scope works like Ctrl-C: a signal handler raises `Cancelled` in the main thread, at whatever line that is. No other
+thread can be cancelled, so `BEYOND` names the scenarios that need that, or that need features of a real loop.
 """
 
 import builtins
@@ -38,14 +38,14 @@ FACES = {"ottla", "ottla.sdk.client", "ottla.sdk.consumer", "ottla.sdk.producer"
 
 
 class Cancelled(BaseException):
-    """A scope is over."""
+    """The time of a scope has passed, or the test cancelled it."""
 
     def __init__(self, scope: "Scope") -> None:
         self.scope = scope
 
 
 class Scope:
-    """Ends what it is around, in the main thread, after some seconds; elsewhere it ends nothing."""
+    """Cancels its block after some seconds if the block runs in the main thread; in other threads it does nothing."""
 
     def __init__(self, seconds: float | None = None, *, fails: bool = False) -> None:
         self.cancelled_caught = False
@@ -59,7 +59,7 @@ class Scope:
             _SCOPES.append(self)
             if self._seconds is not None:
                 _ALARMS.set(time.monotonic() + self._seconds, self)
-            self.open = True  # from here on `__exit__` sees what is raised
+            self.open = True  # from here on `__exit__` sees every exception of the block
         return self
 
     def __exit__(self, kind: Any, error: BaseException | None, traceback: Any) -> bool:
@@ -84,13 +84,15 @@ class Scope:
             signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGUSR1)
 
     def take(self) -> bool:
-        """Whether it is to be ended now."""
+        """Whether the scope is to be cancelled now; the answer is yes only once."""
         due, self.due = self.due and self.open and not self.closed, False
         return due
 
 
 class Alarms:
-    """A thread that cancels scopes in time; one for all, as a signal may come while a scope would start its own."""
+    """A thread that cancels scopes when their time has passed.
+
+    All scopes share one: a signal could arrive while a scope starts a thread of its own."""
 
     def __init__(self) -> None:
         self._new: queue.SimpleQueue[tuple[float, Scope, bool]] = queue.SimpleQueue()
@@ -100,7 +102,7 @@ class Alarms:
         self._put(when, scope, False)
 
     def repeat(self, scope: Scope) -> None:
-        """Signal until it is taken: if one comes just before the main thread blocks, that blocks all the same."""
+        """Repeat the signal until the scope takes it: a signal just before the main thread blocks does not wake it."""
         self._put(time.monotonic() + 0.05, scope, True)
 
     def _put(self, when: float, scope: Scope, cancelled: bool) -> None:
@@ -140,9 +142,9 @@ def _raise(*_: object) -> None:
 
 @contextlib.contextmanager
 def _nothing_lost() -> Iterator[None]:
-    """Python loses what is raised while a finalizer runs, or in a callback of gc: the scope ends all the same.
+    """Cancel the scope again if Python discards `Cancelled`, as it does in finalizers and in callbacks of gc.
 
-    Set around each scenario, as pytest sets a hook of its own when it has read the first conftest.py.
+    Each scenario sets the hook, because pytest replaces it after reading the first conftest.py.
     """
     report = sys.unraisablehook
 
@@ -160,7 +162,7 @@ def _nothing_lost() -> Iterator[None]:
 
 
 class Tasks:
-    """A nursery of threads; errors come in a group."""
+    """A nursery of threads; their errors are raised as a group."""
 
     def __init__(self, scope: Scope) -> None:
         self.cancel_scope, self._errors = scope, list[BaseException]()
@@ -186,7 +188,7 @@ class Tasks:
 
 
 class Threads:
-    """The `Loop` of code that has none."""
+    """The `Loop` of code without a loop."""
 
     cancelled: type[BaseException] = Cancelled
     too_slow: type[Exception] = TimeoutError
@@ -200,10 +202,10 @@ class Threads:
         return ottla.sync.connect(bootstrap, **options)
 
     def run(self, scenario: Callable[[], Any]) -> Any:
-        _ALARMS.set(0.0, _NEVER)  # its thread is none that is left behind
+        _ALARMS.set(0.0, _NEVER)  # starts the alarm thread now, so that it does not count as left behind
         before = threading.active_count()
         result = scenario()
-        assert threading.active_count() <= before, f"threads were left behind: {threading.enumerate()}"
+        assert threading.active_count() <= before, f"threads still run: {threading.enumerate()}"
         return result
 
     def sleep_forever(self) -> None:
@@ -233,7 +235,7 @@ THREADS = Threads()
 
 
 def blocking(test: Callable[..., Any]) -> Callable[..., Any]:
-    """The same test, of the module made without ``async``; so are the functions of the module that it is given."""
+    """The blocking variant of a test, and of those arguments that are functions of the same module."""
     module = _made(test.__module__)
     made: Callable[..., Any] = getattr(module, test.__name__)
 
@@ -271,7 +273,7 @@ def _made(name: str) -> ModuleType:
 
 
 class _Blocking(ModuleType):
-    """A module, with what the blocking client has in place of the other's."""
+    """A module whose public names come from the blocking client where it has them."""
 
     def __init__(self, module: ModuleType) -> None:
         super().__init__(module.__name__)
@@ -286,27 +288,27 @@ def _imported(name: str, *how: Any) -> Any:
     return _Blocking(module) if module.__name__ in FACES else module
 
 
-THREADS_END_BY_THEMSELVES = "cancels a task beside it, and a thread cannot be cancelled"
-CALLBACKS = "has async callbacks, which are refused as such"
+THREADS_END_BY_THEMSELVES = "cancels another task, but no thread can be cancelled"
+CALLBACKS = "has async callbacks, which the blocking client refuses"
 BEYOND: dict[str, str] = {
-    "test_a_send_that_is_cancelled_just_when_its_record_fails_loses_no_word_of_it": "cancels within a callback",
-    "test_arguments_of_the_wrong_type_are_refused_by_name_and_nothing_is_done": "has an async listener, as it must be",
+    "test_a_send_that_is_cancelled_just_when_its_record_fails_loses_no_word_of_it": "cancels inside a callback",
+    "test_arguments_of_the_wrong_type_are_refused_by_name_and_nothing_is_done": "its listener is async",
     "test_callbacks_are_not_kept_and_each_kind_is_looked_at": CALLBACKS,
     "test_whoever_is_told_of_a_delivery_must_not_be_awaited": CALLBACKS,
-    "test_what_was_accepted_goes_out_though_the_next_record_is_refused": "touches the core, which is another thread's",
-    "test_a_producer_is_used_where_its_client_lives": "all threads may use a producer",
-    "test_calls_of_a_consumer_in_another_thread_are_refused_before_they_touch_anything": "all threads may use it",
-    "test_cancelled_is_not_accepted": "Ctrl-C may come when a call has returned, and nothing of it is known yet",
-    "test_code_that_blocks_the_loop_is_named_before_the_group_misses_the_member": "there is no loop to be blocked",
-    "test_a_listener_that_keeps_the_consumer_from_leaving_is_named": "a listener that blocks is waited for",
+    "test_what_was_accepted_goes_out_though_the_next_record_is_refused": "uses the core, as only the I/O thread may",
+    "test_a_producer_is_used_where_its_client_lives": "any thread may use a producer",
+    "test_calls_of_a_consumer_in_another_thread_are_refused_before_they_touch_anything": "any thread may use one",
+    "test_cancelled_is_not_accepted": "Ctrl-C may come after a call has returned, before its caller knows",
+    "test_code_that_blocks_the_loop_is_named_before_the_group_misses_the_member": "there is no loop to block",
+    "test_a_listener_that_keeps_the_consumer_from_leaving_is_named": "the call waits for a listener that blocks",
     "test_two_tasks_cannot_wait_for_batches_of_one_consumer": THREADS_END_BY_THEMSELVES,
     "test_the_listener_hears_what_comes_and_goes_in_order": THREADS_END_BY_THEMSELVES,
     "test_a_commit_of_everything_tells_of_what_a_rebalance_took_unless_it_was_committed": THREADS_END_BY_THEMSELVES,
-    "test_the_core_is_traced_while_it_steps": "the core is in a thread, which knows no signals",
-    "test_ctrl_c_never_leaves_a_step_half_done": "as above: see test_sync_interrupts.py",
+    "test_the_core_is_traced_while_it_steps": "the core runs in the I/O thread, which gets no signals",
+    "test_ctrl_c_never_leaves_a_step_half_done": "the same; test_sync_interrupts.py has its own tests",
     "test_options_that_contradict_each_other_are_refused[threads-options6-need a group .* without assign]": (
-        "is given an object of the module that awaits"
+        "its argument is an object of the asynchronous module"
     ),
     "test_more_members_than_partitions_wait_and_take_over": THREADS_END_BY_THEMSELVES,
 }
-"""Tests, and what of loops they need."""
+"""Tests that need a real loop, and the reason."""

@@ -1,4 +1,4 @@
-"""Calls of users, and the loop that they are made in, played by a test."""
+"""Calls of users, with the test in the place of the loop that they run in."""
 
 from collections.abc import Callable
 from typing import Any, Generic, TypeVar
@@ -11,7 +11,7 @@ T = TypeVar("T")
 
 
 class Cancelled(BaseException):
-    """A loop's."""
+    """The cancellation of a loop."""
 
 
 class Tasks:
@@ -28,13 +28,14 @@ class Tasks:
 
 
 class Call(Generic[T]):
-    """A user's call: it goes on by itself as far as it can, and a test answers what it awaits of the user's.
+    """A user's call: it advances as far as it can by itself; the test answers the user's functions that it awaits.
 
     Args:
-        now: the time; ``run`` does what is due then.
+        now: returns the time.
+        run: does everything that is due then.
 
     Attributes:
-        error: what it ended with, if that was an error; else there is the ``result``.
+        error: the exception that ended the call; otherwise see ``result``.
     """
 
     def __init__(self, core: ClientCore, steps: Steps[T], now: Callable[[], float], run: Callable[[], object]) -> None:
@@ -48,12 +49,12 @@ class Call(Generic[T]):
 
     @property
     def awaits(self) -> Await | None:
-        """The user's function that it awaits."""
+        """The user's function that the call awaits."""
         self.go_on()
         return self._wait if isinstance(self._wait, Await) else None
 
     def go_on(self) -> "Call[T]":
-        """Go on, if what it waits for has come."""
+        """Advance the call if its wait has ended."""
         while not self.over:
             outcome = self._wait.outcome if isinstance(self._wait, Shielded) else self._wait
             if not (outcome in (TURN, CHECK) or (isinstance(outcome, Outcome) and outcome.done)):
@@ -62,13 +63,13 @@ class Call(Generic[T]):
         return self
 
     def answer(self, *, returned: bool = True) -> None:
-        """What it awaits has come to its end, or to that of its time."""
+        """The awaited function returns, or its time limit passes (``returned=False``)."""
         assert self.awaits is not None
         self._resume(returned, None)
         self.go_on()
 
     def throw(self, error: BaseException) -> None:
-        """What it waits for raises, or it is cancelled there."""
+        """The awaited function raises, or the call is cancelled there."""
         self.go_on()
         assert not self.over
         self._resume(None, error)

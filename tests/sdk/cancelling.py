@@ -1,4 +1,4 @@
-"""Scenarios with one call in each that can be cancelled anywhere, and what must be so afterwards.
+"""Scenarios, each with one call that can be cancelled anywhere, and the state that has to hold afterwards.
 
     @scenario(Client, "list_topics")
     async def list_topics(run: Run) -> None:
@@ -7,10 +7,10 @@
             assert await client.list_topics() == [...]              # the client is as good as before
             await run.rest(client)
 
-A scenario holds whether its call was cancelled or not, and whatever it was at. A `Run` decides that: in a virtual loop
-(`test_cancellations.py`) or in those that are shipped (`test_cancellations_in_loops.py`).
+A scenario holds whether its call was cancelled or not, and wherever it was suspended. A `Run` decides that, in a
+virtual loop (`test_cancellations.py`) or in a real one (`test_cancellations_in_loops.py`).
 
-`public` lists what users can await, from the classes themselves, so that a new method has to have its scenario.
+`public` lists every awaitable method from the classes themselves, so that a new method needs a scenario.
 """
 
 import contextlib
@@ -25,12 +25,12 @@ from ottla.sdk.client import Client
 from ottla.sdk.outcome import Outcome
 
 HOUSEKEEPING = frozenset({"ApiVersions", "Metadata", "FindCoordinator", "InitProducerId"})
-"""Requests by which a client learns what all calls need."""
+"""Requests that any call may need to send first, to learn about the cluster or to get a producer id."""
 
 
 @dataclass
 class Fate:
-    """What became of the call."""
+    """The outcome of the call."""
 
     cancelled: bool = False
     value: Any = None
@@ -42,31 +42,31 @@ class Fate:
 
 
 class Run(Protocol):
-    """One way to play a scenario."""
+    """One way to run a scenario."""
 
     def connect(self, **options: Any) -> Client: ...
 
     async def topic(self, name: str, *batches: Sequence[bytes], partitions: int = 1, **configs: str) -> None:
-        """Make a topic; each of its partitions has these batches."""
+        """Create a topic; each of its partitions gets these batches."""
 
     async def stored(self, name: str) -> list[bytes]:
         """The values in the topic's first partition."""
 
     async def cancelling(self, call: Callable[[], Awaitable[Any]]) -> Fate:
-        """Make the call that may be cancelled; asserts that a cancellation is never swallowed."""
+        """Make the call that may be cancelled; assert that no cancellation is swallowed."""
 
     def beside(self, work: Coroutine[Any, Any, Any]) -> Outcome[None]:
-        """Have another task work; settled when it has ended."""
+        """Start another task; the outcome is settled when it has ended."""
 
     def hold(self) -> None:
-        """Have the broker answer nothing, until `answer_in`, or a moment after it."""
+        """Let the broker hold back all answers until the seconds of `answer_in` have passed."""
 
     def answer_in(self, seconds: float) -> None: ...
 
     async def sleep(self, seconds: float) -> None: ...
 
     async def rest(self, client: Client) -> None:
-        """Let go on what goes on by itself, and see that nothing is left of the call that was cancelled."""
+        """Wait for the client's background work, then assert that the cancelled call left nothing behind."""
 
 
 Play = Callable[[Run], Coroutine[Any, Any, None]]
@@ -74,7 +74,7 @@ Play = Callable[[Run], Coroutine[Any, Any, None]]
 
 @dataclass(frozen=True)
 class Scenario:
-    """Args: goes_on: requests of the call that may be sent after its cancellation."""
+    """Args: goes_on: requests that the call may still send after its cancellation."""
 
     of: type
     method: str
@@ -97,7 +97,7 @@ def scenario(of: type, method: str, *goes_on: str) -> Callable[[Play], Play]:
 
 
 def public(of: type) -> set[str]:
-    """What users of a class await, by itself or by a statement such as ``async for``."""
+    """The methods that users await, either directly or by a statement, for example ``async for``."""
     return {
         name
         for name, each in inspect.getmembers(of)
@@ -172,7 +172,7 @@ async def leaving_a_client_before_its_consumer(run: Run) -> None:
     await consumer.__anext__()
     await run.cancelling(lambda: client.__aexit__(None, None, None))
     async with run.connect() as other:
-        assert not (await other.describe_group("g")).members, "the member has not said good-bye"
+        assert not (await other.describe_group("g")).members, "the member has not left the group"
         await run.rest(other)
 
 
@@ -186,17 +186,17 @@ async def committed(client: Client, group: str = "g") -> dict[Any, int]:
 
 
 async def commit(client: Client, offset: int = 2, group: str = "g") -> None:
-    """Have a group without members commit."""
+    """Commit for a group without members."""
     async with client.consumer(assign={("t", 0): "beginning"}, group=group) as consumer:
         await consumer.commit({("t", 0): offset})
 
 
 def call(method: str, ask: Ask, *, before: Ask | None = None, again: Ask | None = None) -> None:
-    """Add a scenario of a call that ends.
+    """Add a scenario with a single call.
 
     Args:
-        before: makes what it needs.
-        again: sees that it has been done, or can be; by default the same call, which has the same answer.
+        before: sets up the scenario.
+        again: checks that the call has taken effect, or still can; by default the same call, with the same answer.
     """
 
     async def play(run: Run) -> None:
@@ -220,7 +220,7 @@ async def _has_topic(client: Client, name: str, partitions: int) -> None:
 
 
 async def _created(client: Client) -> None:
-    with contextlib.suppress(TopicAlreadyExists):  # the call that was cancelled had been sent
+    with contextlib.suppress(TopicAlreadyExists):  # the cancelled call may have created it
         await client.create_topic("new", partitions=2)
     await _has_topic(client, "new", 2)
 
@@ -238,7 +238,7 @@ async def _deleted(client: Client) -> None:
         await client.describe_topic("t")
     except UnknownTopicOrPartition:
         return
-    raise AssertionError("the topic is still there")
+    raise AssertionError("the topic still exists")
 
 
 async def _groups_deleted(client: Client) -> None:
@@ -264,7 +264,7 @@ async def _fenced(client: Client) -> None:
 
 
 async def _open(client: Client) -> None:
-    """A transaction whose producer does not go on."""
+    """Start a transaction, and let its producer do nothing more."""
     producer = await client.producer(transactional_id="x").__aenter__()
     txn = await producer.transaction().__aenter__()
     await txn.send("t", b"open")
@@ -281,7 +281,7 @@ async def _aborted(client: Client) -> None:
 
 
 async def _starts(client: Client) -> list[int]:
-    """Where transactions are open."""
+    """The offsets at which transactions are open."""
     producers = (await client.describe_producers([("t", 0)]))["t", 0]
     return [each.transaction_start for each in producers if each.transaction_start is not None]
 
@@ -323,7 +323,7 @@ call("fence_producers", lambda client: client.fence_producers("x", "y"), before=
 
 @scenario(Client, "offsets")
 async def offsets_of_topics_that_are_not_there(run: Run) -> None:
-    """For seconds they might be about to be made: then nobody asks for them on behalf of a caller that is gone."""
+    """A missing topic may soon be created, so calls ask for it for some seconds; a cancelled call must stop."""
     async with run.connect(api_timeout=2.0) as client:
         fate = await run.cancelling(lambda: client.offsets({("one", 0): "end", ("other", 0): "end"}))
         assert fate.cancelled or isinstance(fate.error, UnknownTopicOrPartition)

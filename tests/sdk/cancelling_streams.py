@@ -1,4 +1,4 @@
-"""Scenarios of producers and consumers, as `tests.sdk.cancelling` has those of clients: nothing is lost or doubled."""
+"""Scenarios of producers and consumers, as in `tests.sdk.cancelling`: a cancellation loses and repeats no record."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
@@ -14,19 +14,19 @@ from tests.sdk.cancelling import Fate, Run, committed, scenario
 VALUES = [b"%02d" % number for number in range(12)]
 BATCHES = [VALUES[start : start + 2] for start in range(0, 12, 2)]
 ONE_BATCH = {"partition_max_bytes": 100}
-"""Options by which a Fetch brings no more than a batch."""
+"""Options that limit a Fetch to one batch."""
 
 
 # -- producers ---------------------------------------------------------------------------------------------------------
 
 
 def accepted(producer: Producer, results: Sequence[object] = ()) -> int:
-    """How many records the producer has accepted, of which ``results`` were called back."""
+    """The number of records that the producer has accepted, including those with a callback in ``results``."""
     return producer._core.pending + len(results)
 
 
 def whole(producer: Producer) -> None:
-    """All memory is free, and nobody waits."""
+    """All buffer memory is free, and no call waits for it."""
     core = producer._core
     assert core.appends.free == core._options.buffer_memory and not core.pending and not core._turns
 
@@ -59,7 +59,7 @@ async def opening_a_producer(run: Run) -> None:
 
 
 async def _sent(run: Run, send: Callable[[Producer], Awaitable[Any]], **options: Any) -> None:
-    """A record is sent: it is stored if it was accepted when the call ended."""
+    """Cancel a send: its record is stored if the producer had accepted it when the call ended."""
     async with producing(run, **options) as (client, producer):
         fate = await run.cancelling(lambda: send(producer))
         was = accepted(producer) or len(await run.stored("t"))
@@ -91,7 +91,7 @@ async def sending_to_one_replica(run: Run) -> None:
 
 
 async def _sent_into_a_full_buffer(run: Run, send: Callable[[Producer, Any], Awaitable[Any]]) -> None:
-    """A record waits for room: it is sent if it was accepted, and called back."""
+    """Cancel a send that waits for buffer space: its record is sent and called back if the producer accepted it."""
     results: list[object] = []
     async with producing(run, buffer_memory=8192, linger=0.5) as (client, producer):
         await producer.send("t", b"first")
@@ -132,7 +132,7 @@ async def sending_many_into_a_full_buffer(run: Run) -> None:
 
 
 async def _refused(run: Run, send: Callable[[Producer], Awaitable[Any]], **options: Any) -> None:
-    """A record is too large for its topic, which somebody is told of: the caller, or the next call."""
+    """Cancel a send of a record that is too large for its topic: this call or the next one reports the error."""
     await run.topic("t", max_message_bytes="200")
     told: list[OttlaError] = []
     async with run.connect() as client, client.producer(**options) as producer:
@@ -239,8 +239,8 @@ async def _left(run: Run, leave: Callable[[Producer], Awaitable[Any]], **options
         for value in VALUES:
             producer.send_nowait("t", value, on_delivery=results.append)
         fate = await run.cancelling(lambda: leave(producer))
-        await run.sleep(0.0)  # of one that is dropped callbacks come with the next turn
-        assert len(results) == len(VALUES), "nothing is dropped without a word"
+        await run.sleep(0.0)  # after a dropped call, the callbacks run in the loop's next turn
+        assert len(results) == len(VALUES), "each record is called back"
         stored = [each for each in results if not isinstance(each, OttlaError)]
         whole(producer)
         await run.rest(client)
@@ -250,7 +250,7 @@ async def _left(run: Run, leave: Callable[[Producer], Awaitable[Any]], **options
         async with client.producer() as other:
             await other.send("t", b"again")
         await run.rest(client)
-    # Dropped without being awaited to its end, it may have been sent, and is called back with an error all the same.
+    # A producer that was dropped instead of awaited may have sent its records, though their callbacks got an error.
     values = await run.stored("t")
     assert values in ([*VALUES, b"again"], *([[b"again"]] if _dropped(fate) else []))
 
@@ -283,7 +283,7 @@ async def closing_a_producer(run: Run) -> None:
 
 
 class Told(RebalanceListener):
-    """Notes what it is notified of, and takes its time."""
+    """Records its notifications, and takes its time over them."""
 
     def __init__(self, run: Run) -> None:
         self._run = run
@@ -323,7 +323,7 @@ async def reading(run: Run, **options: Any) -> AsyncIterator[tuple[Client, Consu
 
 
 async def _read(consumer: Consumer, seen: list[bytes | None], *, until: int = len(VALUES)) -> None:
-    """The loop of a user."""
+    """A user's read loop."""
     async for batch in consumer:
         seen += [each.value for each in batch]
         if consumer._options.group is not None:
@@ -333,7 +333,7 @@ async def _read(consumer: Consumer, seen: list[bytes | None], *, until: int = le
 
 
 async def _poll(consumer: Consumer, seen: list[bytes | None], *, until: int = len(VALUES)) -> None:
-    """The same with deadlines, which pass at first and at the end."""
+    """The same with `poll`, whose timeout passes at the start and at the end."""
     assert await consumer.poll(0.0) is None or seen
     while len(seen) < until:
         if (batch := await consumer.poll(1.0)) is not None:
@@ -344,7 +344,7 @@ async def _poll(consumer: Consumer, seen: list[bytes | None], *, until: int = le
 
 
 async def _iterated(run: Run, already: int, read: Any = _read, **options: Any) -> None:
-    """The loop is cancelled anywhere, and another one goes on."""
+    """Cancel the loop anywhere; another loop continues."""
     seen: list[bytes | None] = []
     async with reading(run, **options) as (client, consumer):
         if already:
@@ -475,10 +475,10 @@ async def _consumer_left(run: Run, error: BaseException | None, **options: Any) 
         await _read(consumer, seen, until=4)
         fate = await run.cancelling(lambda: consumer.__aexit__(type(error) if error else None, error, None))
         left = [each for each in await client.list_groups() if each.state != "Empty"]
-        assert _dropped(fate) or not left, "the group is not left"
+        assert _dropped(fate) or not left, "the member has not left its group"
         await run.rest(client)
         if "group" in options:
-            assert _dropped(fate) or await committed(client) == {("t", 0): 4}, f"a commit is dropped; {fate.notes}"
+            assert _dropped(fate) or await committed(client) == {("t", 0): 4}, f"a commit was lost; {fate.notes}"
             listener = options["listener"]
             assert listener.gone == [("t", 0)] or (_dropped(fate) and not listener.gone), "it is called once"
         async with client.consumer("t", **(group(run) if options else {})) as other:
@@ -519,12 +519,12 @@ async def leaving_a_consumer_while_a_commit_waits_behind_another(run: Run) -> No
         run.answer_in(0.05)
         fate = await run.cancelling(lambda: consumer.__aexit__(None, None, None))
         await run.rest(client)
-        assert _dropped(fate) or await committed(client) == {("t", 0): 2}, "the commit is dropped"
+        assert _dropped(fate) or await committed(client) == {("t", 0): 2}, "the commit was lost"
         await run.rest(client)
 
 
 async def _committed(run: Run, commit: Callable[[Consumer, Batch], Awaitable[Any]]) -> None:
-    """What is asked for is committed, whether it is waited for or not."""
+    """A requested commit happens, whether the call waits for it or not."""
     async with reading(run, **group(run)) as (client, consumer):
         batch = await consumer.__anext__()
         await run.cancelling(lambda: commit(consumer, batch))

@@ -1,4 +1,4 @@
-"""A client for parts that are tested alone: time and nodes, no connections."""
+"""A client for tests of single parts: it has a clock and nodes, but no connections."""
 
 import random
 from collections.abc import Callable, Container
@@ -16,7 +16,7 @@ from ottla.sdk.timers import Timer, Timers
 
 
 class Client:
-    """What the machines of sdk/cluster/ need, and nothing else: requests are kept until the test answers them."""
+    """The interface that the machines of sdk/cluster/ need; it keeps requests until the test answers them."""
 
     def __init__(self, seeds: int = 2) -> None:
         self.options = Options()
@@ -28,7 +28,7 @@ class Client:
         self.asked: list[tuple[Node, Exchange]] = []
         self.done: list[str] = []
         self.connected: Node | None = None
-        """Is preferred to all others."""
+        """The node to prefer to all others."""
         cluster = Cluster()
         self.nodes = Nodes([("seed", 1 + index) for index in range(seeds)], cluster, random.Random(1))
         self.metadata = Metadata(self, cluster, self.nodes, findable=True)

@@ -1,7 +1,7 @@
-"""The fixture `loop`: a test that has it runs once under each loop that the client runs in (tests/sdk/loops.py).
+"""The fixture `loop`: a test that uses it runs once in each loop that the client supports (tests/sdk/loops.py).
 
-And once without a loop, by code that blocks (tests/sdk/blocking_loop.py). Where the test is slow, `make test` runs it
-under trio, and `make deep` under the others: what differs between them meets brokerlite in the quick tests.
+It also runs once without a loop, as blocking code (tests/sdk/blocking_loop.py). `make test` runs slow tests only in
+trio, and `make deep` in the other loops: the quick tests already run each loop against brokerlite.
 """
 
 import functools
@@ -15,7 +15,7 @@ from tests.sdk.loops import LOOPS, Loop
 
 
 def _quickly(name: str) -> Any:
-    """uvloop is asyncio with other transports: what is quick stays quick without it, but for `test_drivers.py`."""
+    """The loop of quick tests: without uvloop, which is asyncio with other transports, except in `test_drivers.py`."""
     return pytest.param(name, marks=pytest.mark.deep) if name == "uvloop" else name
 
 
@@ -24,7 +24,7 @@ def loop(request: pytest.FixtureRequest) -> Loop | Threads:
     return THREADS if request.param == "threads" else LOOPS[request.param]
 
 
-@pytest.hookimpl(tryfirst=True)  # before pytest-trio marks what is still `async def` as its own
+@pytest.hookimpl(tryfirst=True)  # before pytest-trio marks the remaining `async def` tests as its own
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items[:] = [item for item in items if not _is_beyond(item)]
     for item in items:

@@ -1,4 +1,4 @@
-"""What is in a topic, read with a client of whatever loop."""
+"""The contents of a topic, read with a client in any loop."""
 
 from typing import Literal
 
@@ -8,7 +8,7 @@ import ottla
 async def contents(
     client: ottla.Client, topic: str, isolation: Literal["read_committed", "read_uncommitted"] = "read_committed"
 ) -> dict[int, list[bytes]]:
-    """The values of each partition up to where it ends for such a reader, however slow it is."""
+    """The values of each partition up to the end that such a reader sees, however slow it is."""
     places = [(topic, each.partition) for each in (await client.describe_topic(topic)).partitions]
     ends = await client.offsets(dict.fromkeys(places, "end"), isolation=isolation)
     found: dict[int, list[bytes]] = {partition: [] for _, partition in places}
@@ -18,4 +18,4 @@ async def contents(
                 return found
             if batch := await consumer.poll(0.1):
                 found[batch.partition] += [record.value or b"" for record in batch]
-    raise AssertionError(f"what is before {ends} does not come, only {found}")
+    raise AssertionError(f"expected records up to {ends}, got only {found}")

@@ -1,6 +1,6 @@
-"""A core whose group requests are answered by hand, one by one, without a socket or a clock.
+"""A core whose group requests the test answers by hand, one by one, without a socket or a clock.
 
-What every client asks first (ApiVersions, Metadata, FindCoordinator) is answered by itself.
+The requests that every client sends first (ApiVersions, Metadata, FindCoordinator) are answered automatically.
 """
 
 import random
@@ -37,7 +37,7 @@ VERSIONS |= {11: (0, 9), 12: (0, 4), 13: (0, 5), 14: (0, 5), 18: (0, 3)}
 
 @dataclass(eq=False)
 class Asked:
-    """A request that waits for its answer."""
+    """A request without an answer yet."""
 
     key: Key
     message: Any
@@ -46,20 +46,20 @@ class Asked:
 
 
 class Coordinator:
-    """One node that leads every partition, unless `leaders` has another, and coordinates every group, unless `home` is
-    elsewhere.
+    """One node that leads every partition, except those in `leaders`, and coordinates every group, unless `home` names
+    another node.
 
     Args:
-        topics: how many partitions each has.
-        more: what it offers beyond `VERSIONS`.
+        topics: the number of partitions of each.
+        more: APIs that it serves beyond `VERSIONS`.
 
     Attributes:
-        transactions: the version of their protocol; clients learn of another one when they connect.
-        slow: Metadata requests wait, until `catch_up`.
-        racks: of each node that lives.
+        transactions: the transaction protocol version (KIP-890); clients learn of a change when they connect.
+        slow: Metadata requests wait until `catch_up`.
+        racks: the rack of each live node.
         replicas: the nodes that have each partition.
-        leaders: nodes other than 1 that lead partitions.
-        ids: of topics that have one of their own.
+        leaders: the leader of each partition that node 1 does not lead.
+        ids: the topics with an id of their own.
     """
 
     def __init__(
@@ -90,7 +90,7 @@ class Coordinator:
         self.run()
 
     def run(self) -> None:
-        """Do all that is due at this moment."""
+        """Do everything that is due now."""
         while actions := self.core.poll(self.now):
             for action in actions:
                 match action:
@@ -108,7 +108,7 @@ class Coordinator:
                         self._drop(key)
 
     def later(self, seconds: float) -> None:
-        """Let time pass, doing all that becomes due meanwhile."""
+        """Let time pass, and do everything that becomes due meanwhile."""
         end = self.now + seconds
         while (deadline := self.core.deadline) is not None and deadline <= end:
             self.now = max(self.now, deadline)
@@ -117,29 +117,29 @@ class Coordinator:
         self.run()
 
     def catch_up(self) -> None:
-        """Metadata are not slow any more."""
+        """Answer Metadata without delay again."""
         self.slow = False
         for request in self.pending(MetadataRequest):
             self.answer(request, self._metadata(request))
 
     def break_connections(self) -> None:
-        """Every connection ends; what waits is never answered."""
+        """Break every connection; pending requests get no answer."""
         for key in list(self._open):
             self._drop(key)
             self.core.handle(Lost(key, "the wire broke"), self.now)
         self.run()
 
     def pending(self, kind: type[M]) -> list[M]:
-        """The requests of one kind that wait, oldest first."""
+        """The pending requests of one kind, oldest first."""
         return [each.message for each in self.waiting if isinstance(each.message, kind)]
 
     def asked(self, kind: type[M]) -> M:
-        """The one request of this kind that waits."""
+        """The only pending request of this kind."""
         (message,) = self.pending(kind)
         return message
 
     def answer(self, request: object, response: object) -> None:
-        """Answer a request that waits, and do what follows."""
+        """Answer a pending request, and do everything that follows."""
         (asked,) = [each for each in self.waiting if each.message is request]
         self.waiting.remove(asked)
         self._reply(asked, response)

@@ -1,8 +1,8 @@
-"""Writes the faces of the blocking client, `sdk/sync`, from those that await: ``python -m tests.sdk.faces``.
+"""Write the faces of the blocking client, `sdk/sync`, from the asynchronous ones: ``python -m tests.sdk.faces``.
 
-The classes of a module are taken as they are, without what waits, and with blocking names. Nothing else differs but
-what `WORDS` says; whatever a class needs of the module that it comes from is imported from there. `test_sync.py` holds
-what is written to this.
+A face copies the classes of a module without ``async`` and ``await``, and with the names of blocking code. `WORDS` has
+all other differences. The face imports everything else that its classes need from the same module. `test_sync.py`
+compares the faces with the output of this file.
 """
 
 import ast
@@ -22,7 +22,7 @@ TAKEN = {
     "consumer": ("RebalanceListener", "_Listening", "ConsumerInterceptor", "Batch", "Consumer"),
     "transform": ("Batches", "TransformTransaction", "Transform"),
 }
-"""Of each module of `sdk`, what is taken; all else it shares."""
+"""The parts of each module of `sdk` that its face copies; it imports all others."""
 ABOUT = {
     "client": "The methods of a client, for blocking code",
     "producer": "The face of a producer, for blocking code",
@@ -34,7 +34,7 @@ WITHOUT_ASYNC = [
     (r"\bawait ", ""),
     (r"\b__a(enter|exit|iter|next)__", r"__\1__"),
 ]
-"""What is other in all code that blocks."""
+"""Substitutions in all blocking code."""
 SYNTAX = [
     *WITHOUT_ASYNC,
     (r"\bdef aclose\b", "def close"),
@@ -42,9 +42,9 @@ SYNTAX = [
     (r"\bDriverType\b", "type[ThreadDriver]"),
     (r"from ottla\.sdk\.drivers\.driver import .*", "from ottla.sdk.drivers.threads import ThreadDriver"),
     (r"\bfast\.send_soon\b", "fast.accept"),
-    (r"\b_MANY = 256\b", "_MANY = 2**14"),  # between two looks at the clock is nobody's turn
+    (r"\b_MANY = 256\b", "_MANY = 2**14"),  # another thread can run at any time, so the clock may be read less often
 ]
-"""What is other in the faces, wherever it stands."""
+"""Substitutions in all faces."""
 WORDS = {
     "client": [],
     "producer": [
@@ -101,11 +101,11 @@ WORDS = {
     ],
     "transform": [],
 }
-"""What is said otherwise, module by module: prose, however its lines are broken."""
+"""Prose that differs, module by module, wherever its lines break."""
 
 
 def written(name: str) -> str:
-    """The blocking module made of ``sdk/<name>.py``."""
+    """The blocking module generated from ``sdk/<name>.py``."""
     source = (ROOT / f"sdk/{name}.py").read_text()
     tree = ast.parse(source)
     lines = source.splitlines(keepends=True)
@@ -118,7 +118,7 @@ def written(name: str) -> str:
     body = "\n\n".join(parts[each] for each in TAKEN[name])
     for old, new in WORDS[name]:
         body, count = re.subn(r"\s+".join(map(re.escape, old.split())), new.replace("\\", r"\\"), body)
-        assert count, f"sdk/{name}.py says no more: {old}"
+        assert count, f"sdk/{name}.py no longer contains: {old}"
     for pattern, replaced in SYNTAX:
         body = re.sub(pattern, replaced, body)
     origin = f"Generated from `ottla.sdk.{name}` by tests/sdk/faces.py (`make faces`): do not edit."
@@ -127,7 +127,7 @@ def written(name: str) -> str:
 
 
 def _refilled(text: str) -> str:
-    """With its paragraphs wrapped again where a line has become too long."""
+    """The text, with each paragraph that has a line too long wrapped again."""
     lines, done = text.splitlines(), []
     while lines:
         line = lines.pop(0)
@@ -159,7 +159,7 @@ def _indent(line: str) -> int:
 
 
 def _imports(name: str, tree: ast.Module) -> str:
-    """All that may be needed: what the module imports, and what else it has. ruff takes out what is not."""
+    """All imports that the face may need, including from its own source module; ruff removes the unused ones."""
     lines = ["from ottla.sdk.drivers.threads import ThreadDriver"]
     shared = {"K", "V"} if name == "producer" else set()
     for node in tree.body:
@@ -179,7 +179,7 @@ def _imports(name: str, tree: ast.Module) -> str:
 
 
 def formatted(text: str) -> str:
-    """As ruff has it, which the tree is held to."""
+    """The text as ruff formats it, because `make check` compares."""
     ruff = [str(RUFF)]
     name = ["--stdin-filename", str(FOLDER / "made.py")]
     fixed = subprocess.run(
@@ -193,7 +193,7 @@ def formatted(text: str) -> str:
 
 
 def made(name: str) -> str:
-    """What ``sdk/sync/<name>.py`` is to be."""
+    """The contents of ``sdk/sync/<name>.py``."""
     return formatted(written(name))
 
 

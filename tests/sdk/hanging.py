@@ -1,4 +1,4 @@
-"""Transactions that hang: open in a partition, though no coordinator is going to end them there."""
+"""Hanging transactions: open in a partition, while no coordinator will ever end them there."""
 
 from ottla import Client
 from ottla.brokerlite.serve import Running
@@ -9,11 +9,11 @@ from tests.brokerlite.peer import Peer
 from tests.patience import HUNG
 
 UNVERIFIED = {"transaction.partition.verification.enable": "false"}
-"""With this setting Apache Kafka takes records of which the coordinator knows nothing, as it always did before 3.6."""
+"""With this setting Apache Kafka accepts records of transactions that the coordinator does not know, as before 3.6."""
 
 
 def lose(broker: Broker, transactional_id: str) -> None:
-    """Have the coordinator know nothing of an id any more, as if a power cut had taken it; its partitions still do."""
+    """Make the coordinator forget a transactional id, as after a power cut; its partitions keep the transaction."""
 
     def forget(running: Running) -> None:
         core = running._core
@@ -24,10 +24,10 @@ def lose(broker: Broker, transactional_id: str) -> None:
 
 
 async def hang(client: Client, transactional_id: str, place: tuple[str, int], timestamp: int) -> int:
-    """Write a record of a transaction that the partition has not joined, to a broker that is `UNVERIFIED`.
+    """Write a transactional record to a partition that was not added to the transaction; the broker is `UNVERIFIED`.
 
     Returns:
-        The producer id, which its coordinator knows.
+        The producer id, which the coordinator knows.
     """
     (given,) = (await client.fence_producers(transactional_id)).values()
     leader = await client.leader(*place)

@@ -1,7 +1,7 @@
 """Leaders of partitions, for tests of a fetcher on the real `ClientCore`, in virtual time.
 
-Small, and strict where Kafka is: about sessions (KIP-227), epochs (KIP-320), topic ids (KIP-516), limits (KIP-74). What
-nodes speak is said by version, and `bend` may change or drop any answer.
+They are small, and strict where Kafka is: about sessions (KIP-227), epochs (KIP-320), topic ids (KIP-516) and limits
+(KIP-74). ``versions`` says which APIs the nodes serve; `bend` may change or drop any answer.
 
 Source: KafkaApis.scala, handleFetchRequest; FetchSession.scala; Partition.scala.
 """
@@ -70,7 +70,7 @@ PIECE = 40
 """Bytes."""
 
 NEW = {1: (4, 18), 2: (1, 11), 3: (1, 13), 18: (0, 3), 23: (2, 4)}
-"""What Kafka 4.3 speaks, of what a fetcher asks."""
+"""The versions that Kafka 4.3 serves of the APIs that a fetcher uses."""
 
 
 @dataclass
@@ -83,13 +83,13 @@ class Log:
     prefer: int = -1
     """The replica that the leader recommends."""
     by_rack: bool = True
-    """It does so only to readers with a rack, and not to whom it knows by the address."""
+    """Whether it recommends one only to readers with a rack, and not to others by their address."""
     start: int = 0
     end: int = 0
     batches: list[tuple[int, int, int, bytes]] = field(default_factory=list)
 
     def append(self, *values: bytes, timestamp: int = 0) -> None:
-        """One batch."""
+        """Append one batch."""
         data = build_batch([Record(0, timestamp, None, value) for value in values])
         self.append_batch(rebased(data, self.end, self.leader_epoch), len(values))
 
@@ -98,13 +98,13 @@ class Log:
         self.end += count
 
     def truncate(self, end: int) -> None:
-        """An unclean election under a new epoch."""
+        """Lose the end of the log, as in an unclean election, and begin a new epoch."""
         self.batches = [each for each in self.batches if each[1] <= end]
         self.end = end
         self.leader_epoch += 1
 
     def end_of(self, epoch: int) -> tuple[int, int]:
-        """The largest epoch not above this one, and where it ends."""
+        """The largest epoch up to this one, and its end offset."""
         known = [each for each in self.batches if each[2] <= epoch]
         later = [each[0] for each in self.batches if each[2] > epoch]
         if epoch > self.leader_epoch or not known:
@@ -112,7 +112,7 @@ class Log:
         return known[-1][2], min(later, default=self.end)
 
     def read(self, offset: int, limit: int, whole: bool, cut: bool) -> bytes:
-        """``whole``: the first batch is sent even if it is larger; ``cut``: what does not fit is sent in part."""
+        """``whole``: return a first batch that exceeds the limit; ``cut``: fill the limit with part of a batch."""
         out = b""
         for _, following, _, data in self.batches:
             if following <= offset:
@@ -132,7 +132,7 @@ class Session:
 
 
 class Leaders:
-    """A cluster and one client of it. Nodes are 1 to ``nodes``; connections need 1 ms each way."""
+    """A cluster and one client of it. The nodes are 1 to ``nodes``; a connection needs 1 ms in each direction."""
 
     def __init__(
         self,
@@ -145,21 +145,21 @@ class Leaders:
         self.nodes, self.versions = list(range(1, nodes + 1)), dict(versions or NEW)
         self.ids = {name: uuid.UUID(int=100 + index) for index, name in enumerate(topics)}
         self._once = dict(self.ids)
-        """The ids of topics that were asked for, also of those that are gone."""
+        """The ids of all topics that ever existed, including deleted ones."""
         places = [(name, index) for name, count in topics.items() for index in range(count)]
         self.logs: dict[Place, Log] = {place: Log(leader=self.nodes[i % nodes]) for i, place in enumerate(places)}
         self.sessions: dict[tuple[int, int], Session] = {}
         self.room_for_sessions = True
         self.cuts = False
-        """What does not fit is sent in part, as before 0.10.1; only the first batch of an answer is always whole."""
+        """Fill limits with part of a batch, as before 0.10.1; only the first batch of an answer is always whole."""
         self.requests: list[tuple[int, int, Any]] = []
         self.bend: Callable[[int, Any, Any], Any] = lambda node, request, answer: answer
         self.hide: Callable[[int], bool] = lambda node: False
         """Nodes that refuse connections."""
         self.mute: Callable[[int], bool] = lambda node: False
-        """Nodes that neither take nor refuse them."""
+        """Nodes that neither accept nor refuse connections."""
         self.drip = 0.0
-        """Seconds between two pieces of an answer, if it comes in pieces."""
+        """Seconds between two pieces of an answer, if it is sent in pieces."""
         self.core = ClientCore([("leaders", 9001)], options or Options(), random.Random(1))
         self.now = 0.0
         self._numbers = itertools.count(1)
@@ -171,7 +171,7 @@ class Leaders:
     # -- time and wires ----------------------------------------------------------------------------------------------
 
     def run(self, until: Outcome[Any] | Callable[[], bool] | float, limit: float = 600.0) -> None:
-        """Let time pass until something is so, or for so many seconds."""
+        """Let time pass until a condition holds, or for so many seconds."""
         if isinstance(until, float):
             end = self.now + until
             self.core.later(end, lambda now: None)
@@ -183,7 +183,7 @@ class Leaders:
             if until.done if isinstance(until, Outcome) else until():
                 return
             due = [t for t in (self.core.deadline, self._events[0][0] if self._events else None) if t is not None]
-            assert due, "nothing will ever happen again"
+            assert due, "no event is left"
             self.now = max(self.now, min(due))
             assert self.now <= end, f"not done after {limit} s: {list(self.core.explain(self.now))}"
             while self._events and self._events[0][0] <= self.now:
@@ -193,7 +193,7 @@ class Leaders:
                     self._act()
 
     def cut(self) -> None:
-        """Every connection breaks."""
+        """Break every connection."""
         for key in list(self._links):
             del self._links[key]
             self.core.handle(Lost(key, "the wire broke"), self.now)
@@ -260,7 +260,7 @@ class Leaders:
                 return self._epochs(message), 0.0
             case FetchRequest():
                 return self._fetch(node, version, message)
-        raise AssertionError(f"nobody serves {message}")
+        raise AssertionError(f"no handler for {message}")
 
     def _metadata(self, message: MetadataRequest) -> MetadataResponse:
         asked = list(self.ids) if message.topics is None else [each.name or "" for each in message.topics]
@@ -400,7 +400,7 @@ class Leaders:
             found.told.pop(place, None)
         for place in forgotten:
             unknown = place[0] not in self.ids
-            assert place in found.wanted or unknown, f"{place} is forgotten and was never asked for"
+            assert place in found.wanted or unknown, f"{place} is in forgotten_topics, but was never in the session"
             found.wanted.pop(place, None)
         return found, None
 

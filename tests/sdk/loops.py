@@ -1,4 +1,4 @@
-"""What a scenario needs of the loop that it runs in, so that it is written once and runs under trio and asyncio.
+"""The operations of a loop that scenarios need: a scenario is written once, and runs in trio and in asyncio.
 
     async def test_what_is_sent_comes_back(loop: Loop, ottla_broker: Broker) -> None:
         with loop.fail_after(5):
@@ -6,10 +6,10 @@
                 ...
 
 Rules:
-- A test with the fixture `loop` (tests/sdk/conftest.py) runs once under each loop of `LOOPS`; all others are trio's.
-- The names are trio's. Under asyncio they stand on what its users have (`asyncio.timeout`, `TaskGroup`, `to_thread`):
-  there a cancellation comes once, and can be lost. Nothing here repeats it, as anyio would.
-- What only one loop has (`trio.testing.MockClock`, instruments) belongs into a test of that driver.
+- A test with the fixture `loop` (tests/sdk/conftest.py) runs once in each loop of `LOOPS`; all others run in trio.
+- The names are trio's. In asyncio they use what its users have (`asyncio.timeout`, `TaskGroup`, `to_thread`): there a
+  cancellation is raised once, and can be lost. This module does not repeat it, as anyio would.
+- A test of a feature of one loop (`trio.testing.MockClock`, instruments) belongs to the tests of that driver.
 """
 
 import asyncio
@@ -52,9 +52,9 @@ class Loop(Protocol):
     """One way to run a scenario."""
 
     cancelled: type[BaseException]
-    """What a cancelled task sees."""
+    """The exception in a cancelled task."""
     too_slow: type[Exception]
-    """What `fail_after` raises."""
+    """The exception that `fail_after` raises."""
 
     def connect(self, bootstrap: Any, **options: Any) -> Client:
         """`ottla.connect`, or `ottla.aio.connect`."""
@@ -72,7 +72,7 @@ class Loop(Protocol):
     async def in_thread(self, function: Callable[..., T], *args: Any) -> T: ...
 
     def from_threads(self) -> Callable[..., Any]:
-        """What runs an async function in this loop, called with it and its arguments in another thread."""
+        """A function for other threads: called with an async function and its arguments, it runs that in this loop."""
 
     async def wait_all_tasks_blocked(self, cushion: float = 0.0) -> None:
         """Wait until every other task has waited for ``cushion`` seconds."""
@@ -102,7 +102,7 @@ class Trio:
 
 
 class Timeout:
-    """An `asyncio.timeout`, in a plain ``with``: it never waits on its ways in and out."""
+    """An `asyncio.timeout` in a plain ``with`` statement: entering and leaving it never waits."""
 
     def __init__(self, seconds: float | None, fails: bool) -> None:
         self._timeout, self._fails = asyncio.timeout(seconds), fails
@@ -134,7 +134,7 @@ def _at_once(coroutine: Coroutine[Any, Any, Any]) -> None:
 
 
 class Tasks:
-    """A nursery of asyncio's tasks; errors come in a group, as trio's do."""
+    """A nursery of asyncio tasks; errors come in a group, as in trio."""
 
     def __init__(self, group: asyncio.TaskGroup, scope: CancelScope) -> None:
         self._group, self.cancel_scope = group, scope
@@ -147,7 +147,7 @@ class Tasks:
 
 
 class Asyncio:
-    """The loop of the standard library, or another by its factory."""
+    """The loop of the standard library, or another one by its factory."""
 
     cancelled: type[BaseException] = asyncio.CancelledError
     too_slow: type[Exception] = TimeoutError
@@ -167,14 +167,14 @@ class Asyncio:
                 return await scenario()
             finally:
                 left = asyncio.all_tasks() - {asyncio.current_task()}
-                assert not left, f"tasks were left behind: {left}"
+                assert not left, f"tasks still run: {left}"
 
         with self.runner() as runner:
             return runner.run(main())
 
     @contextlib.contextmanager
     def runner(self) -> Iterator[asyncio.Runner]:
-        """What runs a program's main function, and shuts the loop down; fails if the loop complains."""
+        """A runner for a program's main function that shuts the loop down, and fails if the loop reports an error."""
         complaints: list[dict[str, Any]] = []
         try:
             with asyncio.Runner(loop_factory=self._factory, debug=True) as runner:
@@ -219,7 +219,7 @@ class Asyncio:
                 yield Tasks(group, scope)
 
     async def wait_all_tasks_blocked(self, cushion: float = 0.0) -> None:
-        """Asyncio does not tell when its tasks only wait for the outside, so it is looked at again and again."""
+        """asyncio has no event for "all tasks wait for I/O", so this polls."""
         others = asyncio.all_tasks() - {asyncio.current_task()}
         since = self.current_time()
         while True:
@@ -238,4 +238,4 @@ ALL: dict[str, Loop] = {"trio": Trio(), "asyncio": Asyncio(asyncio.SelectorEvent
 if _is_there("uvloop"):
     ALL["uvloop"] = Asyncio(importlib.import_module("uvloop").new_event_loop)
 LOOPS: dict[str, Loop] = ALL if _is_there("ottla.aio") else {"trio": ALL["trio"]}
-"""Those that the client runs in."""
+"""The loops that the client supports."""

@@ -1,4 +1,4 @@
-"""What tests of a fetcher do with one: make it, and read with it."""
+"""Make a fetcher and read with it."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -9,7 +9,7 @@ from tests.sdk.leaders import Leaders, Place
 
 
 def reader(leaders: Leaders, starts: Mapping[Place, Start], **options: Any) -> Fetcher:
-    """A fetcher that reads from these places."""
+    """A fetcher that reads from these offsets."""
     fetcher = Fetcher(leaders.core, **options)
     fetcher.assign(starts, leaders.now)
     return fetcher
@@ -20,7 +20,7 @@ def values(fetched: Fetched) -> list[bytes]:
 
 
 def read(leaders: Leaders, fetcher: Fetcher, count: int, limit: float = 60.0) -> dict[Place, list[bytes]]:
-    """The next ``count`` records, by partition; no more may come."""
+    """The next ``count`` records, by partition; fails if more arrive."""
     got: dict[Place, list[bytes]] = {}
     while sum(map(len, got.values())) < count:
         fetched = fetcher.take()

@@ -1,4 +1,4 @@
-"""A transport by script: a broker that answers whole requests, and sends what it answers as badly as TCP may."""
+"""A scripted transport: a broker that parses whole requests, and sends its answers as badly as TCP allows."""
 
 import socket
 import ssl
@@ -35,12 +35,12 @@ def late(connection: socket.socket, data: bytes) -> None:
 
 @dataclass
 class Scripted:
-    """Serves a `ModelBroker` on real sockets, a thread for each connection.
+    """Serves a `ModelBroker` on real sockets, with a thread for each connection.
 
     Attributes:
-        manner: how answers are sent.
-        torn: connections are reset after so many bytes of answers, the first so many times.
-        reads: seconds between two reads of what the client sends; with it, the receive buffer is small.
+        manner: how to send an answer.
+        torn: for each of the first connections, after how many bytes of answers to reset it.
+        reads: seconds between two reads from the client; if set, the receive buffer is small.
         seen: every request.
     """
 
@@ -51,10 +51,10 @@ class Scripted:
     tls: ssl.SSLContext | None = None
     """How connections are secured, if they are."""
     mute: bool = False
-    """Nothing is answered, or accepted into the model."""
+    """Whether to ignore requests: they get no answer, and the model does not see them."""
     seen: list[Any] = field(default_factory=list)
     ended: list[str] = field(default_factory=list)
-    """How each connection ended: ``end`` for an orderly end by the client, else the error, or OpenSSL's reason."""
+    """How each connection ended: ``end`` if the client closed it in order, else the error or OpenSSL's reason."""
 
     def serve(self, connection: socket.socket) -> None:
         reader, budget = frames.FrameReader(), self.torn.pop(0) if self.torn else None
@@ -67,7 +67,7 @@ class Scripted:
                 self.ended.append(getattr(error, "reason", None) or type(error).__name__)
                 with socket.socket(fileno=secured.detach()) as refused, suppress(OSError):
                     refused.shutdown(socket.SHUT_WR)
-                    while refused.recv(4096):  # to close with something unread would reset what was said
+                    while refused.recv(4096):  # closing with unread bytes would reset the connection and lose the alert
                         pass
                 return
             connection = secured
@@ -101,7 +101,7 @@ class Scripted:
 
 @contextmanager
 def scripted(topics: dict[str, int] | None = None, **script: Any) -> Iterator[tuple[str, Scripted]]:
-    """A broker that listens, and its address."""
+    """A listening broker, and its address."""
     broker = Scripted(ModelBroker(topics or {"t": 1}), **script)
     threads: list[threading.Thread] = []
     open_: list[socket.socket] = []

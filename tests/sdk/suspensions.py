@@ -1,4 +1,4 @@
-"""A cancellation at each suspension of a call: the places where a loop can cancel it are counted, and then tried."""
+"""A cancellation at each suspension of a call: count the points where a loop can cancel it, then try each."""
 
 import asyncio
 from collections.abc import Callable, Coroutine, Generator
@@ -12,13 +12,13 @@ T = TypeVar("T")
 
 
 class Suspended:
-    """Awaits a coroutine and counts how often it is suspended; at the suspension numbered ``at`` it is cancelled."""
+    """Awaits a coroutine and counts its suspensions; cancels it at the suspension with number ``at``."""
 
     def __init__(self, coroutine: Coroutine[Any, Any, T], at: int | None, cancel: Callable[[], object]) -> None:
         self._coroutine, self._at, self._cancel = coroutine, at, cancel
         self.count = 0
         self.thrown: BaseException | None = None
-        """What the loop raised in it first, such as a cancellation."""
+        """The first exception that the loop raised in the coroutine, for example a cancellation."""
 
     def __await__(self) -> Generator[Any, Any, Any]:
         inner = self._coroutine.__await__()
@@ -41,7 +41,7 @@ class Suspended:
 
 
 async def cancelled_at(loop: Loop, at: int | None, coroutine: Coroutine[Any, Any, Any]) -> tuple[bool, int]:
-    """Await a coroutine, cancelled at its suspension numbered ``at``; whether it was, and how many there were."""
+    """Await a coroutine, cancelled at suspension ``at``; return whether it was, and its number of suspensions."""
     if isinstance(loop, Trio):
         with trio.CancelScope() as scope:
             suspended = Suspended(coroutine, at, scope.cancel)

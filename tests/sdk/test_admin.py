@@ -1,4 +1,4 @@
-"""Administration over real sockets against brokerlite, and the plans it makes."""
+"""Administrative calls over real sockets against brokerlite, and the plans of `reset_offsets`."""
 
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
@@ -47,7 +47,7 @@ async def test_offsets_are_reset_in_every_way_and_only_when_told_to(loop: Loop, 
         assert {place: each.offset for place, each in (await client.committed("g")).items()} == {T0: 4}
 
         async def new(to: object = None, **more: object) -> Mapping[tuple[str, int], int]:
-            found = await client.reset_offsets("g", to, **more)  # type: ignore[arg-type] # what it takes is the test
+            found = await client.reset_offsets("g", to, **more)  # type: ignore[arg-type] # part of the test
             return {place: offset for place, (_, offset) in planned(found).items()}
 
         assert await new("beginning") == {T0: 0}
@@ -60,7 +60,7 @@ async def test_offsets_are_reset_in_every_way_and_only_when_told_to(loop: Loop, 
         assert await new(shift_by=3) == {T0: 7}
         assert await new(shift_by=-3) == {T0: 1}
         assert await new({T0: 2, T1: 3}) == {T0: 2, T1: 3}
-        # None of these was told to be executed.
+        # None of these plans was executed.
         assert {place: each.offset for place, each in (await client.committed("g")).items()} == {T0: 4}
 
 
@@ -209,7 +209,7 @@ async def test_timestamps_that_do_not_ascend_have_older_ones_before_that_offset(
             for stamp in (1000, 3000, 2000, 5000, 4000):
                 await producer.send("t", b"x", partition=0, timestamp=stamp)
         when = datetime.fromtimestamp(3.0, UTC)
-        assert await client.offsets_before({T0: when}) == {T0: 0}, "record 2 is older, but comes behind one that is not"
+        assert await client.offsets_before({T0: when}) == {T0: 0}, "record 2 is older, but follows a newer one"
 
 
 async def test_several_partitions_are_fetched_in_one_call(loop: Loop, ottla_broker: Broker) -> None:

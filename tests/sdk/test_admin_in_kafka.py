@@ -1,4 +1,4 @@
-"""Plans, lags and members as Apache Kafka's own kafka-consumer-groups has them."""
+"""Plans, lags and members, compared with Apache Kafka's own kafka-consumer-groups."""
 
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -21,14 +21,14 @@ TOPIC, GROUP = "admin.flights", "admin.billing"
 
 
 async def tool(kafka: ApacheKafka, *arguments: str | Path) -> str:
-    """What kafka-consumer-groups prints."""
+    """The output of kafka-consumer-groups."""
     main = "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand"
     everything = ("--bootstrap-server", kafka.bootstrap, "--group", GROUP, "--timeout", "30000", *arguments)
     return await trio.to_thread.run_sync(lambda: kafka.run(main, *everything, timeout=120))
 
 
 async def theirs(kafka: ApacheKafka, *arguments: str | Path) -> dict[tuple[str, int], int]:
-    """The plan of kafka-consumer-groups: what it says beside it are warnings."""
+    """The plan that kafka-consumer-groups prints; its other lines are warnings."""
     said = await tool(kafka, "--reset-offsets", "--export", *arguments)
     lines = [line for line in said.splitlines() if line.count(",") == 2 and line.startswith((TOPIC, f'"{TOPIC}'))]
     return offsets_from_csv("\n".join(lines), GROUP)
@@ -54,7 +54,7 @@ def text(number: int | None) -> str:
 
 
 def reader(member: GroupMember | None) -> list[str]:
-    """As the tool prints it: its id, host and client."""
+    """A member as the tool prints it: its id, host and client."""
     return [member.member_id, f"/{member.host}", member.client_id] if member else ["-", "-", "-"]
 
 
@@ -83,7 +83,7 @@ async def test_every_way_to_reset_plans_what_kafkas_tool_plans(kafka: ApacheKafk
         plan.write_text(f"{TOPIC},0,3\n{TOPIC},1,99\n")
         await same(exact, "--from-file", plan)
 
-        # And what one of them has done the other finds.
+        # Each of the two executes a plan, and the other sees the result.
         plan.write_text(exact.to_csv())
         await tool(kafka, "--reset-offsets", "--execute", "--from-file", plan)
         assert {place: each.offset for place, each in (await client.committed(GROUP)).items()} == ours(exact)

@@ -1,4 +1,4 @@
-"""Calls about groups and topics, against brokers that answer by hand: who is asked, what is repeated, what is said."""
+"""Calls about groups and topics against a model of brokers: which node gets the request, retries, and errors."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -105,7 +105,7 @@ class Group:
 
 
 class Groups(ModelBroker):
-    """A cluster with groups; ``script`` may answer a request in its place, also with `SILENCE`."""
+    """A cluster with groups; ``script`` may answer a request instead, also with `SILENCE`."""
 
     def __init__(self, topics: dict[str, int], nodes: int = 1) -> None:
         super().__init__(topics, nodes)
@@ -356,7 +356,7 @@ def test_a_broker_that_cannot_tell_its_groups_is_named_beside_those_of_the_other
 )
 def test_what_is_listed_comes_from_no_broker_whose_metadata_the_client_refuses(refused: MetadataResponse) -> None:
     broker, _ = cluster(a=Group())
-    broker.versions[3] = (0, 13)  # which has the error code
+    broker.versions[3] = (0, 13)  # the first version with the error code
     world = World(broker)
     world.call(world.core.connect)
     world.core.cluster.cluster_id = "c"
@@ -415,7 +415,7 @@ def test_a_group_that_was_deleted_without_an_answer_counts_as_deleted() -> None:
 )
 @pytest.mark.parametrize("silent", [False, True], ids=["timed out", "silent"])
 def test_what_the_broker_has_done_without_saying_so_counts_as_done(asked: type, silent: bool) -> None:
-    """Where it stops waiting it answers REQUEST_TIMED_OUT, and goes on with the work."""
+    """When its timeout passes, a broker answers REQUEST_TIMED_OUT and continues the work."""
     broker, world = cluster(a=Group())
     broker.versions |= {CREATE: (0, 4), DELETE: (0, 4)}
 
@@ -453,7 +453,7 @@ def test_what_the_broker_has_done_without_saying_so_counts_as_done(asked: type, 
 
 @pytest.mark.parametrize("call", ["create", "grow", "delete", "describe"])
 def test_a_topic_that_the_brokers_disk_keeps_back_is_an_error_at_once(call: str) -> None:
-    """`ottla broker` says so of a topic whose file is damaged, and until it is started again."""
+    """`ottla broker` answers so for a topic with a damaged file, until a restart."""
     broker, _ = cluster()
     broker.versions |= {CREATE: (0, 4), DELETE: (0, 4), DESCRIBE_CONFIGS: (1, 4)}
     world = World(broker)
@@ -631,7 +631,7 @@ def test_a_number_is_not_left_to_brokers_that_have_no_default(partitions: int, r
 
 
 def test_a_broker_has_less_time_than_it_is_waited_for() -> None:
-    """What the broker says of its own deadline ("timed out, but goes on") is heard, and the connection lives on."""
+    """The request has a shorter timeout than the client, so that the broker's REQUEST_TIMED_OUT arrives in time."""
     broker, world = cluster()
     broker.versions |= {CREATE: (0, 7), DELETE: (0, 6)}
     broker.script = lambda node, message: (
@@ -673,7 +673,7 @@ def test_nothing_more_is_asked_about_a_topic_whose_caller_is_gone(start: Start) 
         return nowhere(message) if isinstance(message, MetadataRequest) and message.topics else None
 
     def nowhere(message: MetadataRequest) -> MetadataResponse:
-        """Nobody leads these topics yet."""
+        """The topics exist, and have no leader yet."""
         topics = [
             MetadataResponseTopic(error_code=LeaderNotAvailable.code, name=each.name, partitions=())
             for each in message.topics or ()
@@ -689,4 +689,4 @@ def test_nothing_more_is_asked_about_a_topic_whose_caller_is_gone(start: Start) 
     assert len(asked) > 10
     world.core.later(20.0, lambda now: None)
     world.run(lambda: world.now >= 20.0)
-    assert len(broker.asked(MetadataRequest)) <= len(asked) + 1, "the one that was planned already"
+    assert len(broker.asked(MetadataRequest)) <= len(asked) + 1, "at most the request that was already scheduled"

@@ -1,4 +1,4 @@
-"""Batches that a thread takes ahead of its next call: the same, in the same order, and everybody else knows."""
+"""Batches that a thread takes before its next call: the same batches in the same order, and all others know of them."""
 
 import sys
 import threading
@@ -48,11 +48,11 @@ def test_what_is_ahead_is_what_is_taken_next(
         position = buffers.next(places)  # type: ignore[assignment]
         assert buffers.take(position, most) == (expected, None)
     if len(ahead) < count and (left := buffers.next(places)) is not None:
-        assert left.check(READ_UNCOMMITTED) is not None, "only damage ends what is ahead early"
+        assert left.check(READ_UNCOMMITTED) is not None, "only damage ends the batches ahead early"
 
 
 def test_what_is_offered_is_taken_or_taken_back_but_never_both() -> None:
-    """However the two threads come together."""
+    """The two threads may interleave in any way."""
     task, settled, taken, offered = object(), list[Any](), list[Any](), 0
     ahead: Ahead[Any] = Ahead(lambda fetched, claim: fetched, bytearray(2))
     over = threading.Event()
@@ -81,7 +81,7 @@ def test_what_is_offered_is_taken_or_taken_back_but_never_both() -> None:
 
 @pytest.fixture
 def consumer(ottla_broker: Broker) -> Iterator[ottla.sync.Consumer]:
-    """Of three partitions, a hundred records in each, five of them in a batch."""
+    """A consumer of three partitions with a hundred records each, in batches of five."""
     with ottla.sync.connect(ottla_broker.bootstrap) as client:
         client.create_topic("t", partitions=3)
         with client.producer() as producer:
@@ -146,7 +146,7 @@ def test_only_the_thread_that_has_the_batch_in_hand_takes_more(consumer: ottla.s
 def test_a_finalizer_that_comes_in_while_batches_are_offered_is_refused(
     consumer: ottla.sync.Consumer, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The garbage collector may run wherever something is made, in the client's thread, too."""
+    """The garbage collector may run at any allocation, also in the client's thread."""
     ahead = consumer._core.ahead
     assert ahead is not None
     make, refused = ahead._make, list[str]()

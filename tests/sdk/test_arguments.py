@@ -1,4 +1,4 @@
-"""The error for an argument that does not fit names it, shows what was given, and says what would do."""
+"""The error for a wrong argument names it, shows its value, and says which values fit."""
 
 import inspect
 import re
@@ -169,7 +169,7 @@ def test_methods_may_take_what_they_are_given_in_any_way() -> None:
 )
 def test_a_misspelt_method_is_refused_with_what_is_meant(name: str, meant: str) -> None:
     async def method(self: object, consumer: object, places: object) -> None:
-        raise AssertionError("nobody calls it")
+        raise AssertionError("the method was called")
 
     async def right(self: object, consumer: object, places: object) -> None:
         pass
@@ -179,7 +179,7 @@ def test_a_misspelt_method_is_refused_with_what_is_meant(name: str, meant: str) 
         listener = type("Mine", (ottla.RebalanceListener,), {name: method, **others})()
         with pytest.raises(ConfigurationError, match=rf"Mine\.{name} is never called: .*do you mean {meant}\?"):
             derived(listener, ottla.RebalanceListener)
-    # Who has it, too, means something else by the other.
+    # A class that has both methods means something else by the first.
     derived(type("Mine", (ottla.RebalanceListener,), {name: method, meant: right})(), ottla.RebalanceListener)
 
 
@@ -207,10 +207,10 @@ def test_only_what_is_likely_a_slip_of_a_method_that_is_not_written_is_refused(
     base: type, written: str, name: str, meant: str | None
 ) -> None:
     def own(self: object, *args: object) -> None:
-        raise AssertionError("nobody calls it")
+        raise AssertionError("the method was called")
 
     owner = type("Mine", (base,), {written: vars(base)[written], name: own})()
-    setattr(owner, written, partial(getattr(owner, written)))  # the owner's own, and awaited as the base's is
+    setattr(owner, written, partial(getattr(owner, written)))  # on the instance; awaitable like the base's
     if meant is None:
         derived(owner, base)
     else:
@@ -346,11 +346,11 @@ async def test_arguments_of_the_wrong_type_are_refused_by_name_and_nothing_is_do
 
 async def test_whoever_is_told_of_a_delivery_must_not_be_awaited(loop: Loop, ottla_broker: Broker) -> None:
     async def later(result: object) -> None:
-        raise AssertionError("nobody awaits it")
+        raise AssertionError("the coroutine was awaited")
 
     class DeliveryCallback:
         async def __call__(self, result: object) -> None:
-            raise AssertionError("nobody awaits it")
+            raise AssertionError("the coroutine was awaited")
 
     heard: list[object] = []
     ottla_broker.create_topic("t")
@@ -378,7 +378,7 @@ def test_what_returns_a_coroutine_is_refused_once_it_has_and_the_coroutine_is_cl
     error = refused_coroutine("on_delivery", returned)
     assert isinstance(error, ConfigurationError)
     assert re.match(r"on_delivery is called, and not awaited, but returned .*store.*: write it without", str(error))
-    assert inspect.getcoroutinestate(returned) == inspect.CORO_CLOSED  # or Python would warn: never awaited
+    assert inspect.getcoroutinestate(returned) == inspect.CORO_CLOSED  # otherwise Python would warn: never awaited
     assert ran == []
 
 
@@ -390,6 +390,6 @@ def test_what_returns_anything_else_is_left_alone(returned: object) -> None:
 def test_what_returns_something_else_that_is_awaited_is_refused_too() -> None:
     class Later:
         def __await__(self) -> Iterator[None]:
-            raise AssertionError("nobody awaits it")
+            raise AssertionError("the coroutine was awaited")
 
     assert refused_coroutine("Mine.on_acknowledgement", Later()) is not None

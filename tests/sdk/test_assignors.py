@@ -1,4 +1,4 @@
-"""The assignors, by tables and by what must hold for every group; in Kafka's eyes in test_assignors_in_kafka.py."""
+"""The assignors, by tables and by properties of every group; test_assignors_in_kafka.py compares them with Kafka's."""
 
 import random
 from collections import Counter
@@ -38,7 +38,7 @@ def member(name: str, topics: str, owned: str = "", generation: int = -1, *, ins
 
 
 def assign(name: str, partitions: Mapping[str, int], *members: Member) -> dict[str, str]:
-    """As texts, in the order of the assignor."""
+    """The shares as strings, in the order of the assignor."""
     assignment = ASSIGNORS[name].assign(partitions, members)
     return {each: " ".join(f"{topic}{partition}" for topic, partition in mine) for each, mine in assignment.items()}
 
@@ -77,17 +77,17 @@ def test_examples_of_kafkas_documentation(
 @pytest.mark.parametrize(
     ("members", "racks", "expected"),
     [
-        # Each in its own rack, then whatever is left; the shares are those without racks.
+        # Each member gets partitions in its own rack first, then the others; the sizes are the same as without racks.
         (["x:a:1", "y:a:2"], {"a": "2 1 2 1"}, {"x": "a1 a3", "y": "a0 a2"}),
         (["x:a:1", "y:a:2"], {"a": "1 1 1 2"}, {"x": "a0 a1", "y": "a2 a3"}),
         (["x:a:1", "y:a:2", "z:a:3"], {"a": "3 2 1 1"}, {"x": "a2 a3", "y": "a1", "z": "a0"}),
         (["w:a:-", "x:a:3", "y:a:1"], {"a": "123 2"}, {"w": "a0", "x": "a1", "y": ""}),
-        # Who tells no rack is near to all.
+        # A member without a rack is near to all partitions.
         (["x:a:-", "y:a:2"], {"a": "2 2 1 1"}, {"x": "a0 a1", "y": "a2 a3"}),
-        # Nothing to choose: all partitions are in all racks, or none is near to anybody.
+        # Racks make no difference if all partitions are in all racks, or in none of a member's.
         (["x:a:1", "y:a:2"], {"a": "12 12 12"}, {"x": "a0 a1", "y": "a2"}),
         (["x:a:1", "y:a:2"], {"a": "3 4 3"}, {"x": "a0 a1", "y": "a2"}),
-        # Equal numbers of topics that are divided alike stay together, near only if all are.
+        # Topics with equal partition counts and subscribers are assigned together, by rack only if all of them fit.
         (["x:a b:1", "y:a b:2"], {"a": "2 2 1 1", "b": "2 1 1 2"}, {"x": "a1 a2 b1 b2", "y": "a0 a3 b0 b3"}),
         (["x:a b:1", "y:a b:2"], {"a": "2 1", "b": "2 1 1"}, {"x": "a1 b1 b2", "y": "a0 b0"}),
     ],
@@ -100,7 +100,7 @@ def test_range_gives_members_what_is_near_to_them(
     counts = {topic: len(each.split()) for topic, each in racks.items()}
     group = [replace(member(name, topics), rack=None if rack == "-" else rack) for name, topics, rack in told]
     assert assign("range", Partitions(counts, near), *group) == expected
-    # Of partitions without racks no member is nearer to one.
+    # If partitions have no racks, the members' racks make no difference.
     assert assign("range", counts, *group) == assign("range", Partitions(counts, {}), *group)
 
 
@@ -131,7 +131,7 @@ def test_of_two_claims_the_newer_generation_has_it(name: str) -> None:
 def test_of_two_claims_of_one_generation_neither_counts() -> None:
     both = member("x", "a", "a0 a1", 5), member("y", "a", "a0 a2 a3", 5)
     assert assign("sticky", {"a": 4}, *both) == {"x": "a0 a1", "y": "a2 a3"}
-    # Cooperative members go on reading what they claim: both have to let it go before anybody has it.
+    # Cooperative members keep reading what they claim: both revoke a partition with two claims before one gets it.
     assert assign("cooperative-sticky", {"a": 4}, *both) == {"x": "a1", "y": "a2 a3"}
     third = member("z", "a", "a0", 6)
     assert assign("sticky", {"a": 4}, *both, third) == {"x": "a1", "y": "a2 a3", "z": "a0"}
@@ -222,7 +222,7 @@ def test_a_custom_assignor_is_any_object_of_that_shape() -> None:
     assert assignor.assign({"a": 2}, members) == {"x": [("a", 0), ("a", 1)], "y": []}
 
 
-# -- what holds for every group --------------------------------------------------------------------------------------
+# -- properties of every group ---------------------------------------------------------------------------------------
 
 QUICK = settings(max_examples=50)
 TOPICS = "abcdef"
@@ -232,7 +232,7 @@ seeds = st.randoms(use_true_random=False)
 
 @st.composite
 def groups(draw: st.DrawFn, alike: bool = False, least: int = 0) -> tuple[dict[str, int], list[Member]]:
-    """Partitions, and members that own nothing and want at ``least`` so many topics."""
+    """Partitions, and members that own no partitions and subscribe to ``least`` topics or more."""
     partitions = draw(counts)
     wanted = st.frozensets(st.sampled_from(TOPICS), min_size=least)
     same = draw(wanted)
@@ -241,7 +241,7 @@ def groups(draw: st.DrawFn, alike: bool = False, least: int = 0) -> tuple[dict[s
 
 
 def after(members: Sequence[Member], assignment: Assignment, generation: int) -> list[Member]:
-    """The members as they join again, when they have what the assignment gives them."""
+    """The members as they rejoin, owning their shares of this assignment."""
     sticky = ASSIGNORS["sticky"]
     return [
         replace(
@@ -255,7 +255,7 @@ def after(members: Sequence[Member], assignment: Assignment, generation: int) ->
 
 
 def readable(partitions: Mapping[str, int], members: Sequence[Member]) -> list[TopicPartition]:
-    """All partitions that anybody wants."""
+    """All partitions of subscribed topics."""
     wanted = frozenset().union(*(each.topics for each in members))
     return [
         (topic, partition) for topic in sorted(wanted & partitions.keys()) for partition in range(partitions[topic])
@@ -263,7 +263,7 @@ def readable(partitions: Mapping[str, int], members: Sequence[Member]) -> list[T
 
 
 def could_be_relieved(partitions: Mapping[str, int], members: Sequence[Member], assignment: Assignment) -> list[str]:
-    """Moves, also along chains, that would make it more even; found by brute force."""
+    """Moves, also along chains, that would make the assignment more even; found by brute force."""
     loads = {name: len(mine) for name, mine in assignment.items()}
     takers = {
         each.member_id: {
@@ -330,7 +330,7 @@ def test_sticky_is_as_even_as_can_be_whatever_members_had(
 
 
 def claimed(partitions: Mapping[str, int], members: Sequence[Member], chance: random.Random) -> list[Member]:
-    """The members with claims of all kinds: of the same partition, of others' topics, of what is not there."""
+    """The members with all kinds of claims: the same partition twice, topics of others, missing partitions."""
     places = [(topic, partition) for topic in TOPICS for partition in range(partitions.get(topic, 0) + 1)]
     owned = {each.member_id: chance.sample(places, chance.randint(0, len(places) // 2)) for each in members}
     return [after([each], owned, chance.randint(1, 3))[0] for each in members]
@@ -378,11 +378,11 @@ def test_nothing_has_two_readers_in_a_cooperative_group_and_two_rounds_end_it(
     for each in members:
         claimants = {place: other.member_id for other in members for place in other.owned if other is not each}
         gained = set(first[each.member_id]) - set(each.owned)
-        assert gained.isdisjoint(claimants), "given away while somebody else reads it"
+        assert gained.isdisjoint(claimants), "assigned while another member still reads it"
     owners = Counter(place for mine in first.values() for place in mine)
     assert not owners or max(owners.values()) == 1
     second = cooperative.assign(partitions, after(members, first, 4))
-    assert moved(first, second) == 0, "the second round takes nothing away"
+    assert moved(first, second) == 0, "the second round moves no partition"
     assert sorted(place for mine in second.values() for place in mine) == readable(partitions, members)
     assert not could_be_relieved(partitions, members, second)
     assert cooperative.assign(partitions, after(members, second, 5)) == second

@@ -1,4 +1,4 @@
-"""The assignors and Apache Kafka's: its classes read our subscriptions, and divide no better."""
+"""The assignors compared with Apache Kafka's: Kafka's classes read our subscriptions, and assign no more evenly."""
 
 import random
 import subprocess
@@ -31,14 +31,14 @@ class Kafka:
         )
 
     def assign(self, name: str, partitions: Mapping[str, int], members: Sequence[Member]) -> Shares:
-        wanted = frozenset().union(*(each.topics for each in members))  # its caller leaves out the others
+        wanted = frozenset().union(*(each.topics for each in members))  # the caller leaves out all other topics
         topics = [f"{topic}={where(partitions, topic)}" for topic in sorted(wanted & partitions.keys())]
         sent = [f"{each.member_id}/{each.instance_id or '-'}/{subscription(name, each).hex()}" for each in members]
         assert self._jvm.stdin is not None
         assert self._jvm.stdout is not None
         print(name, *topics, *sent, file=self._jvm.stdin, flush=True)
         answer = self._jvm.stdout.readline()
-        assert answer, "the JVM is gone"
+        assert answer, "the JVM has ended"
         assert not answer.startswith("!"), answer
         shares = (each.split("/") for each in answer.split())
         return {member_id: sorted(parse_assigned(bytes.fromhex(assigned))) for member_id, assigned in shares}
@@ -48,7 +48,7 @@ class Kafka:
 
 
 def where(partitions: Mapping[str, int], topic: str) -> str:
-    """The racks of each partition, as the program in the JVM reads them."""
+    """The racks of each partition, in the format that the program in the JVM reads."""
     racks = partitions.racks if isinstance(partitions, Partitions) else {}
     return ";".join(",".join(sorted(racks.get((topic, each), ()))) for each in range(partitions[topic]))
 
@@ -66,7 +66,7 @@ def subscription(name: str, member: Member) -> bytes:
 
 
 def told(name: str, members: Sequence[Member]) -> list[Member]:
-    """The members as a leader of ours would see them."""
+    """The members as our group leader would parse them."""
     return [parse_member(each.member_id, each.instance_id, subscription(name, each)) for each in members]
 
 
@@ -75,7 +75,7 @@ def ours(name: str, partitions: Mapping[str, int], members: Sequence[Member]) ->
 
 
 def unevenness(assignment: Shares) -> int:
-    """Kafka's measure: by how many partitions members differ, over all pairs of them."""
+    """Kafka's measure: the difference of the partition counts, summed over all pairs of members."""
     loads = [len(mine) for mine in assignment.values()]
     return sum(abs(one - other) for index, one in enumerate(loads) for other in loads[index + 1 :])
 
@@ -88,7 +88,7 @@ def kafka_assignors() -> Iterator[Kafka]:
 
 
 def static(members: list[Member], chance: random.Random) -> list[Member]:
-    """Some of them with an instance id, which orders them otherwise than their member ids."""
+    """Give some members an instance id, which changes their order."""
     ids = chance.sample("abcdefgh", len(members))
     return [replace(each, instance_id=chance.choice([None, name])) for each, name in zip(members, ids, strict=True)]
 
@@ -108,7 +108,7 @@ def test_range_and_round_robin_divide_as_kafka_does(kafka_assignors: Kafka, name
 def in_racks(
     partitions: dict[str, int], members: list[Member], chance: random.Random
 ) -> tuple[Partitions, list[Member]]:
-    """Replicas in some of three racks, or in none that is told, and members, some of which tell theirs."""
+    """Partitions with replicas in some of three racks or without racks, and members of which some have a rack."""
     names = chance.sample(["1", "2", "3"], chance.randint(1, 3))
     most = chance.randint(0, len(names))
     racks = {
@@ -160,7 +160,7 @@ def test_sticky_is_no_less_even_than_kafkas_and_where_it_is_as_even_moves_no_mor
     by_kafka: list[int] = []
 
     @MANY
-    # Kafka's may give partitions to members that want no topic at all, so there are none of these.
+    # Kafka's may assign partitions to members without a subscription, so every member here has one.
     @given(group=groups(alike=alike, least=1), chance=seeds)
     def check(group: tuple[dict[str, int], list[Member]], chance: random.Random) -> None:
         partitions, members = group
@@ -176,12 +176,12 @@ def test_sticky_is_no_less_even_than_kafkas_and_where_it_is_as_even_moves_no_mor
             assert not alike or by_us[-1] <= by_kafka[-1]
 
     check()
-    # Where members want different topics it is luck which of them have one more, and that may cost a move.
+    # If members want different topics, chance decides which of them gets one more, and that may cost a move.
     assert sum(by_us) <= sum(by_kafka)
 
 
 def changes(members: list[Member], first: Shares, chance: random.Random, alike: bool) -> list[Member]:
-    """Some leave, some come, and some want other topics."""
+    """Some members leave, some join, and some change their topics."""
     left = [each for each in after(members, first, 1) if chance.random() < 0.8]
     new = [Member(name, chance.choice(members).topics) for name in "abc" if chance.random() < 0.4]
     both = left + new
@@ -196,11 +196,11 @@ def at_rest(
     partitions: Mapping[str, int],
     members: Sequence[Member],
 ) -> Shares:
-    """The assignment once nothing changes any more; a cooperative group takes another round or two."""
+    """The assignment once it is stable; a cooperative group needs another round or two."""
     assignment = assign(name, partitions, members)
     for generation in range(2, 6):
         again = assign(name, partitions, after(members, assignment, generation))
         if again == assignment:
             return assignment
         assignment = again
-    raise AssertionError(f"{name} does not come to rest: {assignment}")
+    raise AssertionError(f"{name} does not become stable: {assignment}")

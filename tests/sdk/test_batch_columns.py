@@ -1,4 +1,4 @@
-"""A batch as columns: the same records that it has as objects, wherever they come from."""
+"""A batch as columns has the same records as a batch of objects, from any source."""
 
 from typing import Any
 
@@ -25,7 +25,7 @@ ROWS: list[tuple[bytes | None, bytes | None]] = [(b"a", b"first"), (None, b"seco
 
 def batch_of(fetched: Fetched | None) -> Batch:
     assert fetched is not None
-    return Batch(fetched, None, None)  # type: ignore[arg-type] # without a group nobody asks its consumer
+    return Batch(fetched, None, None)  # type: ignore[arg-type] # a batch without a group never uses its consumer
 
 
 def rows(columns: Columns) -> list[Row]:
@@ -63,9 +63,9 @@ def test_a_batch_has_the_same_records_as_columns_wherever_reading_begins(
     batch = batch_of(fetcher.take())
     timestamp = 5 if magic else -1
     wanted = [(base + index, timestamp, *row) for base in (0, 4) for index, row in enumerate(ROWS)][start:]
-    assert rows(batch.columns()) == wanted, "before there is any record"
+    assert rows(batch.columns()) == wanted, "before the first record"
     assert len(batch) == len(wanted) and of_records(batch) == wanted
-    assert rows(batch.columns()) == wanted, "and behind it"
+    assert rows(batch.columns()) == wanted, "and after it"
 
 
 def test_columns_hide_what_records_hide() -> None:

@@ -1,4 +1,4 @@
-"""The blocking driver: the same core without trio, as Spark's workers use it."""
+"""The blocking driver: the same core without trio, for Spark's workers."""
 
 import selectors
 import socket
@@ -46,7 +46,7 @@ def fill(broker: Broker, count: int, partitions: int = 1) -> None:
 
 
 def values(client: BlockingClient, *ranges: OffsetRange, **more: Any) -> dict[tuple[str, int], list[int]]:
-    """What is read of the ranges, by partition, each record a number."""
+    """The records of the ranges as numbers, by partition."""
     found: dict[tuple[str, int], list[int]] = {}
     for wanted, batch in client.fetch(ranges, **more):
         records = batch.records().between(wanted.start, wanted.end)
@@ -104,7 +104,7 @@ def test_what_is_lost_of_one_range_stops_no_other(ottla_broker: Broker) -> None:
 
     def pass_over(each: Lost) -> int:
         lost.append(each)
-        assert client.offsets({each.range.place: EARLIEST}) == {each.range.place: 0}, "the client may be used"
+        assert client.offsets({each.range.place: EARLIEST}) == {each.range.place: 0}, "the client still works"
         return each.range.end
 
     with BlockingClient(ottla_broker.bootstrap) as client:
@@ -169,7 +169,7 @@ def test_going_on_over_aborted_records_is_no_standstill(ottla_broker: Broker) ->
     ) as it:
         end = it.offsets({("t", 0): LATEST})["t", 0]
         assert list(it.fetch([OffsetRange("t", 0, 0, end)], isolation=READ_COMMITTED)) == []
-    assert time.monotonic() > began + timeout, "there are too few records"
+    assert time.monotonic() > began + timeout, "too few records: the read has to outlast api_timeout"
 
 
 def test_nobody_there_is_an_error_in_time() -> None:
@@ -188,7 +188,7 @@ def test_every_address_of_a_name_has_its_turn_whatever_other_names_there_are(
 
     monkeypatch.setattr(socket, "getaddrinfo", resolve)
     bootstrap = f"one.example:{ottla_broker.port},two.example:{ottla_broker.port}"
-    for _ in range(4):  # which of the names is tried first is a matter of chance
+    for _ in range(4):  # the client chooses the first name at random
         with BlockingClient(bootstrap, connect_timeout=5.0) as client:
             assert client.topic_ids(None) == {}
 
@@ -242,7 +242,7 @@ def test_what_the_socket_does_not_take_at_once_follows_in_order_and_is_reported_
         monkeypatch.setattr(client.core, "handle", lambda event, now: told.append(event))
         parts = (b"a", bytes(range(256)) * 10_000, b"b")
         client._carry_out([Send((7, "data"), parts)])
-        assert link.outbox and not told, "more than a socket takes"
+        assert link.outbox and not told, "more than fits into the socket's buffer"
         got = bytearray()
         while len(got) < sum(map(len, parts)):
             got += theirs.recv(100_000)

@@ -1,5 +1,5 @@
-"""Batches of `max_records` at the most, and of so much memory: what was fetched together is handed out in parts, each
-with its commit.
+"""Batches with at most `max_records`, and with bounded memory: the records of one fetch are handed out in parts, each
+with its own commit.
 """
 
 import sys
@@ -34,7 +34,7 @@ def batch(base: int, count: int, compression: Compression = Compression.NONE) ->
 
 
 def old(base: int, count: int) -> list[AnyBatch]:
-    """Messages of before Kafka 0.11, in a compressed wrapper."""
+    """Messages from before Kafka 0.11, in a compressed wrapper."""
     records = [Record(offset=base + each, timestamp=5, key=None, value=b"%d" % (base + each)) for each in range(count)]
     return list(read_record_set(build_message_set(records, magic=1, compression=Compression.GZIP)))
 
@@ -104,13 +104,13 @@ LIMIT = 4 * 2**20
 
 
 def large(base: int, size: int, compression: Compression = Compression.ZSTD, key: bytes | None = None) -> AnyBatch:
-    """Two records, which together have so many zeros."""
+    """Two records with so many zero bytes in total."""
     records = [Record(base + each, 5, key, bytes(size // 2)) for each in range(2)]
     return parse_batch(rebased(build_batch(records, compression=compression), base, 7))
 
 
 def holding(batches: list[AnyBatch], most: int | None = None, limit: int = LIMIT) -> tuple[Position, list[Fetched]]:
-    """A position behind all of them, and the parts in which they were handed out."""
+    """A position at the end of the batches, and the parts in which it handed them out."""
     position = Position(("t", 0), Offset(0))
     position.go(0)
     position.add(batches, batches, sum(len(each.data) for each in batches), limit)
@@ -158,7 +158,7 @@ def test_memory_that_is_used_again_is_no_more_than_new_memory_would_be() -> None
     def columns(size: int) -> Columns:
         return Fetched("t", 0, 0, [large(0, size)], 2, 2, 0, 0).columns()
 
-    kept = [columns(2_000_000) for _ in range(20)]  # more than is kept for use again
+    kept = [columns(2_000_000) for _ in range(20)]  # more memory than the pool keeps
     columns(4_000_000)
     tracemalloc.start()
     try:
@@ -209,7 +209,7 @@ def test_both_bounds_hold_together(most: int) -> None:
 
 
 def turns(batches: list[AnyBatch]) -> list[tuple[int, int]]:
-    """The partition and the offset of each record, handed out one by one, where three partitions have these batches."""
+    """The partition and offset of each record, handed out one by one, if three partitions have these batches."""
     buffers = FetchBuffers(Options(fetch_batch_memory=LIMIT), READ_UNCOMMITTED)
     for partition in range(3):
         position = Position(("t", partition), Offset(0))

@@ -1,4 +1,4 @@
-"""A cancellation at each suspension of each public method, and between all that happens while it waits."""
+"""A cancellation at each suspension of each public method, and between all events while it waits."""
 
 import gc
 import types
@@ -19,12 +19,12 @@ from ottla.sdk.producer import Producer
 from ottla.sdk.steps import Steps
 from ottla.sdk.timers import Timer
 from tests.brokerlite.machine import a_batch, records_of
-from tests.sdk import cancelling_streams  # noqa: F401 # has scenarios
+from tests.sdk import cancelling_streams  # noqa: F401 # registers scenarios
 from tests.sdk.cancelling import HOUSEKEEPING, SCENARIOS, Fate, Scenario, public
 from tests.sdk.virtual import Cancelled, Dropped, Plan, Virtual, Watched
 
 MOMENT = 1.5
-"""Seconds for what goes on by itself."""
+"""Seconds for the client's background work."""
 
 
 @dataclass
@@ -32,9 +32,9 @@ class VirtualRun:
     """Plays a scenario in a virtual loop.
 
     Attributes:
-        census: of what is alive whenever all is to be at rest.
+        census: the objects alive, each time that the client should be at rest.
         asked: the requests of the call.
-        after: those that were written after its cancellation, and before the next call.
+        after: the requests written after its cancellation and before the next call.
     """
 
     virtual: Virtual
@@ -50,7 +50,7 @@ class VirtualRun:
 
     @property
     def suspensions(self) -> list[int]:
-        """Those of the points at which the call began to wait."""
+        """The points at which the call began to wait."""
         return self.virtual.loop.suspensions
 
     def connect(self, **options: Any) -> Client:
@@ -78,7 +78,7 @@ class VirtualRun:
             fate.cancelled, fate.error = True, cancelled
         except OttlaError as error:
             fate.error = error
-        assert fate.cancelled or not loop.delivered, f"a cancellation is swallowed: {fate}"
+        assert fate.cancelled or not loop.delivered, f"a cancellation was swallowed: {fate}"
         self.asked = {_name(each) for each in sent[began:]}
         self._written = len(sent)
         return fate
@@ -114,13 +114,13 @@ def play(scenario: Scenario, plan: Plan, **network: Any) -> VirtualRun:
         for driver in virtual.drivers:
             assert driver.stopped and not driver.core.timers.next, "a client is not closed"
             assert not (driver.core.parts or driver.core.members or driver.core._closers)
-        assert not virtual.links, "connections are left open"
-        assert not virtual.watching, "watchdogs are left"
+        assert not virtual.links, "connections are still open"
+        assert not virtual.watching, "watchdogs still run"
     return run
 
 
 def census(core: ClientCore) -> Counter[str]:
-    """All that a client's core holds: how many objects of each kind, timers and outcomes only while they wait."""
+    """All objects in a client's core, counted by kind; timers and outcomes count only while they are pending."""
     found: Counter[str] = Counter()
     for each in _held(core):
         kind = type(each)
@@ -136,12 +136,12 @@ def census(core: ClientCore) -> Counter[str]:
 
 _THROUGH = (dict, list, tuple, set, frozenset, deque, partial, types.MethodType, types.CellType, types.GeneratorType)
 _KNOWN = {"Node", "Topic", "Partition"}
-"""What is known of the cluster."""
+"""Types that describe the cluster, which a client may keep."""
 
 
 @cache
 def _looked_at(kind: type) -> tuple[bool, bool]:
-    """Whether objects of a type are counted, and whether what they hold is."""
+    """Whether to count objects of a type, and whether to look into them."""
     ours = kind.__module__.startswith("ottla.sdk")
     return ours and kind.__name__ not in _KNOWN, ours or issubclass(kind, _THROUGH)
 
@@ -157,15 +157,15 @@ def _held(core: ClientCore) -> Iterator[Any]:
         if isinstance(each, types.FunctionType):
             left += each.__closure__ or ()
             continue
-        counted, through = _looked_at(type(each))  # type: ignore[arg-type] # types can be hashed
+        counted, through = _looked_at(type(each))  # type: ignore[arg-type] # types are hashable
         if counted:
             yield each
         if through:
-            left += filter(gc.is_tracked, gc.get_referents(each))  # the others hold nothing
+            left += filter(gc.is_tracked, gc.get_referents(each))  # untracked objects refer to no others
 
 
 _BY_THEMSELVES = {"Connections._watch.<locals>.<lambda>"}
-"""Timers of connections, which a cancellation may have opened or closed."""
+"""Timers of connections, because a cancellation may have opened or closed a connection."""
 
 
 def _called(call: Any) -> str:
@@ -207,7 +207,7 @@ def test_a_cancellation_at_any_point_of_a_scope_that_stays_cancelled(scenario: S
 
 
 def within_a_block(scenario: Scenario) -> bool:
-    """Dropped within a block, a coroutine would have to await its end, which Python does not allow: it raises."""
+    """Python cannot await in a dropped coroutine, so dropping one inside a client's block raises an error."""
     return scenario.play.__name__.startswith("a_block")
 
 
@@ -252,7 +252,7 @@ def test_a_cancellation_while_requests_are_written_in_pieces(scenario: Scenario)
 
 
 def spread(points: Sequence[int], most: int) -> Sequence[int]:
-    """All of them, or of so many that it would take long, some that lie evenly among them."""
+    """All of the points, or an evenly spread selection if all would take too long."""
     return points[:: -(-len(points) // most) or 1]
 
 
@@ -260,7 +260,7 @@ _played: dict[tuple[str, str], VirtualRun] = {}
 
 
 def played(scenario: Scenario, **network: Any) -> VirtualRun:
-    """A clean run, which is the same for all tests of a scenario."""
+    """A run without a cancellation; all tests of a scenario share it."""
     of = str(scenario), str(network)
     if of not in _played:
         _played[of] = play(scenario, Plan(), **network)
@@ -269,7 +269,7 @@ def played(scenario: Scenario, **network: Any) -> VirtualRun:
     return _played[of]
 
 
-# -- what was found ----------------------------------------------------------------------------------------------------
+# -- defects that these tests found -----------------------------------------------------------------------------------
 
 
 def test_a_client_that_is_cancelled_while_its_members_say_good_bye_is_closed() -> None:
@@ -289,7 +289,7 @@ def test_a_client_that_is_cancelled_while_its_members_say_good_bye_is_closed() -
             fate = await run.cancelling(lambda: client.__aexit__(None, None, None))
             assert fate.cancelled
             await virtual.loop.sleep(0.1)
-            assert isinstance(other.raised, Closed), "nobody waits for a client that is gone"
+            assert isinstance(other.raised, Closed), "a closed client leaves no call waiting"
 
         virtual.run(scenario())
 
@@ -312,7 +312,7 @@ def test_a_call_that_is_dropped_tidies_up_inside_the_gate() -> None:
                 driver = client._driver
                 assert (await run.cancelling(lambda: driver.run(steps(driver.core)))).cancelled
                 await virtual.loop.sleep(0.0)
-                assert entered == [1, 0], "what it hands out is called with the next turn"
+                assert entered == [1, 0], "its callbacks run in the next turn"
 
         virtual.run(scenario())
 
@@ -321,4 +321,4 @@ def compare(scenario: Scenario, clean: VirtualRun, run: VirtualRun) -> None:
     more = [found - was for found, was in zip(run.census, clean.census, strict=True)]
     assert not more[-1], f"left behind: {more}"
     if run.fate is not None and run.fate.cancelled:
-        assert not run.after & clean.asked - HOUSEKEEPING - scenario.goes_on, "sent after its cancellation"
+        assert not run.after & clean.asked - HOUSEKEEPING - scenario.goes_on, "a cancelled call sent a request"

@@ -1,7 +1,7 @@
-"""A cancellation at each suspension of each public method, in the loops that the client is shipped for.
+"""A cancellation at each suspension of each public method, in the loops that the client supports.
 
-The scenarios are those of `tests.sdk.cancelling`, played over loopback against brokerlite. What happens *while* a call
-waits is not in a test's hands here; see `test_cancellations.py` for that.
+The scenarios come from `tests.sdk.cancelling`, and run over loopback against brokerlite. A test here cannot control the
+events *while* a call waits; `test_cancellations.py` does that.
 """
 
 import asyncio
@@ -16,7 +16,7 @@ from ottla.errors import OttlaError
 from ottla.sdk.client import Client
 from ottla.sdk.outcome import Outcome
 from ottla.testing import Broker
-from tests.sdk import cancelling_streams  # noqa: F401 # has scenarios
+from tests.sdk import cancelling_streams  # noqa: F401 # registers scenarios
 from tests.sdk.cancelling import SCENARIOS, Fate, Scenario
 from tests.sdk.loops import LOOPS, Loop, Trio
 from tests.sdk.suspensions import Suspended
@@ -26,20 +26,20 @@ OFTEN = {"a_block", "connecting", "list_topics", "sending", "sending_many", "flu
     "leaving_a_consumer_of_a_group",
     "committing_a_batch",
 }
-"""Those that are played in the quick tests, too."""
+"""Scenarios that the quick tests run, too."""
 HELD = {each.play.__name__ for each in SCENARIOS if "full_buffer" in each.play.__name__} | {
     "sending_what_waits_for_room_and_is_refused",
     "iterating_while_the_group_rebalances",
     "leaving_a_consumer_while_a_commit_waits_behind_another",
 }
-"""They need a broker that answers when it is told to, or another task."""
+"""Scenarios that need control over the broker's answers, or another task."""
 HALVES = {"connecting", "leaving_a_client", "leaving_a_client_before_its_consumer"}
-"""Half of a block is in the scope that is cancelled, which trio does not allow."""
+"""Scenarios that enter or leave a block inside the cancelled scope, which trio does not allow."""
 MOMENT = 0.02
 
 
 class LoopRun:
-    """Plays a scenario in a real loop; the call is cancelled at its suspension numbered ``at``."""
+    """Plays a scenario in a real loop; cancels the call at its suspension with number ``at``."""
 
     def __init__(self, loop: Loop, broker: Broker, at: int | None) -> None:
         self._loop, self._broker, self._at = loop, broker, at
@@ -91,7 +91,7 @@ class LoopRun:
             finally:
                 self.count = suspended.count
                 if isinstance(suspended.thrown, loop.cancelled):
-                    assert cancelled, f"a cancellation is swallowed: {suspended.thrown!r}"
+                    assert cancelled, f"a cancellation was swallowed: {suspended.thrown!r}"
         raise cancelled[0]
 
     def beside(self, work: Coroutine[Any, Any, Any]) -> Outcome[None]:
@@ -147,7 +147,7 @@ def test_a_cancellation_at_any_suspension(name: str, scenario: Scenario, ottla_b
 
 
 async def _swept(run: LoopRun) -> None:
-    """The broker is as it was."""
+    """Delete all that a scenario has left in the broker."""
     async with run.connect() as client:
         for group in await client.list_groups():
             await client.delete_group(group.group)

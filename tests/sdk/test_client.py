@@ -1,4 +1,4 @@
-"""The client over real sockets against brokerlite, under each loop that it runs in."""
+"""The client over real sockets against brokerlite, in each supported loop."""
 
 import math
 import socket
@@ -100,7 +100,7 @@ async def test_a_consumer_is_polled_with_a_deadline(loop: Loop, ottla_broker: Br
             assert consumer.position("polled", 0) == 2
         for wrong in (-1, math.nan, math.inf, "1", None, True):
             with pytest.raises(ConfigurationError, match="timeout must be a number of seconds"):
-                await consumer.poll(wrong)  # type: ignore[arg-type] # what is refused
+                await consumer.poll(wrong)  # type: ignore[arg-type] # refused
 
 
 async def test_a_consumer_waits_for_what_is_sent_later(loop: Loop, ottla_broker: Broker) -> None:
@@ -176,7 +176,7 @@ async def test_a_token_is_fetched_later_where_the_system_allows_no_more_threads(
 
     monkeypatch.setattr(threading.Thread, "start", too_many)
     sasl = OAuthBearer(lambda: Token("opaque", time.time() + 60))
-    # There is a token.
+    # The broker refuses SASL, so a token was fetched.
     with loop.fail_after(HUNG), pytest.raises(AuthenticationFailed, match="the listener has no SASL"):
         async with loop.connect(ottla_broker.bootstrap, sasl=sasl):
             pass
@@ -446,7 +446,7 @@ async def test_several_topics_are_read_at_once(loop: Loop, ottla_broker: Broker)
 
 
 async def _take(loop: Loop, consumer: ottla.Consumer, count: int) -> list[ottla.Record]:
-    """The next ``count`` records, of whatever partition."""
+    """The next ``count`` records, of any partition."""
     records: list[ottla.Record] = []
     with loop.fail_after(HUNG):
         async for batch in consumer:
@@ -500,7 +500,7 @@ async def test_a_loop_over_small_batches_lets_other_tasks_run(loop: Loop, ottla_
         await producer.flush()
         async with client.consumer(*names) as consumer, loop.open_nursery() as nursery:
             nursery.start_soon(other)
-            await loop.sleep(0.1)  # so that some are there
+            await loop.sleep(0.1)  # so that some records are fetched
             left, turns = set(names), []
             async for batch in consumer:
                 left.discard(batch.topic)
@@ -509,7 +509,7 @@ async def test_a_loop_over_small_batches_lets_other_tasks_run(loop: Loop, ottla_
                     break
                 time.sleep(0.001)
             nursery.cancel_scope.cancel()
-    assert len(set(turns)) > len(turns) // 4, "each batch took longer than others should wait"
+    assert len(set(turns)) > len(turns) // 4, "each batch took longer than another task should wait"
 
 
 async def test_a_consumer_that_was_never_left_ends_with_its_client(loop: Loop, ottla_broker: Broker) -> None:

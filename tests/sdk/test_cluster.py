@@ -1,4 +1,4 @@
-"""What is known of topics: epochs that never go back, and topics of the same name one after the other."""
+"""The client's view of topics: leader epochs never go back, and a recreated topic is another topic."""
 
 import uuid
 
@@ -18,7 +18,7 @@ FIRST, SECOND = uuid.UUID(int=1), uuid.UUID(int=2)
 
 
 def told(cluster: Cluster, topic_id: uuid.UUID | None, leader_epoch: int = 0) -> None:
-    """Metadata of the topic ``t``; without an id it is gone."""
+    """Receive metadata of the topic ``t``; without an id the topic is gone."""
     nodes = (MetadataResponseBroker(node_id=1, host="h", port=1), MetadataResponseBroker(node_id=2, host="h", port=2))
     partition = MetadataResponsePartition(
         error_code=0,
@@ -39,7 +39,7 @@ def test_a_topic_that_was_gone_for_a_moment_goes_on_with_its_epochs() -> None:
     told(cluster, FIRST, 5)
     told(cluster, None)
     assert cluster.leader("t", 0) is None
-    told(cluster, FIRST, 4)  # of a broker that has just started
+    told(cluster, FIRST, 4)  # from a broker that has just started
     assert cluster.leader_epoch("t", 0) == 5 and cluster.incarnation("t") == 1
 
 
@@ -84,7 +84,7 @@ def test_a_broker_that_is_behind_does_not_bring_the_leader_of_a_deleted_topic_ba
     cluster = Cluster()
     told(cluster, FIRST, 4)
     told(cluster, SECOND, 0)
-    assert not cluster.moved("t", 0, 2, 5, [])  # KIP-951, in an answer that names the topic by its name
+    assert not cluster.moved("t", 0, 2, 5, [])  # KIP-951, in an answer that has the topic's name and no id
     told(cluster, SECOND, 1)
     assert cluster.leader_epoch("t", 0) == 1
 

@@ -1,4 +1,4 @@
-"""Records in columns: their sizes and slices, and how they come into the batches of a producer."""
+"""Records in columns: their sizes and slices, and how they enter the batches of a producer."""
 
 from array import array
 from itertools import pairwise
@@ -39,13 +39,13 @@ def records(rows: list[Row]) -> ColumnRecords:
 
 
 class Open(OpenBatch):
-    """As the producer's own."""
+    """An open batch like the producer's own."""
 
     builder: BatchBuilder
 
 
 def path(left: int, free: int = 10**6) -> tuple[AppendFastPath, Open]:
-    """A fast path to one partition of two, with a batch that is open there."""
+    """A fast path to one of two partitions, with an open batch there."""
     appends, batch, buffer = AppendFastPath(murmur2_partition, free), Open(BatchBuilder(), left), TopicBuffer(2)
     buffer.partitions[1] = PartitionBuffer(batch)
     appends.topics["t"] = buffer
@@ -71,7 +71,7 @@ def test_as_many_rows_go_into_a_batch_as_have_room(rows: list[Row], left: int) -
     assert given.size(0, taken) <= left
     assert taken == len(rows) or given.size(0, taken + 1) > left
     assert (batch.left, appends.free) == (left - given.size(0, taken), 10**6 - given.size(0, taken))
-    assert batch.builder.size - 61 <= given.size(0, taken)  # what was charged is enough
+    assert batch.builder.size - 61 <= given.size(0, taken)  # the charged size is an upper bound
     if taken:
         built = parse_batch(batch.builder.build()).records()
         assert [(each.key, each.value, each.headers) for each in built] == [
@@ -83,10 +83,10 @@ def test_as_many_rows_go_into_a_batch_as_have_room(rows: list[Row], left: int) -
 def test_what_is_out_of_the_ordinary_is_left_to_the_caller() -> None:
     given = records([(None, b"v", ())] * 10)
     appends, batch = path(10**5)
-    assert append(appends, "other", 1, given, 0, 10, 0) == 0  # a topic that is not known, or hidden
-    assert append(appends, "t", 0, given, 0, 10, 0) == 0  # a partition that nothing was sent to
-    assert append(appends, "t", 2, given, 0, 10, 0) == 0  # one that the topic does not have any more
-    assert append(appends, "t", None, given, 0, 10, 0) == 0  # no partition is chosen for keyless records
+    assert append(appends, "other", 1, given, 0, 10, 0) == 0  # an unknown or hidden topic
+    assert append(appends, "t", 0, given, 0, 10, 0) == 0  # a partition without an open batch
+    assert append(appends, "t", 2, given, 0, 10, 0) == 0  # a partition that the topic no longer has
+    assert append(appends, "t", None, given, 0, 10, 0) == 0  # no partition has been chosen for keyless records
     appends.topics["t"].sticky = appends.topics["t"].partitions[1]
     assert append(appends, "t", None, given, 0, 10, 0) == 10
     appends.free = 30

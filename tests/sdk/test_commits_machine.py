@@ -1,4 +1,4 @@
-"""Commits: whatever fails and is repeated, a group never goes back."""
+"""Commits: whatever fails and is retried, the committed offsets never go back."""
 
 import pytest
 
@@ -54,7 +54,7 @@ class Committer:
 
     @property
     def sent(self) -> dict[tuple[str, int], int]:
-        """What the OffsetCommit that is in flight says."""
+        """The offsets in the pending OffsetCommit."""
         request = self.world.asked(OffsetCommitRequest)
         return {(t.name, p.partition_index): p.committed_offset for t in request.topics for p in t.partitions}
 
@@ -244,7 +244,7 @@ def test_a_refusal_that_nobody_waited_for_is_raised_by_the_next_call(caplog: pyt
     with pytest.raises(CommitFailed, match="OFFSET_METADATA_TOO_LARGE"):
         group.machine.raise_failures()
     [line] = [each for each in caplog.records if each.message.startswith("offsets were not committed")]
-    assert line.__dict__["why"].startswith("OFFSET_METADATA_TOO_LARGE"), "it does not say twice what happened"
+    assert line.__dict__["why"].startswith("OFFSET_METADATA_TOO_LARGE"), "the line repeats nothing"
     group.machine.raise_failures()
 
 
@@ -282,7 +282,7 @@ def test_a_partition_that_is_not_known_holds_up_neither_other_commits_nor_who_wa
     group.answer()
     assert waited.done and waited.error is None and not of_all.done
     group.commit({P0: 11})
-    assert group.idle  # its own pause is not over
+    assert group.idle  # its own backoff has not passed
     group.world.later(2.0)
     assert group.sent == {P0: 11}
     group.answer()
@@ -296,7 +296,7 @@ def test_the_commit_of_a_topic_that_other_brokers_deny_too_fails_soon_and_by_nam
     del group.world.topics["t"]
     while not waited.done:
         group.answer(UnknownTopicOrPartition.code)
-        group.world.later(1.2)  # more than the longest pause
+        group.world.later(1.2)  # longer than the longest backoff
     assert group.world.now < 5
     assert isinstance(waited.error, CommitFailed) and waited.error.offsets == {P0: 10}
     assert isinstance(waited.error.cause, UnknownTopicOrPartition) and "t-0" in str(waited.error)
@@ -363,7 +363,7 @@ def test_what_was_handed_out_is_left_when_a_partition_is_lost_unless_it_is_commi
         group.commit({P0: 10})
     if how.startswith("heard"):
         group.machine.settled(group.world.now)
-    if how == "heard before":  # of an older batch
+    if how == "heard before":  # an older batch failed
         assignment.handed = 20
     elif how == "committed":
         group.answer()
@@ -382,7 +382,7 @@ def test_behind_a_commit_whose_answer_was_lost_the_newest_is_sent_once_more() ->
     assert group.sent == {P0: 3000}
     group.answer()
     group.world.later(31.0)
-    assert group.sent == {P0: 3000}, "the older one may have arrived meanwhile, on its old connection"
+    assert group.sent == {P0: 3000}, "the older commit may have arrived late, on the old connection"
     group.answer()
     group.world.later(120.0)
     assert group.idle

@@ -1,4 +1,4 @@
-"""A connection's promises: the first request negotiates, the last failure is told, every exchange ends once."""
+"""The promises of a connection: ApiVersions goes first, the last failure is reported, each exchange ends once."""
 
 import gc
 import random
@@ -43,7 +43,7 @@ SASL_SERVED = SERVED | {17: (0, 1), 36: (0, 1)}
 
 
 class Ends:
-    """Collects what exchanges end with."""
+    """Collects the results of exchanges."""
 
     def __init__(self) -> None:
         self.all: list[Any] = []
@@ -53,7 +53,7 @@ class Ends:
 
 
 class Quick(Connection):
-    """One whose driver writes everything at once."""
+    """A connection whose driver writes everything at once."""
 
     def poll(self, now: float) -> list[Action]:
         actions = super().poll(now)
@@ -61,7 +61,7 @@ class Quick(Connection):
 
 
 class Hello:
-    """A client's side of TLS that is one word from each side, and then turns the last bit of each byte."""
+    """Replaces TLS: the handshake is one word from each side; then the last bit of each byte is flipped."""
 
     agreed = False
 
@@ -93,7 +93,7 @@ class Hello:
 
 
 class Greeting:
-    """What stands for `ottla.TLS`."""
+    """Replaces `ottla.TLS`."""
 
     stale = ""
 
@@ -131,7 +131,7 @@ def ready(
     assert one.poll(0) == [Connect(KEY, "b", 9092)]
     one.connected(0)
     one.written(0)
-    for action in one.received(versions(keys), 0):  # of an API that the broker lacks nothing is sent
+    for action in one.received(versions(keys), 0):  # no request is sent for APIs that the broker lacks
         one.received(answer_to(sent([action])), 0)
         one.written(0)
     assert one.state is State.READY and not one.load
@@ -335,7 +335,7 @@ def test_a_request_that_has_ended_leaves_nothing_to_the_garbage_collector() -> N
 
     def circle() -> weakref.ref[Any]:
         def ended(answer: Any, now: float) -> None:
-            ends(exchange.version, now)  # who asks likes to look at what was asked
+            ends(exchange.version, now)  # a real callback refers to its exchange, too
 
         exchange = Exchange(MetadataRequest, ended, 30.0, build=lambda version: MetadataRequest(topics=()))
         one.submit(exchange, 0)
@@ -518,7 +518,7 @@ def test_an_answer_out_of_turn_breaks_the_protocol(correlation_id: int) -> None:
 
 
 def brought_to(state: State) -> Connection:
-    """A connection in this state, with a request that waits or, where it is ready, none."""
+    """A connection in this state, with a pending request unless it is ready."""
     if state is State.REAUTHENTICATING:
         one = authenticated()
         one.submit(metadata(Ends(), 1000), 9.0)
@@ -549,7 +549,7 @@ def test_every_input_leads_from_every_state_to_what_the_table_says(state: State,
 
 
 def happens(one: Connection, what: Input) -> None:
-    """The outer world does what the input stands for."""
+    """Cause the input through the connection's public methods where possible."""
     match what:
         case Input.DIALED:
             one.poll(1.0)
@@ -618,7 +618,7 @@ def test_within_tls_what_goes_out_is_sealed_and_what_comes_in_is_read_after_both
         return bytes(each ^ 1 for each in frame)
 
     large = versions(dict.fromkeys(range(12000), (0, 8)))
-    assert one.received(told(large[:70_000]), 0) == [] and one.room is None, "a driver has nothing to read into"
+    assert one.received(told(large[:70_000]), 0) == [] and one.room is None, "no buffer for direct reads"
     one.received(told(large[70_000:]), 0)
     assert one.state is State.READY
     assert one.finish(0) == [Send(KEY, (b"bye",)), Finish(KEY)]
@@ -629,7 +629,7 @@ def test_a_side_that_is_not_trusted_ends_what_waits_for_good() -> None:
     one.submit(metadata(ends), 0)
     one.poll(0)
     one.connected(0)
-    assert one.received(b"who are you?", 0) == [Close(KEY, (b"bye",))], "the broker's log can say why"
+    assert one.received(b"who are you?", 0) == [Close(KEY, (b"bye",))], "the broker can log the reason"
     (error,) = ends.all
     assert isinstance(error, AuthenticationFailed) and not error.retriable
     assert str(error) == "b:9092 (node 1): b'who are you?' is no greeting"
@@ -660,7 +660,7 @@ def test_tls_that_is_never_agreed_on_is_given_up() -> None:
 
 
 class TwoRounds:
-    """A stage that asks twice, as SASL does."""
+    """A handshake of two requests, like SASL's."""
 
     name, hint = "TwoRounds", " in the second stage"
 
@@ -683,7 +683,7 @@ def test_the_stages_of_the_handshake_follow_one_another_before_the_first_request
     assert (first.header.api_version, again.header.api_version) == (1, 2)
     assert "connected, but TwoRounds has had no answer for 2.0 s" in next(one.explain(2.0))
     request = sent(one.received(answer_to(again), 0))
-    assert one.state is State.READY and request.header.api_version == 8, "what waited"
+    assert one.state is State.READY and request.header.api_version == 8, "the waiting request follows"
 
 
 class Refused(TwoRounds):
@@ -772,7 +772,7 @@ def produce(ended: Ends, size: int, *, acks: int = -1, deadline: float = 30.0) -
 
 
 def apis(actions: list[Action]) -> list[int]:
-    """The API keys of what one `Send` holds."""
+    """The API keys of the requests in one `Send`."""
     return [frames.parse_request(each).header.api_key for each in cut(actions)]
 
 
@@ -791,7 +791,7 @@ def test_nothing_is_sent_before_what_was_sent_last_is_written() -> None:
     one, ends = ready(SERVED, kind=Connection), Ends()
     for _ in range(5):
         one.submit(produce(ends, 40_000), 0)
-    assert apis(one.poll(0)) == [0, 0], "64 kB, and what of the last request is more"
+    assert apis(one.poll(0)) == [0, 0], "64 kB, and the rest of the last request"
     assert one.poll(0) == [] and one.deadline == 30.0
     assert "the socket has not accepted the requests before it" in next(iter(one.explain(0)))
     assert apis(one.written(1)) == [0, 0] and one.poll(1) == []
@@ -807,7 +807,7 @@ def test_what_waits_for_the_socket_is_cancelled_and_never_sent() -> None:
     assert apis(one.poll(0)) == [0]
     for exchange in (given, waiting):
         exchange.cancel()
-    assert one.load == 2, "what the driver has is answered"
+    assert one.load == 2, "the request in the driver's hands still gets an answer"
     [send] = one.written(0)
     assert isinstance(send, Send) and apis([send]) == [0]
     assert one.written(0) == [] and not ends.all and waiting.correlation_id < 0 <= last.correlation_id
@@ -817,7 +817,7 @@ def test_a_request_without_an_answer_ends_when_it_is_written() -> None:
     one, ends = ready(SERVED, kind=Connection), Ends()
     one.submit(produce(ends, 10, acks=0), 0)
     assert apis(one.poll(0)) == [0] and one.load == 1 and not ends.all
-    assert one.deadline == 30.0, "and the connection is not idle"
+    assert one.deadline == 30.0, "the connection is not idle"
     one.written(1)
     assert ends.all == [None] and one.load == 0 and one.deadline == 1 + 540
 
@@ -859,7 +859,7 @@ def test_a_session_is_renewed_before_it_ends_ahead_of_what_waits() -> None:
     first = sent(one.poll(7.0))
     one.submit(metadata(after), 9.0)
     handshake = sent(one.poll(9.0))
-    assert handshake.header.api_key == 17, "behind what is under way"
+    assert handshake.header.api_key == 17, "after the requests in flight"
     assert (one.state, one.load) == (State.REAUTHENTICATING, 2)
     assert one.received(answer_to(first), 9.0) == []
     assert len(before.all) == 1 and not isinstance(before.all[0], OttlaError)
@@ -881,7 +881,7 @@ def test_a_renewal_has_its_time_once_what_was_sent_before_is_answered() -> None:
     one.submit(metadata(ends, 1000), 9.0)
     one.poll(9.0)
     one.received(answer_to(first), 18.95)
-    assert one.poll(19.1) == [], "the broker has had an instant"
+    assert one.poll(19.1) == [], "the broker has had no time to answer"
     assert one.poll(28.9) == [] and one.poll(29.0) == [Close(KEY)]
 
 
@@ -899,7 +899,7 @@ def test_a_lifetime_that_is_none_ends_no_session() -> None:
 
 
 def bearing(lifetime: float) -> Connection:
-    """A connection whose session lasts for ten seconds, by a token that lasts for so many."""
+    """A connection with a session of ten seconds, whose token lasts for ``lifetime`` seconds."""
     one = connection(sasl=OAuthBearer(lambda: ""))
     one.peer.credentials.fetched(TokenFetched(Token("first", 0.0), lifetime), 0.0)
     one.submit(metadata(Ends(), 1000), 0)
@@ -918,12 +918,12 @@ def test_where_there_is_no_token_requests_go_on_until_the_session_is_over_and_th
     one, before, after = bearing(10.0), Ends(), Ends()
     one.submit(metadata(before), 9.5)
     first = sent(one.poll(9.5))
-    assert first.header.api_key == 3, "its token lasts no longer; the session does"
+    assert first.header.api_key == 3, "the token expires before the next renewal, but the session still lasts"
     one.submit(metadata(after), 10.0)
-    assert one.poll(10.0) == [] and one.deadline == 30.0, "nothing is tried over and over"
+    assert one.poll(10.0) == [] and one.deadline == 30.0, "it waits, and does not retry in a loop"
     assert "the session has ended, there is no token yet" in list(one.explain(11.0))[-1]
     one.peer.credentials.fetched(TokenFetched(Token("second", 0.0), 10.0), 12.0)
-    assert sent(one.poll(12.0)).header.api_key == 17, "behind what is under way"
+    assert sent(one.poll(12.0)).header.api_key == 17, "after the requests in flight"
     one.received(answer_to(first), 12.0)
     assert len(before.all) == 1 and not after.all
 
@@ -931,7 +931,7 @@ def test_where_there_is_no_token_requests_go_on_until_the_session_is_over_and_th
 def test_a_session_that_is_over_is_renewed_by_a_token_that_lasts_a_little_if_there_is_no_other() -> None:
     one = bearing(14.0)
     one.submit(metadata(Ends(), 1000), 9.5)
-    assert sent(one.poll(9.5)).header.api_key == 3, "it would have to be renewed once more soon"
+    assert sent(one.poll(9.5)).header.api_key == 3, "with this token, the next renewal would soon follow"
     one.submit(metadata(Ends(), 1000), 10.5)
     assert sent(one.poll(10.5)).header.api_key == 17
 
@@ -958,8 +958,8 @@ def test_a_session_that_cannot_be_renewed_ends_what_waits_with_the_brokers_words
     (error,) = ends.all
     assert isinstance(error, AuthenticationFailed)
     assert str(error) == "b:9092 (node 1): user 'alice' by PLAIN is refused: alice left"
-    assert [each.levelname for each in caplog.records] == ["WARNING"], "a client that was let in is refused now"
-    assert not one.peer.refused(60.0) and one.peer.refused(70.0), "which is no news for a minute"
+    assert [each.levelname for each in caplog.records] == ["WARNING"], "the broker had authenticated this client before"
+    assert not one.peer.refused(60.0) and one.peer.refused(70.0), "no repeated warning for a minute"
 
 
 def test_a_broker_that_does_not_answer_to_a_renewal_is_given_up_but_not_while_what_was_sent_before_waits() -> None:
@@ -968,7 +968,7 @@ def test_a_broker_that_does_not_answer_to_a_renewal_is_given_up_but_not_while_wh
     first = sent(one.poll(7.0))
     one.submit(metadata(ends, 1000), 9.0)
     one.poll(9.0)
-    assert one.poll(30.0) == [], "its own deadline is far off"
+    assert one.poll(30.0) == [], "the slow request's own deadline is far off"
     one.received(answer_to(first), 30.0)
     assert one.poll(50.0) == [Close(KEY)]
     assert "the session was not renewed within" in str(ends.all[0])

@@ -1,4 +1,4 @@
-"""`Connections` by itself: nodes that move, go and stop to answer."""
+"""`Connections` alone: nodes that move, disappear or stop answering."""
 
 import random
 from typing import Any
@@ -18,7 +18,7 @@ ONE, TWO = Node(1, "one", 1), Node(2, "two", 2)
 
 
 class Pool:
-    """The connections of a client, brokers that only shake hands, and what the driver was asked for."""
+    """The connections of a client, brokers that only answer handshakes, and the actions of the driver."""
 
     def __init__(self) -> None:
         self.timers, self.actions, self.ends = Timers(), list[Action](), list[Any]()
@@ -32,7 +32,7 @@ class Pool:
         self.suspected.append(now)
 
     def run(self, now: float) -> list[Action]:
-        """Do all that is due; what the driver was asked for besides handshakes."""
+        """Do everything that is due; return the actions except handshakes."""
         self.seen = []
         while True:
             while (call := self.timers.due(now)) or self.all.poll(now):
@@ -129,7 +129,7 @@ def test_a_node_that_left_is_forgotten_and_begins_again_when_it_is_back() -> Non
     assert pool.all.peer(1) is None
     assert not [each for each in pool.metrics.snapshot(1.0) if each.tags.get("node-id") == "node-1"]
     pool.ask(ONE, 1.0)
-    assert keys(pool.run(1.0), Connect) == [(1, DATA)], "without the pause that it had earned"
+    assert keys(pool.run(1.0), Connect) == [(1, DATA)], "without the backoff of its earlier failures"
 
 
 def test_a_bootstrap_address_is_not_a_node_that_left() -> None:

@@ -1,4 +1,4 @@
-"""What a consumer in a group is told, and when: steps that overtake each other leave no partition behind."""
+"""The notifications of a consumer in a group, and their times: no overlap of steps leaves a partition behind."""
 
 import random
 import uuid
@@ -65,10 +65,10 @@ class Listening:
 
 
 class Reader:
-    """A consumer of ``t`` in a group, and a test that plays its coordinator, its loop and its listener.
+    """A consumer of ``t`` in a group; the test plays its coordinator, its loop and its listener.
 
     Attributes:
-        loop: what asks for a batch.
+        loop: the call that waits for a batch.
     """
 
     def __init__(self, assignor: str = "range", *, pattern: bool = False, **options: Any) -> None:
@@ -92,7 +92,7 @@ class Reader:
         return Call(self.world.core, steps, lambda: self.world.now, self.world.run)
 
     def ask(self) -> None:
-        """Ask for a batch, once more."""
+        """Begin another call for a batch."""
         self.loop = self.call(self.machine.next_batch("task"))
 
     @property
@@ -106,7 +106,7 @@ class Reader:
         return self.machine.membership
 
     def assign(self, generation: int, *places: tuple[str, int]) -> None:
-        """Let the group give these partitions."""
+        """Let the group assign these partitions."""
         answer = JoinGroupResponse(
             error_code=0,
             generation_id=generation,
@@ -121,7 +121,7 @@ class Reader:
         self.world.answer(self.world.asked(SyncGroupRequest), sync)
 
     def stands(self, offset: int) -> None:
-        """Say where the group stands in all that is asked for."""
+        """Answer every pending OffsetFetch with this offset."""
         for request in self.world.pending(OffsetFetchRequest):
             topics = tuple(
                 OffsetFetchResponseTopic(
@@ -142,7 +142,7 @@ class Reader:
         self.world.answer(self.world.asked(HeartbeatRequest), HeartbeatResponse(error_code=error.code))
 
     def committed(self, code: int = 0) -> None:
-        """Answer the OffsetCommit that waits."""
+        """Answer the pending OffsetCommit."""
         request = self.world.asked(OffsetCommitRequest)
         topics = tuple(
             OffsetCommitResponseTopic(
@@ -158,19 +158,19 @@ class Reader:
 
     @property
     def news(self) -> Told | None:
-        """What the listener is being told."""
+        """The notification that the listener is handling."""
         awaits = self.loop.awaits
         return (awaits.function.__name__, awaits.args[0]) if awaits else None
 
     def tell(self) -> Told:
-        """The listener returns from what it is being told."""
+        """The listener returns from the notification that it is handling."""
         told = self.news
         assert told is not None
         self.loop.answer()
         return told
 
     def hand_out(self, place: tuple[str, int], offset: int) -> None:
-        """As if a batch that ends there had been handed out."""
+        """As if the consumer had handed out a batch that ends there."""
         assignment = self.commits.assignment(place)
         assert assignment is not None
         assignment.handed = offset
@@ -191,7 +191,7 @@ def test_partitions_that_are_lost_while_they_are_given_up_are_not_told_of_again_
     reader.stands(7)
     reader.tell()
     reader.beat(RebalanceInProgress)
-    assert reader.news == ("revoked", (T0, T1))  # the user takes time
+    assert reader.news == ("revoked", (T0, T1))  # the listener takes its time
     reader.beat(UnknownMemberId)
     reader.assign(2, T0, T1)
     assert reader.tell() == ("revoked", (T0, T1))
@@ -274,7 +274,7 @@ def test_a_block_whose_leaving_is_cancelled_does_not_tell_of_what_it_told_alread
     assert leaving.awaits is not None and leaving.awaits.function.__name__ == "revoked"
     leaving.answer()
     cancelled = Cancelled()
-    leaving.throw(cancelled)  # while the commit is awaited
+    leaving.throw(cancelled)  # during the commit
     assert leaving.awaits is None and not leaving.over
     reader.world.later(0.8)
     assert leaving.go_on().awaits is None
@@ -286,8 +286,8 @@ def test_a_block_whose_leaving_is_cancelled_does_not_tell_of_what_it_told_alread
 def test_a_rebalance_does_not_wait_for_positions_that_nobody_will_use() -> None:
     reader = Reader()
     reader.assign(1, T0, T1)
-    reader.beat(RebalanceInProgress)  # nobody has told yet where the group stands
-    assert reader.news is None, "what was never told to be there need not be given up"
+    reader.beat(RebalanceInProgress)  # no OffsetFetch has been answered yet
+    assert reader.news is None, "a partition that was not announced needs no revocation"
     reader.assign(2, T2)
     reader.stands(3)
     assert reader.tell() == ("assigned", (T2,))
@@ -327,7 +327,7 @@ def test_a_loss_while_partitions_are_told_of_is_told_next_and_a_seek_in_them_mea
     reader = Reader()
     reader.assign(1, T0, T1)
     reader.stands(7)
-    assert reader.news == ("assigned", (T0, T1))  # the user takes time
+    assert reader.news == ("assigned", (T0, T1))  # the listener takes its time
     reader.beat(UnknownMemberId)
     reader.call(reader.machine.navigation.seek({T0: Offset(5)}))
     reader.loop.answer()
@@ -446,7 +446,7 @@ def test_whatever_comes_in_whatever_order_what_is_owned_is_what_is_read() -> Non
         assert sorted(reader.member.owned) == sorted(known) == reader.machine.fetcher.assignment, seed
 
 
-# -- is anybody there? -------------------------------------------------------------------------------------------------
+# -- max_poll_interval -------------------------------------------------------------------------------------------------
 
 
 def test_a_poll_counts_as_progress_and_leaves_nothing_behind() -> None:
@@ -476,10 +476,10 @@ def test_a_poll_counts_as_progress_and_leaves_nothing_behind() -> None:
             later(0.2)
             assert reader.loop.go_on().over and reader.loop.result is None and reader.loop.error is None
         later(0.5)
-    assert reader.member.owned == (T0,), "it was there"
+    assert reader.member.owned == (T0,), "polling counts as progress"
     assert left() == before
     later(5.0)
-    assert not reader.member.owned, "and is away since"
+    assert not reader.member.owned, "and without a poll the member leaves"
 
 
 @pytest.mark.parametrize("how", ["cancelled", "by an error"])
@@ -492,7 +492,7 @@ def test_max_poll_interval_is_counted_from_the_end_of_a_wait_however_it_ended(ho
         reader.world.later(3.0)
         for beat in reader.world.pending(HeartbeatRequest):
             reader.world.answer(beat, HeartbeatResponse(error_code=0))
-    assert reader.member.owned == (T0,), "who waits is there"
+    assert reader.member.owned == (T0,), "a waiting consumer makes progress"
     reader.loop.throw(Cancelled() if how == "cancelled" else OttlaError("a stalled partition"))
     reader.world.later(4.9)
     assert reader.member.owned == (T0,)
@@ -533,7 +533,7 @@ def test_a_topic_of_a_pattern_that_is_deleted_is_not_missed_by_a_member_of_a_gro
         for beat in world.pending(HeartbeatRequest):
             world.answer(beat, HeartbeatResponse(error_code=0))
         assert not reader.loop.go_on().over and world.now < 100.0
-    assert T0 in reader.machine.fetcher.places, "until the group takes it, which has been asked to"
+    assert T0 in reader.machine.fetcher.places, "until the rebalance that the member has requested"
     reader.assign(2)
     assert reader.tell() == ("revoked", (T0,)) and not reader.machine.fetcher.assignment
 
@@ -570,7 +570,7 @@ def test_a_commit_of_everything_sends_only_what_is_not_acknowledged() -> None:
         reader.committed()
         assert all(each.go_on().over for each in waiting)
         assert reader.call(reader.machine.committer.commit(None)).over and not reader.world.pending(OffsetCommitRequest)
-        reader.call(reader.machine.navigation.seek({T1: Offset(9)}))  # which says that lower offsets are meant
+        reader.call(reader.machine.navigation.seek({T1: Offset(9)}))  # which allows lower offsets
 
 
 def test_an_offset_that_was_refused_is_committed_with_everything_once_more() -> None:
@@ -592,7 +592,7 @@ def test_a_commit_before_it_is_known_where_the_group_stands_is_not_undone_by_tha
     (lookup,) = reader.world.pending(OffsetFetchRequest)
     reader.machine.committer.commit_soon({T0: 5, T1: 6})
     reader.world.run()
-    reader.stands(3)  # as it was before the commit
+    reader.stands(3)  # the offset from before the commit
     assert lookup not in reader.world.pending(OffsetFetchRequest)
     with pytest.raises(LocalProtocolError, match="5 is committed"):
         reader.machine.committer.commit_soon({T0: 4})
@@ -620,7 +620,7 @@ def test_a_revoked_that_raises_at_the_end_of_the_block_drops_no_commit() -> None
             reader.committed()
             leaving.go_on()
             reader.world.answer(reader.world.asked(LeaveGroupRequest), LeaveGroupResponse(error_code=0, members=()))
-        else:  # so that LeaveGroup, which waits behind it, is not answered either
+        else:  # so that the LeaveGroup after it gets no answer either
             reader.world.later(30.0)
             leaving.go_on()
             reader.world.later(0.8)
@@ -701,7 +701,7 @@ def test_max_poll_interval_is_not_counted_while_the_block_is_being_left() -> Non
     reader.tell()
     leaving = reader.call(reader.machine.leave(None, "another task"))
     assert reader.loop.go_on().over and reader.machine.polls.counted(reader.world.now) is None
-    assert leaving.awaits is not None, "`revoked` takes its time"
+    assert leaving.awaits is not None, "`revoked` still runs"
     reader.world.later(6.0)
     assert reader.member.owned == (T0,) and not reader.world.pending(LeaveGroupRequest)
 
@@ -727,7 +727,7 @@ def test_partitions_that_are_lost_before_the_block_is_left_are_told_of_as_lost(
     reader.assign(1, T0, T1)
     reader.stands(7)
     reader.tell()
-    reader.loop.throw(Cancelled())  # the user handles something
+    reader.loop.throw(Cancelled())  # the user handles a batch
     if error is None:
         reader.world.later(5.1)
     else:
@@ -735,7 +735,7 @@ def test_partitions_that_are_lost_before_the_block_is_left_are_told_of_as_lost(
     leaving = reader.call(reader.machine.leave(None, "task"))
     assert leaving.awaits is not None
     assert (leaving.awaits.function.__name__, leaving.awaits.args) == ("lost", ((T0, T1),))
-    leaving.throw(ZeroDivisionError())  # which is raised once the group is left
+    leaving.throw(ZeroDivisionError())  # it is raised after the member has left the group
     reader.world.later(31.0)
     assert isinstance(leaving.go_on().error, ZeroDivisionError) and not reader.machine.notices.known
 
@@ -753,7 +753,7 @@ def test_of_a_block_that_is_left_after_a_loss_only_what_came_since_is_revoked() 
     assert reader.tell() == ("assigned", (T1, T2))
     reader.loop.throw(Cancelled())
     reader.beat(RebalanceInProgress)
-    reader.assign(3, T1)  # T2 is to be given up, and is this member's until then
+    reader.assign(3, T1)  # the member still owns T2 until it has revoked it
     leaving = reader.call(reader.machine.leave(None, "task"))
     assert leaving.awaits is not None
     assert (leaving.awaits.function.__name__, leaving.awaits.args) == ("revoked", ((T1, T2),))
@@ -770,7 +770,7 @@ def test_a_block_that_is_left_tells_of_a_loss_and_not_of_what_came_again_and_was
     leaving = reader.call(reader.machine.leave(None, "task"))
     assert leaving.awaits is not None and leaving.awaits.function.__name__ == "lost"
     leaving.answer()
-    assert leaving.awaits is None, "that it came again was never told"
+    assert leaving.awaits is None, "the new assignment was never announced, so it needs no revocation"
 
 
 def test_a_consumer_that_was_never_left_ends_with_its_client() -> None:
@@ -790,7 +790,7 @@ def test_a_wait_for_a_batch_that_is_cancelled_while_others_have_their_turn_leave
     steps = reader.machine.next_batch("task")
     reader.loop.throw(Cancelled())
     reader.world.later(1.0)
-    assert reader.world.core.resume(steps, reader.world.now) is TURN, "before anything is taken, or counts as done"
+    assert reader.world.core.resume(steps, reader.world.now) is TURN, "before it takes or finishes a batch"
     with pytest.raises(Cancelled):
         reader.world.core.resume(steps, reader.world.now, raised=Cancelled())
 
@@ -813,7 +813,7 @@ def test_a_batch_can_be_committed_until_a_seek_after_it_was_handed_out_however_l
 
 
 class Cancelling:
-    """A user's whole life in a group, whose calls are cancelled at one suspension: the ``at``th of all."""
+    """A member's whole life, with a cancellation at one suspension: number ``at`` of all its calls."""
 
     def __init__(self, at: int | None) -> None:
         self.at, self.suspensions, self.generation = at, 0, 0
@@ -821,7 +821,7 @@ class Cancelling:
         self.reader = Reader()
 
     def call(self, steps: Steps[Any], enough: Callable[[], bool] = lambda: False) -> Call[Any]:
-        """Make a call, answer what it waits for until that is ``enough``, and cancel it if it is its turn."""
+        """Make a call and answer its waits until ``enough``; cancel it if its suspension has the number."""
         call = self.reader.call(steps)
         while not call.go_on().over:
             if call.awaits is None and enough():
@@ -840,7 +840,7 @@ class Cancelling:
         return call
 
     def answer(self) -> None:
-        """The coordinator answers whatever waits, or time passes."""
+        """Answer the coordinator's pending request, or else let time pass."""
         reader, world = self.reader, self.reader.world
         if world.pending(JoinGroupRequest):
             self.generation += 1
@@ -871,18 +871,18 @@ class Cancelling:
         assert left.error is None or isinstance(left.error, Cancelled)
 
     def until(self, method: str) -> None:
-        """Ask for batches until the listener was called, and nothing is left to be told."""
+        """Ask for batches until the listener was called and no notification is pending."""
         before = len(self.told)
 
         def enough() -> bool:
             called = any(name == method for name, _ in self.told[before:])
             return called and self.reader.machine.notices.next() is None
 
-        for _ in range(3):  # one of them is cancelled, at most
+        for _ in range(3):  # a cancellation ends at most one of them
             self.call(self.reader.machine.next_batch("task"), enough)
             if enough():
                 return
-        raise AssertionError(f"{method} is not called")
+        raise AssertionError(f"{method} was not called")
 
 
 def test_a_cancellation_at_any_suspension_leaves_the_group_and_tells_of_each_going_once() -> None:

@@ -1,4 +1,4 @@
-"""`Coordinators` by themselves: one question per group, to another node where one does not answer."""
+"""`Coordinators` alone: one request per group, sent to another node if one does not answer."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""The core as a whole: who is asked for metadata, and how it finds back when the cluster is not where it was."""
+"""The core as a whole: which node gets metadata requests, and how it finds the cluster again after a move."""
 
 import heapq
 import itertools
@@ -54,7 +54,7 @@ REFUSES, SILENT, MUTE = "refuses", "never connects", "connects and says nothing"
 
 
 class Net:
-    """Addresses and what listens there: a `Fake`, or a word for how it fails; time jumps from event to event."""
+    """Addresses with a `Fake` behind each, or the way in which it fails; time jumps from event to event."""
 
     def __init__(self, seeds: list[Address], options: Options | None = None, findable: bool = False) -> None:
         find = (lambda: [f"{host}:{port}" for host, port in self.found or ()]) if findable else None
@@ -88,7 +88,7 @@ class Net:
             self._act()
 
     def stop(self, address: Address, how: str = REFUSES) -> None:
-        """What listened there ends, and its connections with it."""
+        """Stop the broker at an address, with its connections."""
         gone, self.at[address] = self.at[address], how
         for key, (link, fake) in list(self._links.items()):
             if fake is gone:
@@ -128,7 +128,7 @@ class Net:
 
 
 class Fake:
-    """A broker that knows a cluster; ``says`` may answer Metadata otherwise."""
+    """A broker that knows a cluster; ``says`` may answer Metadata instead."""
 
     def __init__(self, cluster: dict[int, Address], topics: tuple[str, ...] = (), name: str = "c1") -> None:
         self.cluster, self.topics, self.name = cluster, topics, name
@@ -148,7 +148,7 @@ class Fake:
         return frames.build_response(message, request.header.api_version, request.header.correlation_id)
 
     def named(self, which: int) -> list[str | None]:
-        """The topics that a request was about."""
+        """The topics in a request."""
         return [each.name for each in self.asked[which].topics or ()]
 
     def _metadata(self, request: MetadataRequest) -> MetadataResponse:
@@ -179,7 +179,7 @@ def connected(net: Net) -> Net:
 
 
 def ask(net: Net, node: Node, channel: str = DATA) -> Any:
-    """The answer of a node to a request by this channel."""
+    """The answer of a node to a request on this channel."""
     answers: list[Any] = []
     request = Exchange(MetadataRequest(topics=()), lambda answer, now: answers.append(answer), net.now + 30.0)
     net.core.submit(node, request, net.now, channel)
@@ -215,7 +215,7 @@ def test_a_slow_node_is_given_time_while_another_is_asked_as_well() -> None:
     connected(net)
     used = next(node for node in net.core._nodes.seeds if any(key[0] == node.id for key in net._links))
     for key, (link, _) in list(net._links.items()):
-        net._links[key] = (link, MUTE)  # it is stopped, and says nothing any more
+        net._links[key] = (link, MUTE)  # it is stopped, and sends no more answers
     net.at[used.host, used.port] = MUTE
     before = net.now
     topic = net.core.metadata.topic("t", net.now)
@@ -251,7 +251,7 @@ def test_a_node_that_stopped_to_answer_is_waited_for_only_while_the_cluster_has_
     ended.clear()
     for key, (link, _) in list(net._links.items()):
         if key[0] == 2:
-            net._links[key] = (link, MUTE)  # its machine is stopped: it says nothing, and closes nothing
+            net._links[key] = (link, MUTE)  # its machine is stopped: it sends no answer, and closes no connection
     if given_up:
         fake.cluster = {1: A}
     ask()
@@ -267,7 +267,7 @@ def test_a_cluster_that_comes_back_elsewhere_is_found_by_its_bootstrap_name() ->
     connected(net)
     for each in (A, B, C):
         net.stop(each)
-    net.at[A] = Fake({1: D, 2: ("e", 2)}, ("t",))  # the name leads elsewhere now
+    net.at[A] = Fake({1: D, 2: ("e", 2)}, ("t",))  # the name resolves to another address now
     net.at[D] = Fake({1: D}, ("t",))
     net.core.metadata.refresh(net.now)
     net.run(lambda: net.core.cluster.nodes[1].host == "d")
@@ -356,7 +356,7 @@ def test_metadata_of_another_cluster_are_refused_and_the_error_says_so(caplog: p
     [line] = [each for each in caplog.records if each.levelname == "ERROR"]
     assert (line.cluster_known, line.cluster_there, line.address) == ("c1", "c2", "a:1")
     told = [each for each in net.core.explain(net.now) if "it belongs to cluster 'c2', and this client to 'c1'" in each]
-    assert told and len(fake.asked) < 50, "and it is not asked without a pause"
+    assert told and len(fake.asked) < 50, "requests to it have a backoff"
     missing = net.core.metadata.topic("other", net.now)
     net.run(missing)
     assert isinstance(missing.error, BrokerUnreachable) and "belongs to cluster 'c2'" in str(missing.error)
@@ -372,7 +372,7 @@ def test_the_known_cluster_is_kept_to_while_one_of_its_nodes_answers() -> None:
     for _ in range(5):
         before = net.core.metadata.updated_at
         net.core.metadata.refresh(net.now)
-        net.run(lambda: net.core.metadata.updated_at > before)  # noqa: B023 # called at once
+        net.run(lambda: net.core.metadata.updated_at > before)  # noqa: B023 # called within the iteration
     assert net.core.cluster.cluster_id == "c1" and set(net.core.cluster.nodes) == {1, 2}
 
 
@@ -383,7 +383,7 @@ def test_nodes_that_are_gone_are_forgotten_with_their_connections_and_metrics() 
     connected(net)
     for node in list(net.core.cluster.nodes.values()):
         ask(net, node)
-    assert len(net._links) == 4, "the bootstrap address, and each node"
+    assert len(net._links) == 4, "one to the bootstrap address, and one to each node"
     fake.cluster = {1: A}
     net.core.metadata.refresh(net.now)
     net.run(lambda: list(net.core.cluster.nodes) == [1])
@@ -451,7 +451,7 @@ def test_each_channel_of_a_node_has_a_connection_of_its_own_that_is_opened_at_on
         ask(net, node, channel)
     assert net.now - before < 0.01 and {(1, DATA), (1, PRODUCE), (1, FETCH)} <= set(net._links)
     net.core.connections._connections[1, DATA].lost("reset", net.now)
-    assert not net.core.connected(node), "only the ordinary channel counts"
+    assert not net.core.connected(node), "only the data channel counts"
     end = net.now + 100.0
     net.core.later(end, lambda now: None)
     net.run(lambda: net.now >= end)
@@ -467,7 +467,7 @@ def test_what_waits_on_one_channel_keeps_nothing_of_another() -> None:
     ask(net, node)
     ask(net, node, PRODUCE)
     [link] = [(key, link) for key, (link, _) in net._links.items() if key == (1, PRODUCE)]
-    net._links[link[0]] = (link[1], MUTE)  # the broker waits for replicas
+    net._links[link[0]] = (link[1], MUTE)  # the broker waits for its replicas
     net.core.submit(node, Exchange(MetadataRequest(topics=()), lambda *_: ends.append("p"), 1e3), net.now, PRODUCE)
     before = net.now
     net.core.submit(node, Exchange(MetadataRequest(topics=()), lambda *_: ends.append("c"), 1e3), net.now)
@@ -498,14 +498,14 @@ def test_a_topic_that_one_has_been_told_of_stays_known_though_another_lets_go_of
     told, other = core.metadata.topic("t", net.now), core.metadata.topic("u", net.now)
     release()
     net.run(other)
-    assert told.done and core.cluster.topics["t"] is told.result(), "also where it takes other topics a while"
+    assert told.done and core.cluster.topics["t"] is told.result(), "while another topic is still unknown"
     asked = len(fake.asked)
     release = core.metadata.hold("t")
     net.run(lambda: len(fake.asked) > asked)
-    assert fake.named(-1) == ["t"], "who holds it now is told whether it is still so"
+    assert fake.named(-1) == ["t"], "a new holder gets a fresh answer"
     net.run(lambda: core.metadata.updated_at == net.now)
     release()
-    assert not core.metadata.topic("t", net.now).done, "who wants it later asks again"
+    assert not core.metadata.topic("t", net.now).done, "a later caller asks again"
 
 
 def test_topics_that_nobody_holds_are_forgotten_in_the_end() -> None:

@@ -1,4 +1,4 @@
-"""`Credentials` by themselves: when a token is fetched, and what is done without one. No connection, no clock."""
+"""`Credentials` alone, without a connection or a clock: when it fetches a token, and how it behaves without one."""
 
 import logging
 import random
@@ -25,7 +25,7 @@ class World:
         self.woken += 1
 
     def asked(self) -> int:
-        """Tokens that were asked for since the last look."""
+        """How many tokens were requested since the last call."""
         asked = len(self.actions)
         assert all(isinstance(each, RunInThread) for each in self.actions)
         self.actions.clear()
@@ -51,8 +51,8 @@ def test_a_token_is_fetched_when_one_is_needed_and_no_more_while_that_is_under_w
     world.fetched(1.0)
     assert world.woken == 1 and world.credentials.usable(1.0) and not world.credentials.missing
     assert world.credentials.usable(75.0) and not world.asked()
-    assert world.credentials.usable(77.0) and world.asked() == 1, "still usable; the next is under way"
-    assert not world.credentials.usable(97.0), "it would run out on its way"
+    assert world.credentials.usable(77.0) and world.asked() == 1, "still usable; the next one is being fetched"
+    assert not world.credentials.usable(97.0), "it could expire before the broker checks it"
 
 
 def test_a_session_is_renewed_with_a_token_that_lasts_for_half_as_long_at_least() -> None:
@@ -60,7 +60,7 @@ def test_a_session_is_renewed_with_a_token_that_lasts_for_half_as_long_at_least(
     world.credentials.usable(0.0)
     world.fetched(0.0)
     world.actions.clear()
-    assert world.credentials.renewed(20.0, 50.0) and not world.asked(), "the session is shorter than the token"
+    assert world.credentials.renewed(20.0, 50.0) and not world.asked(), "the token outlasts the session"
     assert not world.credentials.renewed(100.0, 85.0) and world.asked() == 1
     world.fetched(86.0)
     assert world.credentials.renewed(100.0, 86.0)
@@ -72,7 +72,7 @@ def test_a_token_that_somebody_keeps_is_not_asked_for_over_and_over() -> None:
     world.fetched(0.0)
     world.actions.clear()
     assert not world.credentials.renewed(100.0, 85.0) and world.asked() == 1
-    world.fetched(85.0, 15.0)  # the same
+    world.fetched(85.0, 15.0)  # the same token
     for tenth in range(20):
         world.credentials.renewed(100.0, 85.0 + tenth / 10)
     assert world.asked() == 1
@@ -94,7 +94,7 @@ def test_what_cannot_be_fetched_is_asked_for_again_after_pauses_and_logged_once(
         world.credentials.usable(200.0)
         world.fetched(200.0)
     assert 12 <= len(asked_at) <= 20 and asked_at[-1] - asked_at[-2] <= 1.2 * LONGEST_PAUSE + 0.1
-    assert world.woken >= 2 * len(asked_at), "at the failure and at the next time"
+    assert world.woken >= 2 * len(asked_at), "at the failure and when the backoff has passed"
     assert [re.split("[;(]", each.getMessage())[0].strip() for each in caplog.records] == [
         "token refresh failed, retrying",
         "token refresh recovered",
@@ -124,7 +124,7 @@ def test_a_token_that_has_expired_when_it_comes_is_not_shown_and_the_clock_is_su
 def test_a_refresh_that_fails_keeps_no_connection_from_the_token_that_still_lasts() -> None:
     world = World()
     world.fetched(0.0)
-    assert world.credentials.usable(80.0) and world.asked() == 1, "and another is fetched"
+    assert world.credentials.usable(80.0) and world.asked() == 1, "while another one is fetched"
     world.fails(80.0, ConnectionLost("no endpoint"))
     assert world.credentials.usable(81.0) and not world.credentials.missing
     assert not world.credentials.usable(120.0) and "no endpoint" in world.credentials.missing

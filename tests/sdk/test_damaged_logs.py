@@ -1,4 +1,4 @@
-"""A log with damage in it: what lies before is read, once; the error says where, whose fault, what to do; no loop."""
+"""Damaged logs: records before the damage are read once; the error says where, whose fault, what to do; no loop."""
 
 import struct
 import uuid
@@ -20,7 +20,7 @@ from tests.sdk.reading import read, reader, values
 
 T = ("t", 0)
 LENGTH, BASE_OFFSET, LAST_DELTA, COUNT, VALUE = 8, 0, 23, 57, -2
-"""Where they lie in a batch of one record."""
+"""Byte positions in a batch of one record."""
 
 
 def log_of(*records: bytes) -> Leaders:
@@ -38,7 +38,7 @@ def damage(leaders: Leaders, which: int, at: int, new: bytes) -> None:
 
 @pytest.fixture
 def compared(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """The base offsets of the batches whose checksums were compared."""
+    """The base offsets of the batches whose checksums were verified."""
     offsets: list[int] = []
     check = RecordBatch.check_crc
 
@@ -58,7 +58,7 @@ def test_the_next_fetch_goes_out_before_checksums_are_compared(compared: list[in
     assert asked == [0, 2]
     assert compared == []
     read(leaders, fetcher, 2)
-    assert compared == [0, 1], "each once"
+    assert compared == [0, 1], "each verified once"
 
 
 @pytest.mark.parametrize("isolation", [READ_UNCOMMITTED, READ_COMMITTED])
@@ -96,7 +96,7 @@ def test_a_batch_that_seems_to_end_behind_the_log_is_no_truncated_log(
     damage(leaders, 2, LAST_DELTA, struct.pack(">i", 1 << 20))
     fetcher = reader(leaders, {T: Offset(0)}, reset=Time(LATEST))
     leaders.run(30.0)
-    assert (len(leaders.asked(FetchRequest)), len(leaders.asked(MetadataRequest))) <= (3, 3), "nobody goes in circles"
+    assert (len(leaders.asked(FetchRequest)), len(leaders.asked(MetadataRequest))) <= (3, 3), "no endless retries"
     assert read(leaders, fetcher, 2) == {T: [b"a", b"b"]}
     with pytest.raises(ChecksumMismatch, match="t-0 from offset 2, batch at offset 2"):
         read(leaders, fetcher, 1)
@@ -119,7 +119,7 @@ def test_what_is_wrong_says_where_to_go_on() -> None:
 
 
 def taken(leaders: Leaders, fetcher: Fetcher, count: int) -> list[bytes | str]:
-    """The next things that a loop sees: values, and the names of errors."""
+    """The next results of a read loop: values, and the names of errors."""
     seen: list[bytes | str] = []
     while len(seen) < count:
         try:
@@ -139,13 +139,13 @@ def test_a_partition_in_trouble_stops_no_other_and_its_error_is_raised_once_unti
     for index in range(3):
         for number in range(2):
             leaders.logs["t", index].append(b"%d-%d" % (index, number))
-    damage(leaders, 1, VALUE, b"!")  # of the first partition
+    damage(leaders, 1, VALUE, b"!")  # in the first partition
     fetcher = reader(leaders, {("t", index): Offset(0) for index in range(3)})
     seen = taken(leaders, fetcher, 6)
     assert sorted(map(str, seen)) == sorted(
         map(str, [b"0-0", b"1-0", b"1-1", b"2-0", b"2-1", ChecksumMismatch.__name__])
     )
-    assert seen.index(b"0-0") < seen.index(ChecksumMismatch.__name__), "after what lies before"
+    assert seen.index(b"0-0") < seen.index(ChecksumMismatch.__name__), "after the records before it"
     [line] = fetcher.explain(leaders.now)
     assert line.startswith("t-0: cannot be read until a seek: t-0 from offset 1")
     assert fetcher.take() is None and not fetcher.wait().done
@@ -153,7 +153,7 @@ def test_a_partition_in_trouble_stops_no_other_and_its_error_is_raised_once_unti
         leaders.logs["t", index].append(b"more")
     assert taken(leaders, fetcher, 2) == [b"more", b"more"]
     fetcher.assign({T: Offset(1)}, leaders.now)
-    assert taken(leaders, fetcher, 1) == [ChecksumMismatch.__name__], "broken again"
+    assert taken(leaders, fetcher, 1) == [ChecksumMismatch.__name__], "the error is raised again"
     fetcher.assign({T: Offset(2)}, leaders.now)
     leaders.logs[T].append(b"0-2")
     assert taken(leaders, fetcher, 1) == [b"0-2"]
@@ -173,7 +173,7 @@ def test_the_error_of_a_paused_partition_waits_for_its_turn() -> None:
     assert taken(leaders, fetcher, 1) == [ChecksumMismatch.__name__]
     fetcher.pause([T])
     fetcher.resume([T])
-    assert fetcher.take() is None, "it was raised"
+    assert fetcher.take() is None, "it was already raised"
 
 
 def test_where_no_partition_is_left_to_read_the_error_is_raised_each_time() -> None:
@@ -217,7 +217,7 @@ def test_the_leader_epoch_is_that_of_the_last_good_batch() -> None:
 
 def test_batches_that_overlap_are_neither_read_twice_nor_backwards() -> None:
     leaders = log_of(b"a", b"b", b"c", b"d")
-    damage(leaders, 2, BASE_OFFSET, struct.pack(">q", 0))  # which no checksum covers
+    damage(leaders, 2, BASE_OFFSET, struct.pack(">q", 0))  # the checksum does not cover it
     fetcher = reader(leaders, {T: Offset(0)})
     assert read(leaders, fetcher, 1) == {T: [b"a"]}
     with pytest.raises(
@@ -259,11 +259,11 @@ def test_what_a_near_replica_has_damaged_is_read_from_the_leader() -> None:
     leaders.run(3.0)
     log.append(b"d")
     assert read(leaders, fetcher, 1) == {T: [b"d"]}
-    assert leaders.requests[-1][0] == 2, "who is near again"
+    assert leaders.requests[-1][0] == 2, "the near replica serves again"
 
 
 def corrupt_at(offset: int) -> Any:
-    """A bend by which the leader finds damage itself, from this offset on."""
+    """A `bend` with which the leader itself finds damage, from this offset on."""
 
     def bend(node: int, request: Any, answer: Any) -> Any:
         if isinstance(request, FetchRequest):
@@ -285,7 +285,7 @@ def test_damage_that_the_broker_finds_is_an_error_too_and_not_asked_for_again_an
     asked = len(leaders.asked(FetchRequest))
     with pytest.raises(CorruptMessage, match="t-0 from offset 1: the broker cannot read its log there") as caught:
         read(leaders, fetcher, 1)
-    assert not caught.value.retriable, "though the code is, for producers"
+    assert not caught.value.retriable, "though Kafka marks the code as retriable, for producers"
     leaders.run(30.0)
     assert len(leaders.asked(FetchRequest)) <= asked + 2
     with pytest.raises(CorruptMessage, match="t-0 from offset 1: the broker cannot read"):

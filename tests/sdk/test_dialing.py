@@ -1,4 +1,4 @@
-"""Connecting with asyncio: which address of a name is taken, and that no other socket is left."""
+"""Connecting with asyncio: which address of a name is used, and that every other socket is closed."""
 
 import asyncio
 import itertools
@@ -12,16 +12,16 @@ import uvloop
 from ottla.sdk.drivers import dialing
 
 HERE, SILENT, REFUSED = "127.0.0.1", "127.0.0.2", "127.0.0.3"
-"""Somebody listens; nobody answers; nobody listens."""
+"""Addresses where a server listens, where no packet is answered, and where no server listens."""
 
 
 class Names:
-    """A loop that knows the addresses of one name, and an address that never answers."""
+    """A loop that resolves one name to given addresses, and has an address that never answers."""
 
     addresses: Sequence[str] = (HERE,)
 
     async def getaddrinfo(self, host: str, port: int, **_: Any) -> list[Any]:
-        addresses = self.addresses if host == "broker" else [host]  # uvloop asks for addresses, too
+        addresses = self.addresses if host == "broker" else [host]  # uvloop resolves addresses, too
         return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (address, port)) for address in addresses]
 
     async def sock_connect(self, connection: socket.socket, address: tuple[str, int]) -> None:
@@ -52,7 +52,7 @@ def port() -> Iterator[int]:
 
 @pytest.fixture
 def made(monkeypatch: pytest.MonkeyPatch) -> list[socket.socket]:
-    """Each socket that was made to dial."""
+    """Each socket created to connect."""
     sockets: list[socket.socket] = []
 
     class Socket(socket.socket):
@@ -71,7 +71,7 @@ def made(monkeypatch: pytest.MonkeyPatch) -> list[socket.socket]:
 
 
 def dialed(loop: Any, port: int, addresses: Sequence[str], last: str | None = None) -> str:
-    """The address that was reached."""
+    """The address that the connection reached."""
     loop.addresses = addresses
     with loop.run_until_complete(dialing.dial(loop, "broker", port, last=last)) as connection:
         address: str = connection.getpeername()[0]

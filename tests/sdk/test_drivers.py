@@ -1,4 +1,4 @@
-"""What every driver promises, over a transport that is as bad as TCP may be: the same tests for all of them."""
+"""The promises of every driver, over a transport as bad as TCP may be: the same tests for all of them."""
 
 import asyncio
 import contextlib
@@ -27,7 +27,7 @@ from tests.sdk.suspensions import cancelled_at
 
 @pytest.fixture(params=list(LOOPS))
 def loop(request: pytest.FixtureRequest) -> Loop:
-    """Each of them, in the quick tests too: their transports differ."""
+    """Each loop, in the quick tests too: their transports differ."""
     return LOOPS[request.param]
 
 
@@ -69,7 +69,7 @@ def test_what_a_slow_broker_does_not_take_at_once_is_written_bit_by_bit_and_in_o
 
 def test_who_cancels_a_call_that_is_not_answered_goes_on_at_once_and_the_client_is_whole(loop: Loop) -> None:
     with scripted() as (address, broker):
-        # What was sent is never answered, so the next call waits on the same connection for `request_timeout`.
+        # The first request gets no answer, so the next call waits on the same connection for `request_timeout`.
         async def bounded() -> list[str]:
             async with loop.connect(address, request_timeout=0.3) as client:
                 broker.mute = True
@@ -277,7 +277,7 @@ async def elsewhere(client: Client, producer: Producer[Any, Any], broker: Script
 
 
 def test_in_another_loop_of_the_same_thread_every_call_is_refused_and_nothing_is_done() -> None:
-    """As two `asyncio.run`, or a pytest fixture whose loop is not that of the test."""
+    """As with two `asyncio.run`, or with a pytest fixture in another loop than the test."""
     with scripted() as (address, broker), contextlib.closing(asyncio.new_event_loop()) as first:
         client = ottla.aio.connect(address)
         first.run_until_complete(client.__aenter__())

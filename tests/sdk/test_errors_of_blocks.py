@@ -1,4 +1,4 @@
-"""What ends a block comes out of it as it is: one error is no group of errors, and programs end without a traceback."""
+"""An error leaves its block unchanged: a single error never becomes a group; programs end without a traceback."""
 
 import contextlib
 import re
@@ -51,7 +51,7 @@ async def test_an_error_of_a_listener_comes_out_as_it_is(loop: Loop, ottla_broke
 async def test_a_client_that_cannot_connect_raises_the_error_alone(loop: Loop) -> None:
     with pytest.raises(BrokerUnreachable):
         async with loop.connect("localhost:1", connect_timeout=0.1):
-            raise AssertionError("nobody listens there")
+            raise AssertionError("a connection succeeded, though no server listens there")
 
 
 async def test_a_bug_of_the_client_is_raised_alone_where_it_was_opened(

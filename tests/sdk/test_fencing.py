@@ -1,4 +1,4 @@
-"""Producers that are fenced, over real sockets: the error that leaves the block says what has happened."""
+"""Fenced producers, over real sockets: the error that leaves the block says what happened."""
 
 import uuid
 
@@ -14,7 +14,7 @@ from tests.sdk.loops import Loop, Trio
 
 
 async def fenced_by_another(client: Client, topic: str) -> str:
-    """A second producer comes with the same transactional id; what the first is told."""
+    """The error that a producer gets after another one has used its transactional id."""
     await client.create_topic(topic, partitions=1)
     async with client.producer(transactional_id=topic) as producer:
         async with producer.transaction() as txn:
@@ -32,7 +32,7 @@ async def fenced_by_another(client: Client, topic: str) -> str:
 
 
 async def fenced_by_its_own_timeout(loop: Loop, client: Client, topic: str) -> str:
-    """A transaction takes so long that the coordinator aborts it; what its producer is told, and whether it goes on."""
+    """The error of a producer whose transaction exceeded its timeout and was aborted; can the producer continue?"""
     await client.create_topic(topic, partitions=1)
     async with client.producer(transactional_id=topic, transaction_timeout=1.0) as producer:
         with pytest.raises((TransactionAborted, *FENCING)) as raised:
@@ -82,5 +82,5 @@ async def test_a_fenced_producer_says_by_whom_on_older_brokers(old_kafka: Apache
         await tell_both_stories(
             Trio(), old_kafka.bootstrap, "the coordinator's state is unknown: brokers before Kafka 3.0 cannot tell"
         )
-    elif not version.startswith("0.10"):  # which knows no transactions
+    elif not version.startswith("0.10"):  # 0.10 has no transactions
         await tell_both_stories(Trio(), old_kafka.bootstrap)

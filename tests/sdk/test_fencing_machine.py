@@ -1,4 +1,4 @@
-"""What a fenced producer says: who has its transactional id by now, or that its own transaction took too long."""
+"""The error of a fenced producer: which instance took its transactional id, or that its own transaction timed out."""
 
 import functools
 

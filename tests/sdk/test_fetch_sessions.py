@@ -1,4 +1,4 @@
-"""What a node is asked for: everything, or within a session what has changed."""
+"""The contents of Fetch requests: every partition, or the changes to a session."""
 
 import uuid
 
@@ -128,7 +128,7 @@ def test_an_epoch_that_the_broker_does_not_expect_replaces_the_session() -> None
     leaders.sessions[1, id].epoch += 5
     leaders.logs["t", 0].append(b"a")
     assert read(leaders, fetcher, 1) == {("t", 0): [b"a"]}
-    assert any(each[:2] == (id, 0) for each in fetches(leaders)), "the old session is named, so that it is dropped"
+    assert any(each[:2] == (id, 0) for each in fetches(leaders)), "names the session to drop"
     assert len(leaders.sessions) == 1
 
 
@@ -199,7 +199,7 @@ def test_a_node_that_throttles_answers_nothing_and_that_is_no_trouble() -> None:
     known = len(leaders.asked(MetadataRequest))
     leaders.run(0.9)
     assert list(fetcher.explain(leaders.now)) == [] and len(leaders.asked(MetadataRequest)) == known
-    assert 20 <= len(fetches(leaders)) <= 26, "after as long as it says, each time"
+    assert 20 <= len(fetches(leaders)) <= 26, "each time after the throttle time"
     assert read(leaders, fetcher, 1, limit=0.3) == {("t", 0): [b"a"]}
 
 
@@ -218,7 +218,7 @@ def test_an_answer_about_nothing_is_no_news_of_a_partition_with_which_something_
     leaders.bend = bend
     fetcher = reader(leaders, dict.fromkeys(T, Offset(0)))
     leaders.run(lambda: not bends)
-    leaders.run(0.52)  # it was held back
+    leaders.run(0.52)  # the fetch was delayed
     assert "KAFKA_STORAGE_ERROR" in next(fetcher.explain(leaders.now), "")
     leaders.run(3.0)
     assert list(fetcher.explain(leaders.now)) == []
@@ -297,7 +297,7 @@ def test_a_broker_that_tells_no_topic_ids_has_not_recreated_the_topic() -> None:
     id = leaders.ids["t"]
     fetcher.pause([("t", 0)])
     leaders.logs["t", 0].append(b"b")
-    leaders.ids["t"] = NO_UUID  # half of the cluster is older
+    leaders.ids["t"] = NO_UUID  # half of the nodes run an older version
     leaders.core.metadata.refresh(leaders.now)
     leaders.run(0.1)
     assert leaders.core.cluster.topic_id("t") == id
@@ -359,7 +359,7 @@ def test_a_record_that_old_brokers_cut_is_asked_for_again_with_as_much_as_it_nee
     fetcher = reader(leaders, {("t", 0): Offset(0)})
     assert read(leaders, fetcher, 3) == {("t", 0): [b"a", b"x" * 5000, b"c"]}
     asked = [m.topics[0].partitions[0].partition_max_bytes for m in leaders.asked(FetchRequest)]
-    assert set(asked) == {100, 5034}, "the message's own length, and then as before"
+    assert set(asked) == {100, 5034}, "the size of the large message once, then the usual size"
     old_log(leaders, b"y" * 20_000)
     leaders.run(lambda: bool(fetcher.failed))
     with pytest.raises(
@@ -381,7 +381,7 @@ def test_a_record_larger_than_the_fetch_size_arrives_whole_from_new_brokers() ->
 def large_records(
     leaders: Leaders, size: int, partitions: int, records: int = 3
 ) -> tuple[list[tuple[str, int]], dict[tuple[str, int], list[bytes]]]:
-    """Fill partitions with batches of one record each; the places, and all that is to be read of them."""
+    """Fill partitions with batches of one record each; return the partitions, and all their records."""
     places = [("t", index) for index in range(partitions)]
     for place in places:
         for number in range(records):
@@ -440,7 +440,7 @@ def test_a_batch_larger_than_the_whole_buffer_waits_until_the_user_has_taken_wha
         largest = max(largest, fetcher.buffered)
         if fetched := fetcher.take():
             count += fetched.count
-    assert 5000 < largest < 5200, "alone"
+    assert 5000 < largest < 5200, "the large partition was fetched alone"
 
 
 def test_a_batch_of_a_near_replica_that_is_cut_though_there_is_room_is_asked_of_the_leader() -> None:

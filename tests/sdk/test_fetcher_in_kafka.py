@@ -1,4 +1,4 @@
-"""Reading from Apache Kafka: sessions by topic id, new leader epochs, large records, a recreated topic."""
+"""Reading from Apache Kafka: sessions with topic ids, new leader epochs, large records, a recreated topic."""
 
 import itertools
 from datetime import timedelta
@@ -40,7 +40,7 @@ async def take(consumer: ottla.Consumer, count: int) -> list[bytes]:
         got += [record.value or b"" for record in batch]
         if len(got) >= count:
             return got
-    raise AssertionError("the loop ends by a return")
+    raise AssertionError("the loop ended without a return")
 
 
 def fetcher_of(client: ottla.Client) -> Fetcher:
@@ -82,7 +82,7 @@ async def test_a_session_by_topic_id_lives_as_long_as_the_consumer(kafka: Apache
                     [session] = fetcher_of(client)._scheduler._sessions.values()
                     ids.add(session.id)
                 assert len(ids) == 1 and session.id > 0
-                assert session.epoch >= 29, "each record took an answer, and the last may be the newest request's"
+                assert session.epoch >= 29, "each record took one Fetch, and the last may still be pending"
                 assert session._version >= 13 and len(session.known) == 20
                 consumer.pause([(topic, number) for number in range(10)])
                 await send(client, topic, b"after", partition=15)
@@ -108,7 +108,7 @@ async def test_after_a_restart_of_the_broker_the_new_epoch_is_checked_and_readin
                 assert await take(consumer, 1) == [b"c"]
                 assert position.leader_epoch > before >= 0
                 assert position.position_epoch == position.leader_epoch
-            # Nobody is asked to trust an offset of an epoch that the log has not seen.
+            # An offset in an epoch that the log has never seen needs no validation.
             fetcher = Fetcher(client._driver.core)
             fetcher.assign({(topic, 0): Offset(2, leader_epoch=before + 50)}, trio.current_time())
             with pytest.raises(LogTruncated):

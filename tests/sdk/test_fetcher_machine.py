@@ -1,4 +1,4 @@
-"""Reading: each record once, in order, from where one was told to begin."""
+"""Reading: each record once, in order, from the offset where the caller began."""
 
 import functools
 
@@ -17,7 +17,7 @@ from tests.sim.world import ModelBroker, World
 
 
 def fill(world: World, place: tuple[str, int], count: int, first: int = 0) -> None:
-    """One record a batch, three a batch, one a batch, …"""
+    """Append batches of one record and of three in turn."""
     log, value = world.broker.logs[place], first
     while value < first + count:
         size = min(1 + 2 * (value % 2), first + count - value)
@@ -110,7 +110,7 @@ def test_nothing_is_fetched_behind_the_end_that_was_given() -> None:
     settled = world.now + 5.0
     world.core.later(settled, lambda now: None)
     world.run(lambda: world.now >= settled)
-    assert values == list(range(len(values))) and len(values) < 30, "the last answer may hold more, and is the last"
+    assert values == list(range(len(values))) and len(values) < 30, "one more answer may arrive, and no other"
     assert fetcher.take() is None
     fetcher.assign({("t", 0): Offset(0)}, world.now)
     assert read(world, fetcher, 50) == {("t", 0): list(range(50))}
@@ -141,12 +141,12 @@ def test_a_position_outside_the_log_is_an_error_that_says_what_to_do() -> None:
                 each.error_code, each.log_start_offset = OffsetOutOfRange.code, 10
         return result
 
-    world.broker._fetch = out_of_range  # type: ignore[method-assign] # a log that was truncated
+    world.broker._fetch = out_of_range  # type: ignore[method-assign] # like a truncated log
     fetcher = reader(world, {("t", 0): Offset(5)})
     world.run(fetcher.wait())
     with pytest.raises(OffsetOutOfRange, match="t-0 at 5; the log begins at 10: seek"):
         fetcher.take()
-    world.broker._fetch = answer  # type: ignore[method-assign] # its own again
+    world.broker._fetch = answer  # type: ignore[method-assign] # the original again
     fill(world, ("t", 0), 3)
     fetcher.assign({("t", 0): Time(EARLIEST)}, world.now)
     assert read(world, fetcher, 3) == {("t", 0): [0, 1, 2]}
@@ -158,16 +158,16 @@ def test_a_damaged_batch_is_an_error_that_names_the_partition() -> None:
     log = world.broker.logs["t", 0]
     log.batches[1] = log.batches[1][:-1] + b"!"
     fetcher = reader(world, {("t", 0): Offset(0)})
-    assert read(world, fetcher, 1) == {("t", 0): [0]}, "what lies before is fine"
+    assert read(world, fetcher, 1) == {("t", 0): [0]}, "the records before the damage are intact"
     world.run(fetcher.wait())
     with pytest.raises(ChecksumMismatch, match="t-0 from offset 1"):
         fetcher.take()
 
 
-@example(which=0, at=22, bit=5, isolation=READ_UNCOMMITTED, reset=None)  # it seems to be a marker
-@example(which=0, at=22, bit=4, isolation=READ_COMMITTED, reset=None)  # of a transaction
-@example(which=0, at=23, bit=7, isolation=READ_UNCOMMITTED, reset=None)  # to lie before what was asked for
-@example(which=4, at=23, bit=6, isolation=READ_UNCOMMITTED, reset=Time(LATEST))  # to end behind the log
+@example(which=0, at=22, bit=5, isolation=READ_UNCOMMITTED, reset=None)  # the damaged batch looks like a control batch
+@example(which=0, at=22, bit=4, isolation=READ_COMMITTED, reset=None)  # like a batch of a transaction
+@example(which=0, at=23, bit=7, isolation=READ_UNCOMMITTED, reset=None)  # like a batch before the requested offset
+@example(which=4, at=23, bit=6, isolation=READ_UNCOMMITTED, reset=Time(LATEST))  # like one after the end of the log
 @settings(max_examples=100)
 @given(
     which=st.integers(0, 19),
@@ -179,7 +179,7 @@ def test_a_damaged_batch_is_an_error_that_names_the_partition() -> None:
 def test_whatever_bit_is_damaged_all_before_it_is_read_and_nothing_is_left_out(
     which: int, at: int, bit: int, isolation: int, reset: Time | None
 ) -> None:
-    """Also where the batch seems to end elsewhere, so that the next Fetch asks for what is no offset of the log."""
+    """Also if the damaged batch seems to end elsewhere, and the next Fetch asks for an offset outside the log."""
     world = World(ModelBroker({"t": 1}), options=Options(api_timeout=10.0))
     fill(world, ("t", 0), 40)
     log, answer = world.broker.logs["t", 0], world.broker._fetch
@@ -196,7 +196,7 @@ def test_whatever_bit_is_damaged_all_before_it_is_read_and_nothing_is_left_out(
             each.error_code = OffsetOutOfRange.code
         return result
 
-    world.broker._fetch = fetch  # type: ignore[method-assign] # what comes from a disk that rots
+    world.broker._fetch = fetch  # type: ignore[method-assign] # like a failing disk
     world.call(functools.partial(world.core.metadata.topic, "t"))
     fetcher = Fetcher(world.core, isolation=isolation, reset=reset)
     fetcher.assign({("t", 0): Offset(0)}, world.now)
@@ -205,7 +205,7 @@ def test_whatever_bit_is_damaged_all_before_it_is_read_and_nothing_is_left_out(
     with pytest.raises(DecodeError, match=f"t-0 from offset {before}"):
         read(world, fetcher, 1)
     assert fetcher.position(("t", 0)) == before
-    world.broker._fetch = answer  # type: ignore[method-assign] # another replica, which is whole
+    world.broker._fetch = answer  # type: ignore[method-assign] # like an intact replica
     fetcher.assign({("t", 0): Offset(before)}, world.now)
     assert read(world, fetcher, 40 - before) == {("t", 0): list(range(before, 40))}
 
@@ -227,7 +227,7 @@ def test_offsets_survive_broken_wires() -> None:
         for place in world.broker.logs:
             fill(world, place, 5)
         wanted = dict.fromkeys(world.broker.logs, LATEST)
-        assert world.call(lambda now: offsets(world.core, wanted, now)) == dict.fromkeys(wanted, 5)  # noqa: B023 # called at once
+        assert world.call(lambda now: offsets(world.core, wanted, now)) == dict.fromkeys(wanted, 5)  # noqa: B023 # called within the iteration
 
 
 def test_a_topic_that_vanishes_while_offsets_are_looked_up_is_an_error_and_no_crash() -> None:
@@ -242,12 +242,12 @@ def test_a_topic_that_vanishes_while_offsets_are_looked_up_is_an_error_and_no_cr
 def test_a_partition_that_answers_leave_out_is_asked_for_with_pauses_and_named() -> None:
     world = World(ModelBroker({"t": 1}), options=Options(api_timeout=10.0))
     fill(world, ("t", 0), 3)
-    world.broker._offsets = lambda message: ListOffsetsResponse(topics=())  # type: ignore[method-assign] # a bad broker
+    world.broker._offsets = lambda message: ListOffsetsResponse(topics=())  # type: ignore[method-assign] # like a faulty broker
     looked_up = offsets(world.core, {("t", 0): LATEST}, world.now)
     world.run(looked_up)
     assert "the response lacks t-0" in str(looked_up.error)
 
-    world.broker._fetch = lambda node, message: FetchResponse(responses=())  # type: ignore[method-assign] # the same
+    world.broker._fetch = lambda node, message: FetchResponse(responses=())  # type: ignore[method-assign] # like a faulty broker
     fetcher = reader(world, {("t", 0): Offset(0)})
     end = world.now + 5
     world.core.later(end, lambda now: None)

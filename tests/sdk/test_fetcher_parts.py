@@ -1,4 +1,4 @@
-"""Each part of a fetcher, made alone."""
+"""Each part of a fetcher alone."""
 
 import random
 from typing import Any
@@ -56,7 +56,7 @@ def damaged(offset: int) -> RecordBatch:
 
 
 class Parts:
-    """Parts of a fetcher of ``t``, on leaders that a test plays."""
+    """The parts of a fetcher of ``t``; the test plays the leaders."""
 
     def __init__(self, partitions: int = 2, options: Options | None = None) -> None:
         self.leaders = Leaders({"t": partitions}, options=options)
@@ -104,7 +104,7 @@ def test_buffers_have_room_for_one_batch_that_is_larger_than_all_of_it_once_they
     buffers.add(held, [batch(0)], [batch(0)], 400)
     assert buffers.room(500, under_way=0) == 600 and buffers.room(5000, under_way=0) == 0
     buffers.pause(held)
-    assert buffers.room(5000, under_way=0) == 1000, "a paused partition gives its room up"
+    assert buffers.room(5000, under_way=0) == 1000, "a paused partition frees its buffer space"
     assert buffers.size == 0 and held.fetch_offset == 0
 
 
@@ -149,7 +149,7 @@ def test_changes_are_reviewed_once_in_the_next_poll() -> None:
 
 
 def heard(core: ClientCore, asked: float) -> None:
-    """Brokers have given metadata since the beginning, when they were asked; they were asked again then."""
+    """Metadata arrived after the first request for it; then, at ``asked``, another request was sent."""
     core.metadata.asked_since, core.metadata._heard_since = asked, 0.0
 
 
@@ -198,7 +198,7 @@ def test_a_broker_that_has_just_started_and_knows_no_topic_ends_no_reader_after_
         heard(core, now)
         retries.retry([each], error, now)
     retries.retry([each], UnknownTopicOrPartition("t-0"), 20.0)
-    assert not given_up, "no broker has given metadata since"
+    assert not given_up, "no metadata has arrived since"
     heard(core, 20.0)
     retries.retry([each], UnknownTopicOrPartition("t-0"), 20.0)
     assert given_up
@@ -302,7 +302,7 @@ def test_lookups_ask_a_new_leader_whether_it_has_what_was_read() -> None:
 
 
 def answered(parts: Parts, results: list[PartitionData] | OttlaError) -> None:
-    """Have a Fetch for all that is assigned answered so."""
+    """Answer a Fetch of all assigned partitions with these results."""
     answers = FetchAnswers(
         parts.core,
         parts.positions,

@@ -1,4 +1,4 @@
-"""Code of the user's that lets the cancellation of something else out, such as `Future.result` does: nobody hangs."""
+"""User code that leaks the cancellation of another operation, as `Future.result` does: no call hangs."""
 
 import asyncio
 from typing import Any
@@ -39,7 +39,7 @@ async def test_from_a_partitioner_it_fails_its_record_alone(loop: Loop, ottla_br
     async with loop.connect(ottla_broker.bootstrap) as client, client.producer(partitioner=choose) as producer:
         with loop.fail_after(HUNG):
             with pytest.raises(EncodeError, match="the partitioner raised CancelledError"):
-                await producer.send("t", b"1", key=b"k")  # while nothing is known of the topic
+                await producer.send("t", b"1", key=b"k")  # while the topic's metadata is unknown
             assert (await producer.send("t", b"2", key=b"k")).offset == 0
 
 

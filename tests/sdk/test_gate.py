@@ -1,4 +1,4 @@
-"""The gate by itself: who is inside, and what becomes of the lines of the log."""
+"""The gate alone: which code is inside, and when log lines are written."""
 
 import logging
 import random
@@ -32,7 +32,7 @@ def test_lines_are_held_until_the_step_is_over(caplog: pytest.LogCaptureFixture)
 def test_an_interrupt_between_entering_and_leaving_holds_no_lines_for_ever(caplog: pytest.LogCaptureFixture) -> None:
     later: list[Callable[[], None]] = []
     gate = Gate(later.append)
-    gate.__enter__()  # and no more, as where Ctrl-C comes when `__exit__` has just begun
+    gate.__enter__()  # without `__exit__`, as if Ctrl-C came at its first line
     log.warning("within")
     gate.release()
     gate.release()

@@ -29,7 +29,7 @@ Place = tuple[str, int]
 
 
 class Diary(ottla.RebalanceListener):
-    """A listener that writes down what it is told."""
+    """A listener that writes its notifications down."""
 
     def __init__(self, loop: Loop) -> None:
         self._loop = loop
@@ -68,7 +68,7 @@ async def one(loop: Loop, consumer: Consumer) -> Batch:
 
 
 async def read(loop: Loop, consumer: Consumer, count: int, *, commit: bool = True) -> list[int]:
-    """The values of the next ``count`` records or a few more, whole batches."""
+    """The values of the next ``count`` records, or a few more, because batches are not split."""
     values: list[int] = []
     while len(values) < count:
         batch = await one(loop, consumer)
@@ -175,7 +175,7 @@ async def test_the_listener_hears_what_comes_and_goes_in_order(loop: Loop, ottla
         shares = [diary.entries[2], another.entries[0]]
         assert sorted(places for _, places in shares) == [(("t", 0),), (("t", 1),)]
         scopes[1].cancel()
-        with loop.fail_after(HUNG):  # who is cancelled says good-bye: no session ends so soon
+        with loop.fail_after(HUNG):  # a cancelled member leaves the group: the session timeout is much longer
             while diary.entries[-1] != ("assigned", (("t", 0), ("t", 1))):
                 await loop.sleep(0.01)
         assert another.entries[-1] == ("lost", another.entries[0][1])
@@ -246,7 +246,7 @@ async def test_a_slow_handler_is_named_then_loses_its_partitions_and_comes_back(
 
 
 async def lose(loop: Loop, consumer: Consumer) -> None:
-    """Handle a batch for so long that the partitions are lost."""
+    """Process a batch for so long that the partitions are lost."""
     with loop.fail_after(HUNG):
         while consumer.assignment:
             await loop.sleep(0.01)
@@ -269,14 +269,14 @@ async def test_a_commit_of_everything_tells_once_what_was_lost_meanwhile(
             await one(loop, consumer)
             await lose(loop, consumer)
             consumer.commit_soon()
-            await loop.wait_all_tasks_blocked()  # lines of the log are written behind what they tell of
+            await loop.wait_all_tasks_blocked()  # log lines are written after the events that they report
             assert [(each["partition"], each["offset"]) for each in dropped()] == [("t-0", 10)]
             consumer.commit_soon()
             await consumer.commit()
             batch = await one(loop, consumer)
             await lose(loop, consumer)
             batch.commit_soon()
-            await consumer.commit()  # it was told of already
+            await consumer.commit()  # the error was already reported
             await loop.wait_all_tasks_blocked()
             assert len(dropped()) == 2
             assert not (await consumer.committed([("t", 0)]))["t", 0]
@@ -286,11 +286,11 @@ async def test_a_commit_of_everything_tells_once_what_was_lost_meanwhile(
             await fill(client, 10)
             await (await one(loop, consumer)).commit()
             await lose(loop, consumer)
-            await consumer.commit()  # nothing was lost
+            await consumer.commit()  # no partition was lost
 
 
 async def rebalanced(loop: Loop, client: ottla.Client, consumer: Consumer, nursery: Nursery, **options: Any) -> None:
-    """Another member comes, and takes a share of the partitions."""
+    """Another member joins, and gets a share of the partitions."""
 
     async def other() -> None:
         async with client.consumer("t", group="g", **options) as second:
@@ -623,7 +623,7 @@ async def test_interceptors_see_every_batch_and_every_commit_and_their_errors_st
         async with client.consumer("t", group="g", interceptors=[Watching()]) as consumer:
             await (await one(loop, consumer)).commit()
     assert seen == [3, {("t", 0): 3}]
-    # On a busy machine ottla.sdk.connection warns of slow answers.
+    # On a busy machine ottla.sdk.connection warns about slow answers.
     warned = [
         each.message for each in caplog.records if each.name == "ottla.sdk.consumer" and each.levelno > logging.INFO
     ]
@@ -692,7 +692,7 @@ async def test_options_of_a_member_that_nobody_is_are_left_out_and_told(
 async def test_leaving_does_not_wait_long_for_a_dead_broker_and_says_what_is_not_committed(
     loop: Loop, ottla_broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Within Java's 30 seconds, here fewer; `api_timeout` is twice as long."""
+    """Within the 30 seconds that Java's consumer allows, shorter here; `api_timeout` is twice as long."""
     monkeypatch.setattr(leaving, "LEAVE_TIMEOUT", 0.5)
     ottla_broker.create_topic("t")
     async with loop.connect(ottla_broker.bootstrap) as client:
@@ -1004,7 +1004,7 @@ async def test_a_listener_that_fails_on_leaving_leaves_no_ghost_in_the_group(loo
             async with client.consumer("t", group="g", session_timeout=FAR, listener=Broken()) as consumer:
                 await one(loop, consumer)
         async with client.consumer("t", group="g") as consumer:
-            with loop.fail_after(HUNG):  # long before the session of the one before ends
+            with loop.fail_after(HUNG):  # long before the previous session ends
                 assert await read(loop, consumer, 1) == [0]
 
 

@@ -1,4 +1,4 @@
-"""A topic got more partitions elsewhere: what names one of them is refused only once brokers were asked again."""
+"""Another client added partitions to a topic: a partition that metadata lacks is refused only after a refresh."""
 
 import random
 from collections.abc import Callable
@@ -27,7 +27,7 @@ NEW, MISSING = ("t", 1), ("t", 2)
 
 
 def grown() -> World:
-    """A client that holds a topic and knows one partition, of two."""
+    """A client that holds a topic and knows one of its two partitions."""
     world = World(ModelBroker({"t": 1}))
     world.core.metadata.hold("t")
     world.call(lambda now: world.core.metadata.topic("t", now))
@@ -39,7 +39,7 @@ def grown() -> World:
 
 
 def asked(world: World) -> int:
-    """How often brokers were asked for metadata since."""
+    """How many metadata requests were sent since the start."""
     return sum(isinstance(message, MetadataRequest) for _, message in world.broker.requests)
 
 

@@ -26,12 +26,12 @@ PLACES = 12
 
 
 class CtrlC:
-    """Comes, ``times`` in a row, at one of the lines that the core executes in its steps: at ``at``, counted from 0.
+    """Raises Ctrl-C ``times`` in a row, at one of the lines that the core executes in its steps: line ``at``, from 0.
 
     Attributes:
-        armed: it counts.
+        armed: whether lines count.
         lines: executed so far.
-        in_a_step: it was raised there, and what the step had not done yet is not done.
+        in_a_step: it was raised inside a step, which did not finish.
     """
 
     def __init__(self, at: int | None, times: int = 1) -> None:
@@ -61,7 +61,7 @@ class CtrlC:
             self.lines += 1
             if self.lines - 1 == self._at:
                 try:
-                    for _ in range(self.times):  # the handler of the loop raises, or has the main task raise later
+                    for _ in range(self.times):  # the loop's handler raises, or makes the main task raise later
                         signal.raise_signal(signal.SIGINT)
                 except KeyboardInterrupt:
                     self.in_a_step = True
@@ -70,7 +70,7 @@ class CtrlC:
 
 
 def produce(loop: Loop, broker: Broker, ctrl_c: CtrlC) -> list[str]:
-    """What a program saw that goes on after Ctrl-C."""
+    """The events of a program that continues after Ctrl-C."""
     seen: list[str] = []
 
     async def main() -> None:
@@ -101,7 +101,7 @@ COUNTED: dict[Loop, int] = {}
 
 
 def lines(loop: Loop) -> int:
-    """How many lines the core executes while nobody interrupts it, about."""
+    """About how many lines the core executes without an interrupt."""
     if loop not in COUNTED:
         broker = Broker(BrokerConfig(port=0))
         try:
@@ -134,4 +134,4 @@ def test_a_second_ctrl_c_ends_an_asyncio_program_wherever_it_comes(
     ctrl_c = CtrlC(lines(loop) * place // PLACES, times=2)
     seen = produce(loop, ottla_broker, ctrl_c)
     assert ctrl_c.in_a_step
-    assert seen[-1].startswith("the client has ended")  # with KeyboardInterrupt, or what half a step has led to
+    assert seen[-1].startswith("the client has ended")  # with KeyboardInterrupt, or with the consequence of half a step

@@ -1,4 +1,4 @@
-"""Kafka's configuration names: each is understood, or refused with a reason."""
+"""Kafka's configuration names: each is supported, or refused with a reason."""
 
 import inspect
 import math

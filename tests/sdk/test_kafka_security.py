@@ -1,4 +1,4 @@
-"""Kafka's names for TLS and SASL: what a Java program or librdkafka is configured with, as arguments of ours."""
+"""Kafka's names for TLS and SASL: the configuration of a Java program or of librdkafka as arguments of `connect`."""
 
 from collections.abc import Mapping
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Records so large that answers to Fetch are full in the midst of a batch, which the embedded broker then sends cut."""
+"""Records so large that a Fetch response is full in the middle of a batch, which the embedded broker then truncates."""
 
 from typing import Any
 
@@ -9,9 +9,9 @@ from tests.patience import HUNG
 from tests.sdk.loops import Loop
 
 LARGEST = 12 * 2**20
-"""What a request of the producer, and a batch of the topic, may have."""
+"""The maximum size of a request of the producer, and of a batch of the topic."""
 EACH = 2
-"""Records of a partition."""
+"""Records per partition."""
 
 
 @pytest.mark.slow

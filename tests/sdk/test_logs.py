@@ -1,4 +1,4 @@
-"""Log lines say what they know under any formatter, and keep their texts."""
+"""Log lines have their facts under any formatter, and keep their texts."""
 
 import logging
 

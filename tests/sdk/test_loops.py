@@ -1,4 +1,4 @@
-"""What scenarios use of a loop means the same under each."""
+"""The operations of a loop that scenarios use behave alike in each loop."""
 
 import time
 
@@ -11,7 +11,7 @@ from tests.sdk.loops import ALL, Loop
 
 @pytest.fixture(params=list(ALL))
 def loop(request: pytest.FixtureRequest) -> Loop:
-    """Each of them, whether the client runs in it or not."""
+    """Each loop, whether the client supports it or not."""
     return ALL[request.param]
 
 
@@ -101,7 +101,7 @@ async def test_its_clock_is_that_of_its_deadlines(loop: Loop) -> None:
     start = loop.current_time()
     with loop.move_on_after(0.05):
         await loop.sleep(FAR)
-    assert loop.current_time() - start >= 0.049, "uvloop counts milliseconds"
+    assert loop.current_time() - start >= 0.049, "uvloop rounds to milliseconds"
 
 
 async def _is_left_in_a_finalizer(loop: Loop) -> None:
@@ -111,7 +111,7 @@ async def _is_left_in_a_finalizer(loop: Loop) -> None:
 
     with loop.move_on_after(0.01) as scope:
         Slow()
-        await loop.sleep(FAR)  # the cancellation ends it, and does not come behind it
+        await loop.sleep(FAR)  # the cancellation interrupts the sleep, and is not raised after it
     assert scope.cancelled_caught
 
 

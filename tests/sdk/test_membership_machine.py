@@ -1,4 +1,4 @@
-"""A member of a group: what it tells its user, and what it makes of what the coordinator says."""
+"""A member of a group: its notifications to the consumer, and its reactions to the coordinator."""
 
 from collections.abc import Callable, Mapping, Sequence
 
@@ -49,7 +49,7 @@ ME = "me-1"
 
 
 class InGroup:
-    """One member, ours, and a test that plays the coordinator."""
+    """One member of ottla's; the test plays the coordinator."""
 
     def __init__(
         self,
@@ -84,14 +84,14 @@ class InGroup:
         return [(type(step), step.places) for step in self.member.steps]
 
     def refuse(self, error: type[BrokerError], member_id: str = "") -> None:
-        """Answer the JoinGroup that waits with an error."""
+        """Answer the pending JoinGroup with an error."""
         answer = JoinGroupResponse(
             error_code=error.code, protocol_name="", leader="", member_id=member_id, members=(), generation_id=-1
         )
         self.world.answer(self.join, answer)
 
     def joined(self, generation: int, *, leader: bool = False, protocol: str = "range") -> None:
-        """Everybody has joined; as the leader we see another member, too."""
+        """Answer JoinGroup: all members have joined. The leader also gets the subscription of another member."""
         join = self.join
         mine = next(each.metadata for each in join.protocols if each.name == protocol)
         theirs = build_subscription(ASSIGNORS[protocol], ["t"])
@@ -122,7 +122,7 @@ class InGroup:
         self.world.answer(self.world.asked(HeartbeatRequest), HeartbeatResponse(error_code=error.code if error else 0))
 
     def settle(self, generation: int, *places: tuple[str, int], protocol: str = "range") -> None:
-        """Become stable with these partitions, of which the user knows."""
+        """Become stable with these partitions, and let the consumer accept them."""
         self.joined(generation, protocol=protocol)
         self.synced(*places)
         while self.member.steps:
@@ -200,7 +200,7 @@ def test_a_coordinator_that_fails_once_ends_no_membership(request_: str, caplog:
     group.settle(2, T0)
     if request_ == "Heartbeat":
         group.beat(UnknownServerError)
-        group.world.later(0.2)  # a retry, earlier than the next interval
+        group.world.later(0.2)  # the retry, before the next heartbeat interval
         group.world.answer(group.world.asked(HeartbeatRequest), HeartbeatResponse(error_code=0))
     assert group.member.state is State.STABLE and group.member.owned == (T0,) and group.member.failed is None
     assert sum("the coordinator of the group fails" in each.message for each in caplog.records) == 1
@@ -230,7 +230,7 @@ def test_eager_members_give_everything_up_before_they_join_again() -> None:
     group.beat(RebalanceInProgress)
     assert group.steps == [(Revoke, (T0, T1))] and group.member.state is State.REVOKING
     assert group.world.pending(JoinGroupRequest) == []
-    group.beat(RebalanceInProgress)  # the user takes time, and the group knows that he lives
+    group.beat(RebalanceInProgress)  # the listener takes its time, while heartbeats keep the member alive
     group.member.done(group.member.steps[0], group.world.now)
     group.world.run()
     assert group.join.member_id == ME and group.member.owned == ()
@@ -246,9 +246,9 @@ def test_cooperative_members_keep_what_they_have_and_give_up_only_what_others_ge
     assert group.steps == [] and group.member.owned == (T0, T1)
     _, told = parse_subscription(group.join.protocols[0].metadata)
     assert told.generation_id == 1 and told.owned_partitions[0].partitions == (0, 1)
-    assert group.member.identity is not None, "commits go on while the others join"
+    assert group.member.identity is not None, "the member may commit while the others join"
     group.joined(2, protocol="cooperative-sticky")
-    assert group.member.identity is None, "and wait for the new generation"
+    assert group.member.identity is None, "commits wait for the new generation"
     group.synced(T0)
     assert group.steps == [(Revoke, (T1,))] and group.member.state is State.REVOKING
     group.member.done(group.member.steps[0], group.world.now)
@@ -263,7 +263,7 @@ def test_a_commit_that_the_next_generation_overtook_costs_a_cooperative_member_n
     group.beat(RebalanceInProgress)
     sent_as = group.member.identity
     assert sent_as is not None and group.join.member_id == ME
-    # The last member has come, so the coordinator is in generation 2; the answer that says so is still under way.
+    # The last member has joined, so the coordinator is in generation 2; its JoinGroup response has not arrived yet.
     group.member.refused(IllegalGeneration(GROUP), sent_as, group.world.now)
     group.world.run()
     assert group.steps == [] and group.member.owned == (T0, T1)
@@ -350,7 +350,7 @@ def test_a_coordinator_that_falls_silent_while_a_request_waits_there_is_left_for
     group = InGroup()
     group.refuse(MemberIdRequired, ME)
     group.world.later(60.0)
-    assert group.join.member_id == ME, "waiting long is no reason to begin again"
+    assert group.join.member_id == ME, "a long wait does not restart the join"
     group.world.home = (2, "two", 9002)
     group.world.later(15.0)
     (asked,) = group.world.waiting
@@ -391,7 +391,7 @@ def test_the_leader_begins_a_rebalance_when_a_topic_of_the_group_grows() -> None
 
 
 class Seeing:
-    """An assignor that gives nothing away, and keeps what it was given."""
+    """An assignor that assigns nothing, and keeps its arguments."""
 
     name = "range"
     cooperative = False
@@ -459,7 +459,7 @@ def test_a_topic_that_was_there_a_moment_ago_is_waited_for() -> None:
     group.joined(1, leader=True)
     group.synced(T0, T1)
     group.member.done(group.member.steps[0], group.world.now)
-    del group.world.topics["t"]  # by a broker that has just started
+    del group.world.topics["t"]  # metadata of a broker that has just started
     group.world.core.metadata.refresh(group.world.now)
     group.beat(RebalanceInProgress)
     group.member.done(group.member.steps[0], group.world.now)
@@ -527,7 +527,7 @@ def test_a_coordinator_that_goes_on_failing_is_in_the_log_again(
     group.settle(1, T0)
     for seconds in range(0, 91, 10):
         group.member.troubled(error, group.world.now + seconds)
-    assert sum(each.levelname == "ERROR" for each in caplog.records) == 4  # every half a minute
+    assert sum(each.levelname == "ERROR" for each in caplog.records) == 4  # every 30 seconds
 
 
 def test_a_member_that_waits_for_a_dead_one_says_so_once_in_a_rebalance(caplog: pytest.LogCaptureFixture) -> None:
@@ -544,7 +544,7 @@ def test_a_member_that_waits_for_a_dead_one_says_so_once_in_a_rebalance(caplog: 
     group.world.later(60.0)
     group.joined(1)
     group.world.later(20.0)
-    assert len(said()) == 1  # it is the same rebalance in which it waits for the leader now
+    assert len(said()) == 1  # the wait for the leader belongs to the same rebalance
     group.synced(T0)
     group.beat(RebalanceInProgress)
     while group.member.steps:
@@ -591,14 +591,14 @@ def test_an_assignor_that_fails_is_named_and_its_member_says_good_bye() -> None:
     group = InGroup(Broken())
     group.joined(1, leader=True)
     assert "assignor 'range' failed: ZeroDivisionError: nobody" in str(group.member.failed)
-    assert group.world.asked(LeaveGroupRequest), "the others need not wait until its session ends"
+    assert group.world.asked(LeaveGroupRequest), "otherwise the others would wait for its session timeout"
 
 
 # -- the table ---------------------------------------------------------------------------------------------------------
 
 
 def put_into(state: State) -> InGroup:
-    """A member that has come into the state as members do."""
+    """A member that reached the state in the usual way."""
     group = InGroup()
     if state is State.PREPARING:
         group.refuse(CoordinatorLoadInProgress)
@@ -607,7 +607,7 @@ def put_into(state: State) -> InGroup:
     if state is State.ASSIGNING:
         group = InGroup()
         group.world.slow = True
-        group.joined(1, leader=True)  # and waits to learn of the topic
+        group.joined(1, leader=True)  # and waits for the topic's metadata
     if state in (State.STABLE, State.REVOKING):
         group.synced(T0)
         group.member.done(group.member.steps[0], group.world.now)

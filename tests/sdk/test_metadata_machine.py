@@ -1,4 +1,4 @@
-"""`Metadata` by itself: whom it asks, when, and what it makes of the answers. No connection, no clock."""
+"""`Metadata` alone: which node it asks, when, and how it uses the answers. No connection, no clock."""
 
 from ottla.codec.apis.metadata import (
     MetadataResponse,
@@ -40,7 +40,7 @@ def test_another_node_is_asked_when_the_first_does_not_answer_and_none_twice() -
 
 
 def test_a_node_that_was_busy_when_the_first_did_not_answer_is_asked_once_it_has_answered() -> None:
-    client = Client(seeds=1)  # it, and the broker that it names
+    client = Client(seeds=1)  # the seed, and the broker in its answer
     client.metadata.topic("a", client.now)
     client.passes(0.0)
     client.answer(cluster("a"))
@@ -61,7 +61,7 @@ def test_after_a_round_of_failures_brokers_are_looked_for_and_a_pause_is_made() 
     client.metadata.connect(0.0)
     client.passes(0.0)
     client.answer(ConnectionLost("refused"))
-    assert len(client.asked) == 1, "the next address at once"
+    assert len(client.asked) == 1, "the next address follows without a pause"
     client.answer(ConnectionLost("refused"))
     assert client.done == ["find"] and not client.asked
     client.metadata.found(Found((("other", 9),)), client.now)
@@ -79,7 +79,7 @@ def test_a_connected_node_that_knows_nothing_is_not_asked_again_before_the_other
         asked.append(client.asked[0][0].id)
         client.answer(MetadataResponse(brokers=(), cluster_id="c1", topics=()))
     assert asked[0] == client.connected.id and sorted(asked) == [-3, -2, -1]
-    assert not client.asked, "a pause"
+    assert not client.asked, "all nodes were asked, so a pause follows"
 
 
 def test_while_one_node_does_not_answer_another_that_knows_nothing_is_asked_after_pauses() -> None:
@@ -87,7 +87,7 @@ def test_while_one_node_does_not_answer_another_that_knows_nothing_is_asked_afte
     client.connected = client.nodes.seeds[0]
     client.metadata.connect(0.0)
     client.passes(0.0)
-    client.answer(ConnectionLost("refused"))  # the other is silent
+    client.answer(ConnectionLost("refused"))  # the other node is silent
     client.passes(0.0)
     assert [node.id for node, _ in client.asked] == [client.nodes.seeds[1].id]
     times = 0
@@ -126,7 +126,7 @@ def test_an_outage_after_brokers_that_knew_no_topic_as_they_started_makes_none_g
     assert client.metadata.heard_for(started, client.now) == 0.0
     client.passes(2.0)
     client.answer(cluster())
-    assert not topic.done, "the brokers have just started again"
+    assert not topic.done, "the brokers may have just restarted"
     while not topic.done and client.now < started + 60:
         client.passes(1.0)
         client.answer(cluster())
@@ -202,7 +202,7 @@ def known(client: Client, topic: str) -> None:
 def test_a_topic_that_nobody_ever_held_is_asked_for_again_once_metadata_of_others_came() -> None:
     client = Client()
     known(client, "t")
-    assert client.metadata.topic("t", client.now).done, "the last answer was about it"
+    assert client.metadata.topic("t", client.now).done, "the last answer contained the topic"
     client.passes(client.options.metadata_max_age)
     client.answer(cluster())
     again = client.metadata.topic("t", client.now)
@@ -246,7 +246,7 @@ def test_what_is_to_be_fresh_is_not_what_was_asked_for_before() -> None:
     fresh = client.metadata.topic("t", client.now, fresh=True)
     client.passes(0.1)
     client.answer(cluster("t"))
-    assert not fresh.done, "a leader may have changed since that was asked"
+    assert not fresh.done, "the leader may have changed since that request"
     client.passes(0.0)
     client.answer(cluster("t"))
     assert fresh.done

@@ -1,4 +1,4 @@
-"""`Metadata` where topics are new: they are asked for alone, and what is held is asked for in time all the same."""
+"""`Metadata` with new topics: each is requested alone, and held topics are still refreshed in time."""
 
 from dataclasses import replace
 
@@ -10,10 +10,10 @@ from tests.sdk.test_metadata_machine import cluster
 
 
 class Broker:
-    """Has topics, and creates others where it is allowed to.
+    """A cluster with topics, which may create others.
 
     Attributes:
-        asked: the topics of each request that was answered.
+        asked: the topics of each answered request.
     """
 
     def __init__(self, client: Client, *topics: str) -> None:
@@ -21,7 +21,7 @@ class Broker:
         self.asked: list[list[str]] = []
 
     def answer(self, index: int = 0) -> None:
-        """Answer a request that is under way, by default the oldest."""
+        """Answer a pending request, by default the oldest."""
         _, exchange = self.client.asked.pop(index)
         names = [each.name for each in exchange.message.topics]
         self.asked.append(names)
@@ -36,7 +36,7 @@ def under_way(client: Client) -> list[list[str]]:
 
 
 def holding(*topics: str) -> tuple[Client, Broker]:
-    """A client that has asked for these topics one after the other, and holds them; it asks for nothing now."""
+    """A client that has requested these topics one after the other, and holds them; it has no request in flight."""
     client = Client()
     broker = Broker(client, *topics)
     client.metadata.connect(0.0)
@@ -55,7 +55,10 @@ def holding(*topics: str) -> tuple[Client, Broker]:
 
 
 def new_topics(client: Client, broker: Broker, seconds: float) -> float | None:
-    """A topic is new every 20 ms, and each request takes 30 ms; returns the seconds after which one was about all."""
+    """Add a topic every 20 ms, and answer requests after 30 ms.
+
+    Returns:
+        The seconds until the first request for all topics, if there was one."""
     began, asked_at = client.now, client.now
     for step in range(int(seconds / 0.01)):
         if step % 2 == 0:
@@ -177,7 +180,7 @@ def test_topics_that_were_looked_up_together_and_are_held_one_by_one_are_asked_f
     broker.answer()
     client.metadata.topic("b", client.now, fresh=True)
     client.passes(0.0)
-    broker.answer()  # about another topic: the metadata of these are old now
+    broker.answer()  # an answer without these topics: their metadata is old now
     broker.asked.clear()
     for name in names:
         client.metadata.hold(name)
@@ -186,10 +189,10 @@ def test_topics_that_were_looked_up_together_and_are_held_one_by_one_are_asked_f
         while client.asked:
             broker.answer()
     assert sorted(name for asked in broker.asked for name in asked) == sorted(names)
-    assert len(broker.asked) <= 10 + 1, "not more than one in a retry_backoff"
+    assert len(broker.asked) <= 10 + 1, "at most one request per retry_backoff"
     client.metadata.hold("a")
     client.passes(1.0)
-    assert not client.asked, "it was held all the time"
+    assert not client.asked, "the topic was held all the time"
 
 
 def test_a_topic_that_is_held_again_and_gone_meanwhile_is_not_known_any_more() -> None:
@@ -218,7 +221,7 @@ def test_a_new_topic_does_not_wait_for_a_slow_answer_about_all() -> None:
     assert under_way(client) == [["a", "b"], ["new"]]
     newer = client.metadata.topic("newer", client.now)
     client.passes(0.0)
-    assert len(client.asked) == 2, "what is asked for alone is answered soon"
+    assert len(client.asked) == 2, "a request for one topic is pending, and gets its answer soon"
     broker.answer(1)
     assert found.done and found.error is None and not newer.done
     client.passes(0.0)
@@ -226,10 +229,10 @@ def test_a_new_topic_does_not_wait_for_a_slow_answer_about_all() -> None:
     broker.answer(1)
     assert newer.done and newer.error is None
     client.passes(1.0)
-    assert under_way(client)[0] == ["a", "b"] and "a" in under_way(client)[1], "another node is asked for all"
+    assert under_way(client)[0] == ["a", "b"] and "a" in under_way(client)[1], "another node is asked for all topics"
     broker.answer(1)
     client.passes(1.0)
-    assert len(client.asked) == 1, "all were learned"
+    assert len(client.asked) == 1, "the answer had all topics"
 
 
 def test_a_caller_who_waits_for_what_is_asked_for_already_asks_no_other_node() -> None:
@@ -264,7 +267,7 @@ def test_nothing_is_asked_for_a_caller_that_has_gone_before_it_is_time() -> None
 def test_a_late_answer_to_an_older_question_about_all_is_none_to_the_newer() -> None:
     client, broker = holding("a", "b")
     client.metadata.refresh(client.now)
-    client.passes(1.0)  # the first node is slow, and another is asked
+    client.passes(1.0)  # the first node is slow, so another one gets the request
     broker.answer(1)
     client.passes(1.0)
     client.metadata.refresh(client.now)

@@ -1,4 +1,4 @@
-"""Metrics: what is counted is told, by Kafka's names, for as long as it is true."""
+"""Metrics: every counted value is reported under Kafka's name, for as long as it is valid."""
 
 import math
 import operator
@@ -107,7 +107,7 @@ def test_the_same_name_and_tags_are_the_same_handle_and_removed_ones_are_told_no
     two.set(2)
     assert metrics.value("records-lag", 0.0, topic="t") == 3
     metrics.remove(one, two)
-    assert metrics.value("records-lag", 0.0) == 1, "one was asked for twice, and is removed once"
+    assert metrics.value("records-lag", 0.0) == 1, "registered twice, removed once"
     metrics.remove(one)
     assert math.isnan(metrics.value("records-lag", 0.0))
     assert math.isnan(metrics.value("records-lag", 0.0, topic="other"))
@@ -148,7 +148,7 @@ def test_a_snapshot_of_another_thread_may_be_overtaken_by_the_machines_at_any_li
     assert expected >= {"records-lag", "records-lag-max", "preferred-read-replica", "metadata-age", "waiting-threads"}
 
     def overtaken(frame: FrameType, event: str, argument: Any) -> Any:
-        """Called before each line of the snapshot, in place of a loop in another thread."""
+        """Runs before each line of the snapshot, in place of a loop in another thread."""
         nonlocal asked
         asked += 1
         if asked % 7 == 0:

@@ -1,4 +1,4 @@
-"""The sticky assignors where racks are known: near partitions for as many as an even and sticky division allows."""
+"""The sticky assignors with racks: as many members read near replicas as an even and sticky assignment allows."""
 
 import random
 import sys
@@ -28,7 +28,7 @@ def in_racks(members: Sequence[Member], chance: random.Random) -> list[Member]:
 
 
 def near(partitions: Partitions, members: Sequence[Member], assignment: Assignment) -> int:
-    """How many partitions are read in a rack of theirs."""
+    """How many partitions have a replica in the rack of their member."""
     racks = {each.member_id: each.rack for each in members}
     return sum(
         racks[name] is None or racks[name] in partitions.racks[place]
@@ -43,9 +43,9 @@ def near(partitions: Partitions, members: Sequence[Member], assignment: Assignme
     [
         (["x:a:1", "y:a:2"], {"a": "2 1 2 1"}, {"x": "a1 a3", "y": "a0 a2"}),
         (["x:a b:1", "y:a b:2"], {"a": "2", "b": "1"}, {"x": "b0", "y": "a0"}),
-        # In a ring: the first exchange brings one near, the second the other two.
+        # In a ring: the first exchange gives one member a near partition, the second gives the other two theirs.
         (["x:a:1", "y:a:2", "z:a:3"], {"a": "2 3 1"}, {"x": "a2", "y": "a0", "z": "a1"}),
-        # The division stays as even: a member without a partition in its rack reads others.
+        # The assignment stays as even: a member without a partition in its rack reads others.
         (["x:a:1", "y:a:2"], {"a": "1 1 1 1"}, {"x": "a0 a2", "y": "a1 a3"}),
         (["x:a:1", "y:b:2"], {"a": "2 2", "b": "1 1"}, {"x": "a0 a1", "y": "b0 b1"}),
     ],
@@ -73,7 +73,7 @@ def test_a_division_is_as_even_with_racks_as_without_and_never_farther(
     assert not could_be_relieved(partitions, members, first)
     assert {each: len(mine) for each, mine in first.items()} == {each: len(mine) for each, mine in without.items()}
     assert near(partitions, members, first) >= near(partitions, members, without)
-    assert ASSIGNORS[name].assign(partitions, after(members, first, 1)) == first, "it is at rest"
+    assert ASSIGNORS[name].assign(partitions, after(members, first, 1)) == first, "the assignment is stable"
 
 
 @QUICK
@@ -87,7 +87,7 @@ def test_a_cooperative_group_is_at_rest_after_two_rounds_when_replicas_have_move
     partitions = located(group[0], where)
     first = cooperative.assign(partitions, after(members, before, 1))
     second = cooperative.assign(partitions, after(members, first, 2))
-    assert moved(first, second) == 0, "the second round takes nothing away"
+    assert moved(first, second) == 0, "the second round moves no partition"
     assert sorted(place for mine in second.values() for place in mine) == readable(partitions, members)
     assert near(partitions, members, second) >= near(partitions, members, before)
     far = {
@@ -97,14 +97,14 @@ def test_a_cooperative_group_is_at_rest_after_two_rounds_when_replicas_have_move
         if not near(partitions, [each], {each.member_id: [place]})
     }
     for each in members:
-        assert set(before[each.member_id]) - set(first[each.member_id]) <= far, "what was near is not taken away"
+        assert set(before[each.member_id]) - set(first[each.member_id]) <= far, "no member loses a near partition"
 
 
 def test_partitions_that_both_members_have_far_away_are_exchanged() -> None:
     here = Partitions({"a": 2}, {("a", 0): frozenset("1"), ("a", 1): frozenset("2")})
     group = [replace(member("x", "a", "a1", 1), rack="1"), replace(member("y", "a", "a0", 1), rack="2")]
     assert ASSIGNORS["sticky"].assign(here, group) == {"x": [("a", 0)], "y": [("a", 1)]}
-    assert ASSIGNORS["cooperative-sticky"].assign(here, group) == {"x": [], "y": []}, "once they were let go"
+    assert ASSIGNORS["cooperative-sticky"].assign(here, group) == {"x": [], "y": []}, "both revoke first"
 
 
 def test_a_large_group_is_divided_in_a_moment() -> None:
@@ -119,7 +119,7 @@ def test_a_large_group_is_divided_in_a_moment() -> None:
 
 @pytest.mark.parametrize("before", [False, True], ids=["everything is given", "everything is kept"])
 def test_what_members_compare_grows_with_them_and_not_with_their_pairs(before: bool) -> None:
-    """Of many members each has few partitions, and all of them are far away from half of the members' racks."""
+    """There are many members with few partitions each, and no partition has a replica in the racks of half of them."""
     racks = ["1", "2", "3", None]
     compared = 0
 
@@ -150,7 +150,7 @@ def test_what_members_compare_grows_with_them_and_not_with_their_pairs(before: b
 def test_work_grows_with_partitions_and_members_and_not_with_their_product(
     name: str, racks: bool, topics: int, count: int
 ) -> None:
-    """A leader divides in its event loop: what takes seconds there costs members their sessions."""
+    """The group leader assigns partitions in its event loop: seconds there cost members their sessions."""
     counts = {f"t{each:03}": count for each in range(topics)}
     partitions = located(counts, random.Random(1)) if racks else Partitions(counts, {})
     members = [

@@ -1,4 +1,4 @@
-"""Reading what is near (KIP-392, KIP-881), from three nodes of Apache Kafka in three racks."""
+"""Reading from near replicas (KIP-392, KIP-881): three nodes of Apache Kafka in three racks."""
 
 import itertools
 import signal
@@ -16,15 +16,15 @@ pytestmark = pytest.mark.deep
 
 DEADLINE = HUNG
 SIZE = 1000
-"""Bytes of each value: what a node sends besides records is little."""
+"""Bytes of each value: large, so that all other bytes that a node sends hardly count."""
 NOTICED = 4.0
-"""Seconds after which the cluster knows that a node is dead: broker.session.timeout.ms in tests/kafka.py."""
+"""Seconds until the cluster detects a dead node: broker.session.timeout.ms in tests/kafka.py."""
 PREFERRED = "preferred-read-replica"
 numbers = itertools.count()
 
 
 class Stream:
-    """Numbers that somebody writes all the time, and a consumer that hears them all; and of which node."""
+    """A producer that sends numbers all the time, and a consumer that reads them all and knows which node sent them."""
 
     def __init__(self, writer: ottla.Client, reader: ottla.Client, topic: str) -> None:
         self.writer, self.reader, self.topic = writer, reader, topic
@@ -50,7 +50,7 @@ class Stream:
             await trio.sleep(0.02)
 
     async def served(self, records: int) -> int | None:
-        """The node that serves the next ``records``, or nearly all of them."""
+        """The node that served at least nine tenths of the next ``records``, if one did."""
         before, heard = self._received(), len(self.heard)
         await self.until(lambda: len(self.heard) >= heard + records)
         sent = {node: size - before[node] for node, size in self._received().items()}
@@ -75,7 +75,7 @@ class Stream:
 
 @asynccontextmanager
 async def stream(kafka: ApacheKafka) -> AsyncIterator[tuple[Stream, int, int]]:
-    """A stream that is read near a follower, with the ids of the leader and of that follower."""
+    """A stream that is read from a follower in the reader's rack; with the ids of the leader and of that follower."""
     with trio.fail_after(DEADLINE):
         async with ottla.connect(kafka.bootstrap) as writer:
             topic = f"near-{next(numbers)}"
@@ -92,11 +92,11 @@ async def stream(kafka: ApacheKafka) -> AsyncIterator[tuple[Stream, int, int]]:
                     nursery.start_soon(flow.read, consumer)
                     yield flow, leader, near
                     flow.end()
-                assert flow.heard == list(range(flow.written)), "each once, in order"
+                assert flow.heard == list(range(flow.written)), "each number once, in order"
 
 
 async def revive(kafka: ApacheKafka, node: int) -> None:
-    """Also when the test ran out of time: the cluster is that of the next tests too."""
+    """Also after a test that ran out of time: the next tests use the same cluster."""
     with trio.CancelScope(shield=True):
         await trio.to_thread.run_sync(kafka.revive, node)
 
@@ -104,7 +104,7 @@ async def revive(kafka: ApacheKafka, node: int) -> None:
 async def test_who_tells_its_rack_reads_from_the_replica_there(kafka_cluster: ApacheKafka) -> None:
     async with stream(kafka_cluster) as (flow, _, near):
         await flow.until_served_by(near)
-        for _ in range(3):  # also when the leader is asked again, every two seconds
+        for _ in range(3):  # also after requests to the leader, which gets one every two seconds
             assert await flow.served(100) == near
 
 
@@ -153,7 +153,7 @@ async def test_what_is_there_already_is_read_on_before_the_cluster_notices_that_
                     if died:
                         await revive(kafka_cluster, near)
     assert heard == list(range(800))
-    assert gone < NOTICED, "before the cluster has noticed"
+    assert gone < NOTICED, "before the cluster has detected the dead node"
 
 
 async def test_when_the_near_replica_stands_still_and_falls_out_of_sync_the_leader_serves(
@@ -188,7 +188,7 @@ async def test_members_of_a_group_get_what_is_in_their_rack(kafka_cluster: Apach
 
             for rack in range(3):
                 nursery.start_soon(reads, rack)
-            # Kafka may place three in one rack and one in another, and still each member gets two.
+            # Kafka may place three leaders in one rack and one in another, and still each member gets two partitions.
             most = {rack: min(2, leads.count(rack)) for rack in range(3)}
             near: dict[int, int] = {}
             while near != most or any(len(mine) != 2 for mine in read.values()):
@@ -198,7 +198,7 @@ async def test_members_of_a_group_get_what_is_in_their_rack(kafka_cluster: Apach
 
 
 class Places(ottla.RebalanceListener):
-    """What a member has."""
+    """The partitions that a member owns."""
 
     def __init__(self) -> None:
         self.mine: list[int] = []

@@ -1,4 +1,4 @@
-"""OAUTHBEARER with Apache Kafka: JWTs of a token endpoint, which Kafka verifies; tokens that run out under load."""
+"""OAUTHBEARER with Apache Kafka: JWTs of a token endpoint, which Kafka verifies; tokens that expire under load."""
 
 import time
 from collections.abc import Iterator
@@ -21,7 +21,7 @@ from tests.tls import kafka_store, text
 pytestmark = pytest.mark.deep
 
 LASTS = 4.0
-"""Seconds of a token that runs out under load."""
+"""The lifetime in seconds of a token that expires under load."""
 
 
 @pytest.fixture(scope="module")
@@ -98,7 +98,7 @@ def test_tokens_that_run_out_under_load_lose_and_double_nothing(
                             assert record.value == b"%d" % read
                             read += 1
                     await consumer.commit()
-                    if time.monotonic() > began + LASTS / 2:  # all connections have been made
+                    if time.monotonic() > began + LASTS / 2:  # by now all connections exist
                         created.add(sum(_made(client)))
             assert (await client.offsets({(topic, 0): "end"}))[topic, 0] == sent
 
@@ -109,7 +109,7 @@ def test_tokens_that_run_out_under_load_lose_and_double_nothing(
         provider.lasts = 3600.0
     assert read == sent > 100
     assert len(provider.issued) - before >= 3
-    # Of five or six connections each would be lost with each token; on a busy machine one may be renewed too late.
+    # Without renewal, each token would cost five or six connections; on a busy machine one renewal may come too late.
     assert max(created) - min(created) <= 2, "sessions are renewed on their connections"
 
 

@@ -1,4 +1,4 @@
-"""Apache Kafka of 0.10, 2.8 and 3.9, on ZooKeeper: what it can is done, what it cannot is said by name."""
+"""Apache Kafka 0.10, 2.8 and 3.9, on ZooKeeper: supported calls work, and an error names each unsupported feature."""
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
@@ -18,7 +18,7 @@ pytestmark = pytest.mark.slow
 OLDEST = "0.10.2.2"
 COMPRESSIONS = ("none", "gzip", "snappy", "lz4", "zstd")
 DEADLINE = HUNG
-"""Seconds for a scenario; a first group waits for the broker to make its topic of offsets."""
+"""Seconds for a scenario; the first group waits until the broker has created its offsets topic."""
 
 
 def is_oldest(kafka: ApacheKafka) -> bool:
@@ -35,7 +35,7 @@ async def read(consumer: ottla.Consumer, count: int) -> list[ottla.Record]:
         records += batch
         if len(records) >= count:
             return records
-    raise AssertionError("unreachable: the loop ends by a return")
+    raise AssertionError("the loop ended without a return")
 
 
 @pytest.mark.deep
@@ -173,7 +173,7 @@ async def test_a_record_larger_than_the_fetch_size_arrives(old_kafka: ApacheKafk
 
 
 class DeliveryCallback(ottla.RebalanceListener):
-    """Passes on that partitions came."""
+    """Reports that partitions were assigned."""
 
     def __init__(self, news: trio.MemorySendChannel[None]) -> None:
         self._news = news
@@ -188,13 +188,13 @@ async def test_a_group_shares_a_topic_and_goes_on_where_it_committed(old_kafka: 
     topic = group = f"group-{assignor}"
 
     async def round_of(members: int, numbers: range) -> None:
-        """So many members share the topic and read what is sent then."""
+        """So many members share the topic, and read the records sent meanwhile."""
         seen: list[int] = []
         consumers: list[ottla.Consumer] = []
         told, news = trio.open_memory_channel[None](100)
 
         async def member() -> None:
-            # Before 2.2, one that goes while it joins for the first time stays in the group until its session ends.
+            # Before 2.2, a member that leaves during its first join stays in the group until its session times out.
             async with client.consumer(
                 topic, group=group, listener=DeliveryCallback(told), assignors=[assignor], session_timeout=6.0
             ) as consumer:

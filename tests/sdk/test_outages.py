@@ -1,4 +1,4 @@
-"""Brokers that are needed and not available are reported once, and once more when that is over."""
+"""A missing broker is reported once when a request needs it, and once when it is available again."""
 
 import random
 from typing import Any
@@ -18,7 +18,7 @@ from tests.sdk.test_core_machine import MUTE, REFUSES, SILENT, A, B, C, Fake, Ne
 
 
 class Caller:
-    """Asks a node for something, again and again, as all parts do; stops after ``until``."""
+    """Sends requests to a node in a loop, as all parts of a client do; stops after ``until``."""
 
     def __init__(self, net: Net, node: int, until: float = 1e9, channel: str = DATA) -> None:
         self.net, self.node, self.until, self.channel = net, node, until, channel

@@ -1,4 +1,4 @@
-"""Where records go: known values of other clients, and what keyless records do."""
+"""The partitions of records: known values of other clients, and the choice for records without a key."""
 
 import random
 from collections import Counter
@@ -20,7 +20,7 @@ def choice(key: bytes | None = None, value: bytes | None = b"", led: tuple[int, 
 
 @pytest.mark.parametrize(
     ("name", "hashes"),
-    [  # what librdkafka's own test expects of these keys
+    [  # expected values from librdkafka's own test
         ("consistent", {b"": 0, UNALIGNED: 0xB1B451D7, LONG: 0xB0150DF7, SHORT: 0xD077037E}),
         ("consistent_random", {UNALIGNED: 0xB1B451D7, LONG: 0xB0150DF7, SHORT: 0xD077037E}),
         ("murmur2_random", {b"": 0x106E08D9, UNALIGNED: 0x058D780F, LONG: 0x4F7703DA, SHORT: 0x5EC19395}),
@@ -59,7 +59,7 @@ def test_the_unsigned_fnv1a_differs_from_saramas_above_31_bits() -> None:
 
 @pytest.mark.parametrize(
     ("text", "hash_code"),
-    # Of the JDK; the last two are the string whose hash is the smallest int, and a pair of surrogates.
+    # Values of the JDK; the last two are the string with the smallest int as its hash, and a surrogate pair.
     [("", 0), ("a", 97), ("hello", 99162322), ("kafka", 101807910), ("polygenelubricants", -(2**31)), ("😀", 1772899)],
 )
 def test_strings_are_hashed_as_java_hashes_them(text: str, hash_code: int) -> None:

@@ -1,4 +1,4 @@
-"""A consumer without a group that reads topics by pattern: they may come, go, and be recreated."""
+"""A consumer without a group that reads topics by pattern: they may be created, deleted and recreated."""
 
 import uuid
 from typing import Any
@@ -20,7 +20,7 @@ from tests.sdk.reading import values
 
 
 class Reader:
-    """A consumer of topics that begin with ``t``, and what its loop got."""
+    """A consumer of topics that begin with ``t``, and the batches that its loop got."""
 
     def __init__(self, *topics: str, start: int = EARLIEST) -> None:
         self.leaders = Leaders(dict.fromkeys(topics, 1), options=Options(api_timeout=20.0, metadata_max_age=5.0))
@@ -58,7 +58,7 @@ class Reader:
         return got
 
     def ask(self) -> Call[Any]:
-        """Ask for a batch, or go on waiting for it."""
+        """Ask for a batch, or continue the wait for it."""
         self.loop = self.loop or called(self.leaders, self.machine.next_batch("task"))
         return self.loop.go_on()
 
@@ -91,7 +91,7 @@ def test_a_topic_that_was_recreated_while_its_end_was_awaited_is_read_whole() ->
 
 
 def test_what_was_fetched_of_a_topic_before_it_was_recreated_is_handed_out_first() -> None:
-    reader = Reader("t1")  # nothing is taken yet
+    reader = Reader("t1")  # the loop has not taken a batch yet
     reader.create("t1", b"new")
     reader.leaders.core.metadata.refresh(reader.leaders.now)
     reader.leaders.run(1.0)
@@ -116,7 +116,7 @@ def test_a_topic_that_is_read_by_name_is_still_data_loss() -> None:
     entering = called(leaders, machine.enter({}, "task"))
     leaders.run(1.0)  # the topic is known
     entering.go_on()
-    leaders.run(1.0)  # and where it begins
+    leaders.run(1.0)  # and so is its first offset
     assert entering.go_on().over and called(leaders, machine.next_batch("task")).result
     leaders.ids["t"], leaders.logs["t", 0] = uuid.UUID(int=999), Log()
     leaders.sessions.clear()

@@ -1,4 +1,4 @@
-"""Where a consumer reads: places looked up, leaders that move, logs that lose what was read, buffers that are full."""
+"""Positions of a consumer: lookups, leaders that move, logs that lose read records, full buffers."""
 
 import itertools
 import math
@@ -50,7 +50,7 @@ def fill(leaders: Leaders, *names: str, place: tuple[str, int] = P) -> None:
         leaders.logs[place].append(name.encode())
 
 
-# -- where to begin ---------------------------------------------------------------------------------------------------
+# -- the first position ----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("versions", [(1, 11), (0, 0)])
@@ -66,13 +66,13 @@ def test_a_place_is_found_by_time(start: Start, first: str, versions: tuple[int,
     leaders.run(lambda: fetcher.resolved)
     fill(leaders, "new")
     if versions == (0, 0) and start == Time(9000):
-        first = "a"  # brokers of 0.10.0 find only segments: at or before the record meant
+        first = "a"  # brokers of 0.10.0 find only segments, so they return an offset at or before the right one
     fetched = read(leaders, fetcher, {"a": 4, "b": 3, "new": 1}[first])
     assert fetched[P][0] == first.encode()
 
 
 def append_at_each_lookup(leaders: Leaders, timestamp: int) -> None:
-    """Behind each answer to ListOffsets a record arrives before the client reads the answer."""
+    """After each answer to ListOffsets, append a record before the client gets the answer."""
     count = itertools.count(1)
 
     def append(node: int, request: Any, answer: Any) -> Any:
@@ -99,7 +99,7 @@ def test_offsets_by_time_count_what_arrives_during_the_lookup() -> None:
     append_at_each_lookup(leaders, 9500)
     before = offsets_before(leaders.core, {P: 9000}, leaders.now)
     leaders.run(before)
-    assert before.result() == {P: 0}  # the old record; the new records are of that time or later
+    assert before.result() == {P: 0}  # the old record; the timestamps of the new records are not before the time
     since = 9600
     planned = Task(leaders.core, "planning", leaders.now, lambda task: _planned(task, {}, Time(since), [P]))
     end = leaders.logs[P].end
@@ -153,7 +153,7 @@ def test_each_partition_has_its_own_fate_when_places_are_looked_up() -> None:
     assert fetched is not None and fetched.partition == 0
     with pytest.raises(TopicAuthorizationFailed):
         fetcher.take()
-    assert fetcher.take() is None, "it is raised once"
+    assert fetcher.take() is None, "the error is raised only once"
     fetcher.unassign([T[1]])
     assert list(fetcher.explain(leaders.now)) == []
 
@@ -193,7 +193,7 @@ def test_a_position_outside_the_log_is_reset_by_the_policy(reset: Time | Ago) ->
 
 @pytest.mark.parametrize("by", ["seek", "reset"])
 def test_so_long_ago_counts_from_the_clock_as_it_is_when_the_place_is_looked_up(by: str) -> None:
-    """A computer that slept has a later time of day, and the machine's time stood still."""
+    """During a computer's sleep the time of day advances, but the monotonic clock stands still."""
     leaders = Leaders({"t": 1})
     for second, name in enumerate(("a", "b", "c"), start=1):
         leaders.logs[P].append(name.encode(), timestamp=second * 1000)
@@ -224,7 +224,7 @@ def test_a_reset_ends_however_long_the_lookup_takes() -> None:
     leaders.bend = hold_back
     fetcher = reader(leaders, {P: Offset(99)}, reset=Time(EARLIEST))
     leaders.run(5.0)
-    assert offsets_asked(leaders) == [99] and len(held) == 1, "nothing is fetched while the place is looked up"
+    assert offsets_asked(leaders) == [99] and len(held) == 1, "the client fetches nothing during the lookup"
     leaders.bend = lambda node, request, answer: answer
     assert read(leaders, fetcher, 1) == {P: [b"a"]}
 
@@ -248,13 +248,13 @@ def test_a_seek_does_not_wait_for_a_fetch_that_the_broker_holds_back(versions: t
     fill(leaders, "c", place=T[1])
     fetcher = reader(leaders, {place: Time(EARLIEST) for place in T})
     assert read(leaders, fetcher, 3) == {T[0]: [b"a", b"b"], T[1]: [b"c"]}
-    leaders.run(1.0)  # the next Fetch is held back
+    leaders.run(1.0)  # the broker delays its answer to the next Fetch
     for _ in range(2):
         before = leaders.now
         fetcher.assign({P: Offset(1)}, leaders.now)
         assert read(leaders, fetcher, 1) == {P: [b"b"]}
         assert leaders.now - before < 0.1
-    fetcher.assign({T[2]: Time(LATEST)}, leaders.now)  # nothing is there, and that is no reason to ask on and on
+    fetcher.assign({T[2]: Time(LATEST)}, leaders.now)  # an empty partition, which must not cause requests in a loop
     asked = len(leaders.asked(FetchRequest))
     leaders.run(20.0)
     assert len(leaders.asked(FetchRequest)) <= asked + 2
@@ -269,7 +269,7 @@ def test_a_seek_does_not_wait_for_a_fetch_that_the_broker_holds_back(versions: t
 @pytest.mark.parametrize("nodes", [1, 3])
 @pytest.mark.parametrize("buffer", [2 * 2**20, 64 * 2**20])
 def test_a_seek_is_served_at_once_though_all_nodes_are_asked_already(nodes: int, buffer: int) -> None:
-    """One node that is asked for as much as the buffers hold, and several whose limits together are more than that."""
+    """With one node, a pending Fetch may fill the buffers; with several, their limits together exceed the buffers."""
     limits = Options(fetch_max_wait=20.0, fetch_buffer_bytes=buffer, fetch_max_bytes=min(buffer, 50 * 2**20))
     leaders = Leaders({"t": 3}, nodes=nodes, options=limits)
     for place in T:
@@ -306,7 +306,7 @@ def test_who_reads_is_told_when_a_position_is_reset_but_not_of_a_seek() -> None:
     fetcher.on_reset = moved.append
     assert read(leaders, fetcher, 3) == {T[1]: [b"a", b"b", b"c"]}
     leaders.run(lambda: fetcher.position(T[0]) == 0)
-    assert moved == [T[0]], "it was outside the log"
+    assert moved == [T[0]], "its position was outside the log"
     leaders.logs[T[1]].truncate(1)
     leaders.run(lambda: fetcher.position(T[1]) == 1)
     assert moved == [T[0], T[1]], "the log was truncated"
@@ -352,7 +352,7 @@ def test_what_was_fetched_before_the_position_fell_out_of_the_log_is_handed_out_
     assert fetcher.position(P) == 8 and fetcher.take() is None
 
 
-# -- leaders that move ------------------------------------------------------------------------------------------------
+# -- leaders that move -----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("fetch", [(4, 18), (4, 15), (4, 11), (4, 8)])
@@ -381,7 +381,7 @@ def test_the_leader_that_an_answer_names_is_asked_at_once_without_metadata() -> 
     log.leader, log.leader_epoch = 2, 1
     fill(leaders, "b")
     assert read(leaders, fetcher, 1) == {P: [b"b"]}
-    assert leaders.now - moved < 0.6, "the fetch that was under way, and no pause"
+    assert leaders.now - moved < 0.6, "at most the pending Fetch, and no backoff"
     assert len(leaders.asked(MetadataRequest)) == before
 
 
@@ -402,7 +402,7 @@ def test_a_committed_offset_is_checked_against_the_log_before_it_is_read() -> No
 
 @pytest.mark.parametrize("epochs", [(2, 4), (2, 2)])
 def test_what_a_new_leader_does_not_have_is_an_error_or_read_again_by_the_policy(epochs: tuple[int, int]) -> None:
-    """Brokers from 2.7 on notice by themselves, with the Fetch, what older ones are asked about."""
+    """Brokers from 2.7 on report the truncation in the Fetch response; older ones need OffsetForLeaderEpoch."""
     leaders = Leaders({"t": 1}, nodes=2, versions=NEW | {23: epochs})
     fill(leaders, "a", "b", "c")
     strict, lenient = reader(leaders, {P: Offset(0)}), reader(leaders, {P: Offset(0)}, reset=Time(LATEST))
@@ -421,7 +421,7 @@ def test_what_a_new_leader_does_not_have_is_an_error_or_read_again_by_the_policy
 
 @pytest.mark.parametrize("fetch", [(4, 11), (4, 12), (4, 18)])
 def test_a_recreated_topic_is_not_taken_for_a_truncated_log(fetch: tuple[int, int]) -> None:
-    """By name the new log answers, and only its id tells it from the old: to a Fetch, or when epochs are asked for."""
+    """By name, the new log answers: only its topic id differs from the old one's, in Fetch and in the epoch lookup."""
     leaders = Leaders({"t": 1}, nodes=2, versions=NEW | {1: fetch})
     fill(leaders, "a", "b", "c")
     strict, lenient = reader(leaders, {P: Offset(0)}), reader(leaders, {P: Offset(0)}, reset=Time(LATEST))
@@ -429,7 +429,7 @@ def test_a_recreated_topic_is_not_taken_for_a_truncated_log(fetch: tuple[int, in
         assert read(leaders, each, 3) == {P: [b"a", b"b", b"c"]}
     log, leaders.hide = leaders.logs[P], lambda node: node == 2
     log.leader, log.leader_epoch = 2, 1
-    leaders.run(1.0)  # who leads it newly is to be asked, and cannot be reached
+    leaders.run(1.0)  # the client has to ask the new leader, and cannot reach it
     leaders.logs[P], leaders.ids["t"] = Log(leader=2, leader_epoch=1), uuid.UUID(int=999)
     fill(leaders, "x")
     leaders.sessions.clear()
@@ -461,7 +461,7 @@ def test_a_topic_recreated_while_a_committed_offset_is_asked_about_is_not_taken_
 
 
 WITHOUT_IDS = {1: (4, 11), 2: (1, 5), 3: (1, 9), 18: (0, 3), 23: (2, 3)}
-"""What Kafka 2.4 speaks, of what a fetcher asks."""
+"""The versions that Kafka 2.4 serves of the APIs that a fetcher uses."""
 
 
 @pytest.mark.parametrize("gone", [5.0, 0.0])
@@ -482,7 +482,7 @@ def test_without_topic_ids_a_recreated_topic_that_lacks_what_was_read_is_not_rea
         leaders.run(gone)
     leaders.logs[P] = Log(leader_epoch=new)
     fill(leaders, "x")
-    if not gone and old == new:  # nothing tells it from a log that lost what was read
+    if not gone and old == new:  # just like a log that lost records
         leaders.run(lambda: bool(strict.failed))
         with pytest.raises(OffsetOutOfRange):
             strict.take()
@@ -491,7 +491,7 @@ def test_without_topic_ids_a_recreated_topic_that_lacks_what_was_read_is_not_rea
     with pytest.raises(DataLoss, match="t-0 from offset 3: the topic was deleted and recreated") as caught:
         strict.take()
     assert not isinstance(caught.value, LogTruncated)
-    assert read(leaders, any_topic, 1) == {P: [b"x"]}, "from its beginning"
+    assert read(leaders, any_topic, 1) == {P: [b"x"]}, "from the beginning of the new log"
     leaders.run(lambda: lenient.resolved and lenient.position(P) == 1)
     fill(leaders, "y")
     assert read(leaders, lenient, 1) == {P: [b"y"]} == read(leaders, any_topic, 1)
@@ -499,7 +499,7 @@ def test_without_topic_ids_a_recreated_topic_that_lacks_what_was_read_is_not_rea
 
 @pytest.mark.parametrize("behind", [0.0, 1.0, 20.0])
 def test_without_topic_ids_brokers_that_know_less_for_a_while_have_not_recreated_the_topic(behind: float) -> None:
-    """They have just been started and know of no topic, or they have not heard of the newest leader."""
+    """The brokers have just started and know no topic yet, or they do not know the newest leader yet."""
     leaders = Leaders({"t": 1}, nodes=2, versions=WITHOUT_IDS)
     log = leaders.logs[P]
     log.leader_epoch = 5
@@ -591,7 +591,7 @@ def test_brokers_without_epochs_for_consumers_are_not_asked_about_them() -> None
 
 
 def near(leaders: Leaders) -> list[int]:
-    """Nodes asked for records, in order, repetitions left out."""
+    """The nodes that got Fetch requests, in order, without repetitions."""
     nodes = [node for node, _, message in leaders.requests if isinstance(message, FetchRequest)]
     return [node for i, node in enumerate(nodes) if i == 0 or nodes[i - 1] != node]
 
@@ -639,7 +639,7 @@ def test_after_an_error_of_a_replica_the_leader_has_the_last_word(code: int) -> 
 
 
 def refusing(leaders: Leaders, code: int = OffsetOutOfRange.code) -> Any:
-    """A bend by which node 2 answers, but has nothing of `P`."""
+    """A `bend` with which node 2 answers for `P` with an error."""
 
     def refuse(node: int, request: Any, answer: Any) -> Any:
         if isinstance(request, FetchRequest) and node == 2:
@@ -664,11 +664,11 @@ def test_a_replica_that_refuses_what_its_leader_goes_on_to_recommend_is_tried_ev
     assert read(leaders, fetcher, 2) == {P: [b"a", b"b"]}
     assert leaders.now < 1.0
     late = [each for each in range(60) if not _read_soon(leaders, fetcher)]
-    assert late == [] and fetches(leaders, 2) == 5  # twice at once, and after 2, 10 and 42 s
+    assert late == [] and fetches(leaders, 2) == 5  # twice without a pause, then after 2, 10 and 42 s
     leaders.bend = lambda node, request, answer: answer
     leaders.run(120.0)
     assert all(_read_soon(leaders, fetcher) for _ in range(3)) and near(leaders)[-1] == 2
-    # That it brought records is all that counts from then on.
+    # After it has served records, the earlier errors no longer count.
     leaders.bend = refusing(leaders, code)
     assert _read_soon(leaders, fetcher) and near(leaders)[-1] == 1
     leaders.bend = lambda node, request, answer: answer
@@ -685,7 +685,7 @@ def test_a_replica_that_refuses_one_partition_is_read_from_for_the_others() -> N
     leaders.bend = refusing(leaders)
     fetcher = reader(leaders, dict.fromkeys(T[:2], Offset(0)))
     assert read(leaders, fetcher, 2) == {T[0]: [b"a"], T[1]: [b"a"]}
-    for _ in range(100):  # what is answered for the others says nothing of this one
+    for _ in range(100):  # answers for the other partition must not reset this one's pauses
         fill(leaders, "b", place=T[1])
         assert read(leaders, fetcher, 1) == {T[1]: [b"b"]}
     assert leaders.now < 15.0 and [fetcher._positions.assigned[each].node for each in T[:2]] == [1, 2]
@@ -719,7 +719,7 @@ def test_a_replica_that_only_we_do_not_reach_keeps_nobody_from_reading_and_is_tr
 
     leaders.hide = hidden
     fetcher = reader(leaders, {P: Offset(0)})
-    assert read(leaders, fetcher, 2) == {P: [b"a", b"b"]}  # the leader goes on recommending it
+    assert read(leaders, fetcher, 2) == {P: [b"a", b"b"]}  # the leader keeps recommending the node
     assert leaders.now < 1.0
     leaders.run(60.0)
     assert len(tried) == 4 and tried[1] > 2 and tried[2] - tried[1] > 7 and tried[3] - tried[2] > 30
@@ -728,7 +728,7 @@ def test_a_replica_that_only_we_do_not_reach_keeps_nobody_from_reading_and_is_tr
     fill(leaders, "c")
     assert read(leaders, fetcher, 1) == {P: [b"c"]}
     assert near(leaders)[-1] == 2
-    # That it answered is all that counts from then on.
+    # After it has answered, the earlier failures no longer count.
     leaders.hide = lambda node: node == 2
     leaders.cut()
     leaders.run(1.0)
@@ -739,12 +739,12 @@ def test_a_replica_that_only_we_do_not_reach_keeps_nobody_from_reading_and_is_tr
 
 
 def fetches(leaders: Leaders, node: int) -> int:
-    """How many Fetches this node was sent, with records to bring or none."""
+    """How many Fetch requests this node got, with or without records to return."""
     return sum(asked == node and isinstance(message, FetchRequest) for asked, _, message in leaders.requests)
 
 
 def pauses(caplog: pytest.LogCaptureFixture) -> list[tuple[int, int]]:
-    """Which near replicas the log says are avoided, and for how many seconds."""
+    """The near replicas that the log reports as avoided, with the seconds."""
     lines: list[Any] = [each for each in caplog.records if each.message.startswith("a near replica failed")]
     return [(each.node, each.seconds) for each in lines]
 
@@ -832,7 +832,7 @@ def test_a_replica_that_falls_silent_costs_seconds_and_no_request_timeout_and_is
     leaders.bend = lambda node, request, answer: None if node == 2 else answer
     fill(leaders, "c")
     assert read(leaders, fetcher, 1) == {P: [b"c"]}
-    assert leaders.now < 3.0, "the Fetch under way, for what a broker may hold it back, and its silence"
+    assert leaders.now < 3.0, "the pending Fetch, its fetch_max_wait, and the silence"
     late = [each for each in range(200) if not _read_soon(leaders, fetcher)]
     assert late == [] and near(leaders)[-1] == 1
     assert pauses(caplog) == [(2, 2), (2, 8), (2, 32), (2, 128)]
@@ -860,7 +860,7 @@ def test_a_slow_replica_is_waited_for_as_long_as_something_arrives() -> None:
 
 
 def _read_soon(leaders: Leaders, fetcher: Fetcher) -> bool:
-    """A record comes within a second."""
+    """Whether a record arrives within a second."""
     fill(leaders, "x")
     leaders.run(1.0)
     return fetcher.take() is not None
@@ -904,7 +904,7 @@ def test_two_fetches_that_fail_at_a_replica_together_are_one_failure(caplog: pyt
     leaders.logs[T[0]].followers, leaders.logs[T[0]].prefer = (2,), 2
     fetcher = reader(leaders, dict.fromkeys(T[:2], Offset(0)))
     leaders.run(1.3)
-    fetcher.assign({T[1]: Offset(0)}, leaders.now)  # node 2 leads it, and holds the usual Fetch back
+    fetcher.assign({T[1]: Offset(0)}, leaders.now)  # node 2 leads it, and delays its answers as usual
     leaders.run(
         lambda: {key for key, each in fetcher._scheduler._sessions.items() if each.under_way} >= {(2, False), (2, True)}
     )
@@ -962,7 +962,7 @@ def test_metrics_tell_from_where_a_partition_is_read() -> None:
     assert not [each for each in leaders.core.metrics.snapshot(leaders.now) if each.name == "preferred-read-replica"]
 
 
-# -- what is visible --------------------------------------------------------------------------------------------------
+# -- explain and metrics ---------------------------------------------------------------------------------------------
 
 
 def test_aborted_records_are_hidden_also_where_answers_part_their_transaction() -> None:
@@ -1011,7 +1011,7 @@ def test_aborted_records_are_hidden_also_where_answers_part_their_transaction() 
     assert len(read(leaders, reader(leaders, {P: Offset(0)}), 4)[P]) == 4
 
 
-# -- bounds -----------------------------------------------------------------------------------------------------------
+# -- bounds ----------------------------------------------------------------------------------------------------------
 
 
 def test_what_is_fetched_ahead_is_bounded_over_all_partitions_and_each_gets_on() -> None:
@@ -1028,7 +1028,7 @@ def test_what_is_fetched_ahead_is_bounded_over_all_partitions_and_each_gets_on()
         most = max(most, fetcher.buffered)
         if fetched := fetcher.take():
             got[fetched.topic, fetched.partition] += fetched.count
-            assert max(got.values()) - min(got.values()) <= 15, "somebody starves"
+            assert max(got.values()) - min(got.values()) <= 15, "a partition starves"
     assert 3000 < most <= 6000
     assert set(got.values()) == {30}
 
@@ -1048,7 +1048,7 @@ def test_what_paused_partitions_hold_is_given_up_where_others_need_the_room() ->
     assert read(leaders, fetcher, 20)[T[0]][0].startswith(b"000")
 
 
-# -- what is said -----------------------------------------------------------------------------------------------------
+# -- log lines and errors --------------------------------------------------------------------------------------------
 
 
 def test_a_partition_that_stalls_is_reported_and_explained(caplog: pytest.LogCaptureFixture) -> None:
@@ -1141,7 +1141,7 @@ def test_what_is_taken_costs_nothing_where_reading_goes_on_anyway() -> None:
     fill(leaders, "a")
     fetcher = reader(leaders, {P: Offset(0)})
     leaders.run(fetcher.wait())
-    leaders.run(0.1)  # and the next Fetch waits at the leader
+    leaders.run(0.1)  # the next Fetch waits at the leader
     asked = len(leaders.asked(FetchRequest))
     assert fetcher.take() is not None
     assert leaders.core.deadline is not None and leaders.core.deadline > leaders.now

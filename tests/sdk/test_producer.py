@@ -71,7 +71,7 @@ async def test_serializers_turn_what_is_sent_into_bytes(loop: Loop, ottla_broker
         await producer.send_many("t", [{"n": 2}, {"n": 3}], keys=["a", None])
         await producer.flush()
         records = await stored(loop, client, "t", 4)
-        with pytest.raises(TypeError):  # the serializer's own error passes as it is
+        with pytest.raises(TypeError):  # the serializer's own error arrives unchanged
             await producer.send("t", {"n": object()})  # type: ignore[dict-item] # on purpose
     assert [(r.key, r.value) for r in records] == [
         ("ä".encode(), b'{"n": 1}'),
@@ -157,7 +157,7 @@ async def test_interceptors_change_records_and_hear_of_them_and_one_that_raises_
     ottla_broker.create_topic("small", configs={"max.message.bytes": "1000"})
     counting = Counting()
     async with loop.connect(ottla_broker.bootstrap) as client:
-        with pytest.raises(DeliveryFailed, match=r"1 record\(s\)"):  # hearing of it is not being told
+        with pytest.raises(DeliveryFailed, match=r"1 record\(s\)"):  # an interceptor does not replace it
             async with client.producer(interceptors=[Broken(), counting, Broken()]) as producer:
                 receipt = await producer.send("small", b"one", headers=[("mine", None)])
                 with pytest.raises(EncodeError):
@@ -181,7 +181,7 @@ async def test_who_waits_for_room_and_is_cancelled_sends_nothing(loop: Loop, ott
             await producer.send_soon("t", b"cancelled" * 50)
         assert scope.cancelled_caught
         with loop.fail_after(HUNG):
-            await producer.send_soon("t", bytes(700))  # waits until the first is stored
+            await producer.send_soon("t", bytes(700))  # waits until the first record is stored
         await producer.flush()
         records = await stored(loop, client, "t", 2)
     assert [len(record.value or b"") for record in records] == [700, 700]
@@ -201,7 +201,7 @@ async def test_what_a_cancelled_send_had_accepted_and_then_failed_is_raised_by_t
                 assert scope.cancelled_caught
                 with pytest.raises(DeliveryFailed, match=r"1 record\(s\).*small-0"):
                     await producer.flush()
-                with loop.move_on_after(0.05):  # and so it is at the end of the block
+                with loop.move_on_after(0.05):  # the block's exit must raise this one, too
                     await producer.send("small", bytes(5000))
 
 
@@ -261,12 +261,12 @@ async def test_nobody_waits_for_room_longer_than_the_delivery_timeout(loop: Loop
         await producer.send_soon("t", bytes(800))
         await loop.sleep(0.4)
         with loop.fail_after(HUNG):
-            await producer.send_soon("t", bytes(900))  # there is room when the first has failed
+            await producer.send_soon("t", bytes(900))  # the first record fails, which frees its space
             with pytest.raises(DeliveryFailed):
                 await producer.send_soon("t", b"")
             with pytest.raises(DeliveryTimeout):
                 await producer.send("t", bytes(900))
-            with contextlib.suppress(DeliveryFailed):  # where the record before the last had time until now
+            with contextlib.suppress(DeliveryFailed):  # if the record before the last has already failed
                 await producer.aclose()
         with pytest.raises(Closed):
             await producer.send("t", b"")
@@ -352,7 +352,7 @@ async def test_a_record_over_the_request_size_is_refused_whichever_way_it_is_sen
 
 
 async def test_a_loop_that_sends_lets_other_tasks_run(loop: Loop, ottla_broker: Broker) -> None:
-    ran, tries = 0, 1 if inspect.iscoroutinefunction(loop.checkpoint) else 20  # when a thread runs, others decide
+    ran, tries = 0, 1 if inspect.iscoroutinefunction(loop.checkpoint) else 20  # the OS schedules threads
 
     async def other() -> None:
         nonlocal ran
@@ -457,7 +457,7 @@ async def test_an_interceptor_that_forgets_to_return_changes_nothing(
 ) -> None:
     class Forgetful(ProducerInterceptor):
         def on_send(self, record: ProducerRecord) -> ProducerRecord:
-            return None  # type: ignore[return-value] # which is the point
+            return None  # type: ignore[return-value] # on purpose
 
     async with (
         loop.connect(ottla_broker.bootstrap) as client,
@@ -484,7 +484,7 @@ async def test_callbacks_are_not_kept_and_each_kind_is_looked_at(loop: Loop, ott
         with pytest.raises(ConfigurationError, match="async def"):
             await producer.send_soon("t", b"", on_delivery=later)
         with pytest.raises(ConfigurationError, match="not a function"):
-            await producer.send_soon("t", b"", on_delivery=5)  # type: ignore[arg-type] # which is the point
+            await producer.send_soon("t", b"", on_delivery=5)  # type: ignore[arg-type] # on purpose
 
 
 async def test_what_was_accepted_goes_out_though_the_next_record_is_refused(loop: Loop, ottla_broker: Broker) -> None:
@@ -494,14 +494,14 @@ async def test_what_was_accepted_goes_out_though_the_next_record_is_refused(loop
         client.producer(linger=30.0, batch_size=2000) as producer,
     ):
         await producer.send_soon("t", b"")
-        await producer.flush()  # the topic is known from now on
+        await producer.flush()  # from now on the topic is known
         await producer.send_soon("t", bytes(100), on_delivery=stored.append)
         with loop.fail_after(HUNG):
             producer._core.offer(
                 PendingRecord("t", bytes(1900), None, None, (), 1), loop.current_time()
             )  # closes that batch
             with pytest.raises(EncodeError):
-                await producer.send_soon("t", "text")  # type: ignore[arg-type] # which is the point
+                await producer.send_soon("t", "text")  # type: ignore[arg-type] # on purpose
             while not stored:
                 await loop.checkpoint()
 
@@ -513,7 +513,7 @@ async def test_a_producer_is_used_where_its_client_lives(loop: Loop, ottla_broke
         with pytest.raises(LocalProtocolError, match=r"belongs to the .* loop in thread"):
             await loop.in_thread(producer.send_nowait, "t", b"1")
         assert (await producer.send("t", b"1")).offset == 0
-        await producer.send_soon("t", b"2")  # into a batch that is open now
+        await producer.send_soon("t", b"2")  # into the open batch
         with pytest.raises(LocalProtocolError, match=r"belongs to the .* loop in thread"):
             await loop.in_thread(loop.run, partial(producer.send_soon, "t", b"not"))
         with pytest.raises(LocalProtocolError, match=r"belongs to the .* loop in thread"):
@@ -631,7 +631,7 @@ async def test_cancelled_is_not_accepted(loop: Loop, ottla_broker: Broker) -> No
                     task.uncancel()
             with loop.cancel_scope() as scope:
                 scope.cancel()
-                while True:  # which ends within a millisecond
+                while True:  # the loop ends within a millisecond
                     await producer.send_soon("t", b"%d" % sent)
                     sent += 1
         values = [each.value for each in await stored(loop, client, "t", sent + 1)]
@@ -643,7 +643,7 @@ async def test_what_cannot_be_a_time_or_a_pair_is_refused_at_the_call(loop: Loop
         bad: list[Any] = [True, -5, 1.5, "now", datetime(1969, 1, 1, tzinfo=UTC)]
         for timestamp in bad:
             with pytest.raises(EncodeError, match="timestamp"):
-                await producer.send_soon("t", b"", timestamp=timestamp)  # of a topic that is not known yet
+                await producer.send_soon("t", b"", timestamp=timestamp)  # while the topic is still unknown
         with pytest.raises(ValueError, match="3 values and 2 keys"):
             await producer.send_many("t", [b"1", b"2", b"3"], keys=[b"a", b"b"])
         assert (await producer.send("t", b"first")).offset == 0
@@ -673,7 +673,7 @@ async def test_a_cancellation_around_the_client_leaves_what_is_accepted_its_mome
     with loop.cancel_scope() as around:
         async with loop.connect(ottla_broker.bootstrap) as client, client.producer(linger=60) as producer:
             for _ in range(100):
-                await producer.send_soon("t", b"v")  # nothing is known of the topic yet, nor of a connection to it
+                await producer.send_soon("t", b"v")  # without metadata of the topic or a connection to its leader
             around.cancel()
             await loop.sleep_forever()
     assert around.cancelled_caught

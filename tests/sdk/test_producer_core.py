@@ -1,4 +1,4 @@
-"""The producer's calls, resumed by hand: what is accepted, called back, kept and let go of, and in which order."""
+"""The producer's calls, resumed by hand: which records it accepts, calls back, keeps and drops, and in which order."""
 
 import gc
 import itertools
@@ -40,7 +40,7 @@ from tests.sim.world import ModelBroker, Partition, World
 
 
 class Cancelled(BaseException):
-    """As a loop cancels with."""
+    """The exception that a loop cancels with."""
 
 
 def producer_in(world: World, **options: Any) -> ProducerCore:
@@ -67,7 +67,7 @@ def sleep(world: World, seconds: float) -> None:
 
 
 class Call:
-    """A call of a user that a driver would run."""
+    """A user's call, run as a driver would run it."""
 
     def __init__(self, world: World, steps: Steps[Any]) -> None:
         self._world, self._steps = world, steps
@@ -97,7 +97,7 @@ class Call:
         return self.result
 
 
-# -- code of the user's ------------------------------------------------------------------------------------------------
+# -- user code ---------------------------------------------------------------------------------------------------------
 
 
 def test_callbacks_run_outside_of_the_core_one_run_for_a_batch_and_may_call_anything() -> None:
@@ -223,7 +223,7 @@ def test_keyless_records_have_one_partition_for_16_kib_and_then_perhaps_another(
         placed.append(producer.keyless_partition(topic))
         Call(world, producer.send_soon(a_record(b"v" * 4096, partition=placed[-1]))).finish()
     assert len(set(placed)) > 1
-    assert sum(one == other for one, other in itertools.pairwise(placed)) >= 30, "four records at a time"
+    assert sum(one == other for one, other in itertools.pairwise(placed)) >= 30, "four records in a row"
 
 
 # -- calls -------------------------------------------------------------------------------------------------------------
@@ -338,11 +338,11 @@ def test_a_cancelled_wait_for_room_leaves_nothing_behind() -> None:
     producer.append(a_record(bytes(900)), world.now)
     timers = len(world.core.timers)
     call = Call(world, producer.send_soon(a_record(bytes(900))))
-    others = pending_records()  # of tests before this one
+    others = pending_records()  # left by earlier tests
     call.go_on()
     call.go_on(Cancelled())
     assert isinstance(call.error, Cancelled) and not producer._room.waiters
-    del call  # with the traceback
+    del call  # and its traceback
     gc.collect()
     assert all(any(each is other for other in others) for each in pending_records())
     sleep(world, 10.0)
@@ -362,7 +362,7 @@ def test_a_send_that_is_cancelled_as_its_record_is_accepted_leaves_a_failure_to_
     call = Call(world, producer.send(a_record(bytes(2500))))
     call.go_on()
     assert isinstance(call.waits_for, Outcome) and producer._room.waiters
-    world.run(call.waits_for)  # there is room, and the caller, who is to go on, is cancelled first, as in asyncio
+    world.run(call.waits_for)  # space is free, but the caller is cancelled before it continues, as asyncio allows
     call.go_on(Cancelled())
     assert isinstance(call.error, Cancelled)
     with pytest.raises(DeliveryFailed, match="1 record"):
@@ -439,7 +439,7 @@ def test_a_full_buffer_is_sent_at_once_and_does_not_linger() -> None:
 
 
 class Slow(World):
-    """The operating system takes nothing while `stuck`; what was written then is reported afterwards."""
+    """The operating system accepts no bytes while `stuck`; it reports their writes later."""
 
     stuck = False
 
@@ -507,7 +507,7 @@ def test_partitions_that_are_refused_together_are_retried_together() -> None:
 
 
 class Recreating(ModelBroker):
-    """Metadata with ids, or of an old broker: with epochs alone."""
+    """A broker that can recreate topics; its metadata has topic ids, or like an old broker's only epochs."""
 
     topic_id = uuid.UUID(int=0)
     epoch = 5
@@ -648,7 +648,7 @@ def test_each_state_of_an_identity_takes_what_its_cell_says_and_nothing_else(sta
             identity._change(what)
         assert identity.state is state
     if state is State.FAILED and (state, what) in TRANSITIONS:
-        assert identity.state is State.FAILED  # for good
+        assert identity.state is State.FAILED  # permanently
 
 
 def test_a_record_whose_caller_awaits_it_is_told_in_a_receipt() -> None:

@@ -1,4 +1,4 @@
-"""The producer against brokers that refuse, forget, throttle, are old or are gone: what becomes of each record."""
+"""The producer against brokers that refuse, forget, throttle, are old or are gone: the outcome of each record."""
 
 import itertools
 import logging
@@ -98,7 +98,7 @@ def values(world: World, place: Place = ("t", 0)) -> list[bytes | None]:
 
 
 class Answering(ModelBroker):
-    """``alter`` may replace the answer to a partition of Produce, ``around`` the whole answer."""
+    """``alter`` may replace a partition's Produce response, ``around`` the whole response."""
 
     alter: Callable[[PartitionProduceResponse], PartitionProduceResponse] = staticmethod(lambda result: result)
     around: Callable[[ProduceResponse], ProduceResponse] = staticmethod(lambda answer: answer)
@@ -114,10 +114,10 @@ class Answering(ModelBroker):
         return self.around(ProduceResponse(responses=topics))
 
 
-# -- order, once, and no loss, whatever is refused ---------------------------------------------------------------------
+# -- no loss, no duplicate, no reordering, whatever is refused ---------------------------------------------------------
 
 STORED_ALL_THE_SAME = [
-    NotLeaderOrFollower,  # it led when it appended, and stepped down while acks=all waited; so is the next
+    NotLeaderOrFollower,  # the leader appended, and resigned while acks=all waited; the next is similar
     UnknownTopicOrPartition,
     RequestTimedOut,
     NotEnoughReplicasAfterAppend,
@@ -128,7 +128,7 @@ RETRIABLE = [*STORED_ALL_THE_SAME, NotEnoughReplicas, CorruptMessage]
 
 
 def play(seed: int, breaks: float, trouble: float) -> None:
-    """Errors before and after the append, batches too large or forbidden, state forgotten, wires that break."""
+    """Errors before and after the append, batches too large or forbidden, lost producer state, broken connections."""
     world = World(Answering({"t": 2}), seed=seed, breaks=breaks, options=Options(delivery_timeout=1000.0))
     chance = random.Random(seed)
     producer = producer_in(world, linger=chance.choice((0, 0.001)), batch_size=chance.choice((1, 100, 400)))
@@ -158,7 +158,7 @@ def play(seed: int, breaks: float, trouble: float) -> None:
         if chance.random() < 0.2:
             sleep(world, chance.choice((0.001, 0.01, 0.3)))
     world.call(producer.start_flush)
-    # Of a batch that was sent and never answered, and is then out of step, nobody can know.
+    # A batch without an answer that is out of sequence later has an unknown outcome.
     unsure = {
         value for value, each in asked.items() if each.error and "may or may not be in the log" in str(each.error)
     }
@@ -239,7 +239,7 @@ def test_the_broker_names_the_guilty_record_and_the_others_hear_whose_fault_it_w
         assert "another record of its batch is invalid" in str(each.error)
         assert "record 1: no key in a compacted topic" in str(each.error)
     for value in (b"4", b"5"):
-        producer.append(PendingRecord("t", value, None, 0, (), 1000), world.now)  # nobody waits for these
+        producer.append(PendingRecord("t", value, None, 0, (), 1000), world.now)  # no call waits for these
     world.call(producer.start_flush)
     with pytest.raises(DeliveryFailed) as raised:
         producer.raise_failures()
@@ -272,16 +272,16 @@ def test_numbers_of_a_refused_batch_are_not_used_again_while_something_sent_behi
     world.run(refused := ask(producer, world, b"no"))
     world.run(ask(producer, world, b"2"))
     last = parse_batch(world.broker.logs["t", 0].batches[-1])
-    assert (last.producer_epoch, last.base_sequence) == (1, 1)  # nothing was behind it: no new epoch
+    assert (last.producer_epoch, last.base_sequence) == (1, 1)  # no later batch was in flight, so the epoch stays
 
 
-# -- answers that leave open whether a batch is stored -----------------------------------------------------------------
+# -- answers after which a batch may be stored -------------------------------------------------------------------------
 
 IN_DOUBT = [*STORED_ALL_THE_SAME, UnknownServerError]
 
 
 def appends_and_says(world: World, error: type[BrokerError], value: bytes, times: float = 1) -> None:
-    """The leader appends the record ``value`` and answers with ``error``, so many times."""
+    """Let the leader append the record ``value`` and answer with ``error``, so many times."""
     left = [times]
 
     def refuse(place: Place, batch: RecordBatch) -> int:
@@ -316,7 +316,7 @@ def test_a_batch_that_may_be_in_the_log_keeps_its_number_when_another_partition_
     world.run(ask(producer, world, b"1", 1))
     appends_and_says(world, error, b"A", times=3)
     asked = ask(producer, world, b"A", 0)
-    sleep(world, 3.7)  # the fourth attempt is made some two seconds later, after the other partition's second
+    sleep(world, 3.7)  # the fourth attempt follows two seconds later, after the other partition's second
     world.broker.refuse = lambda place, batch: UnknownProducerId.code if place[1] and not batch.producer_epoch else 0
     world.run(ask(producer, world, b"X", 1))
     assert parse_batch(world.broker.logs["t", 1].batches[-1]).producer_epoch == 1 and not asked.done
@@ -328,11 +328,11 @@ def test_what_was_in_doubt_once_stays_so_when_a_later_attempt_is_refused() -> No
     world = World(ModelBroker({"t": 1}), options=Options(delivery_timeout=20.0))
     producer = producer_in(world, batch_size=1, linger=0)
     world.run(ask(producer, world, b"0"))
-    for error in (TopicAuthorizationFailed, NotEnoughReplicas):  # at once, and by the deadline
+    for error in (TopicAuthorizationFailed, NotEnoughReplicas):  # the first fails at once, the second at the deadline
         appends_and_says(world, NotLeaderOrFollower, b"A")
         refused = ask(producer, world, b"A")
         sleep(world, 0.05)
-        world.broker.refuse = lambda place, batch: error.code  # noqa: B023 # done with before the next
+        world.broker.refuse = lambda place, batch: error.code  # noqa: B023 # used up before the next iteration
         world.run(refused)
         assert refused.error is not None
         world.broker.refuse = lambda place, batch: 0
@@ -356,7 +356,7 @@ def test_records_that_were_never_appended_cost_no_epoch(error: type[BrokerError]
     assert (last.producer_epoch, last.base_sequence) == (0, 1)
 
 
-# -- partitions that take nothing --------------------------------------------------------------------------------------
+# -- partitions that refuse every batch --------------------------------------------------------------------------------
 
 
 def takes_nothing(caplog: pytest.LogCaptureFixture) -> list[dict[str, Any]]:
@@ -471,7 +471,7 @@ def test_of_a_broker_that_is_away_only_the_client_tells(caplog: pytest.LogCaptur
 
 
 def gone(world: World, *kinds: int) -> None:
-    """The broker never answers these kinds of requests, or any."""
+    """Let the broker never answer requests of these kinds, or any request if there are none."""
     handle = world.broker.handle
     world.broker.handle = (  # type: ignore[method-assign] # a broker that hangs
         lambda node, frame: None if not kinds or int.from_bytes(frame[:2], "big") in kinds else handle(node, frame)
@@ -513,7 +513,7 @@ def test_another_broker_is_asked_for_a_producer_id_where_the_first_does_not_answ
             asked.append(node)
         return None if asked and node == asked[0] and frame[:2] == b"\0\x16" else handle(node, frame)
 
-    world.broker.handle = hung  # type: ignore[method-assign] # the first that is asked hangs
+    world.broker.handle = hung  # type: ignore[method-assign] # the first node to get the request hangs
     producer = producer_in(world)
     stored = ask(producer, world, b"1")
     world.run(stored)
@@ -521,7 +521,7 @@ def test_another_broker_is_asked_for_a_producer_id_where_the_first_does_not_answ
     assert isinstance(producer._sender.identity, ProducerIdentity)
     assert 3.0 <= world.now < 3.1 and not producer._sender.identity._asked
     sleep(world, 10.0)
-    assert len(asked) == 2, "nobody else is asked any more"
+    assert len(asked) == 2, "no other node gets the request"
 
 
 @pytest.mark.parametrize("hangs", [True, False])
@@ -538,7 +538,7 @@ def test_a_producer_id_is_asked_for_again_where_brokers_refuse_it_or_hang(hangs:
         code = CoordinatorLoadInProgress.code if world.now < 20 else 0
         return InitProducerIdResponse(error_code=code, producer_id=7, producer_epoch=0)
 
-    world.broker._answer = refusing  # type: ignore[method-assign] # a cluster that is in trouble
+    world.broker._answer = refusing  # type: ignore[method-assign] # a cluster with problems
     producer = producer_in(world)
     stored = ask(producer, world, b"1")
     sleep(world, 10.0)
@@ -579,7 +579,7 @@ def test_only_what_was_given_to_a_connection_is_called_sent() -> None:
     assert "1 attempt(s) in 2.0 s" in line and "sent, no response yet" in line
     [batch] = producer._sender.queues["t", 0].batches
     assert batch.request
-    batch.request.exchange = Exchange(ProduceRequest, ignored, 30.0)  # as while the node is not connected
+    batch.request.exchange = Exchange(ProduceRequest, ignored, 30.0)  # as if the node were not connected
     [line] = producer.explain(world.now)
     assert "not sent yet, the request waits for its connection" in line
 
@@ -591,7 +591,7 @@ def test_what_was_reported_as_failed_is_not_sent_once_the_connection_is_there(en
     world.call(lambda now: world.core.metadata.topic("t", now))
     dialing: list[Key] = []
     later = world._later
-    world._later = lambda key, what: (  # type: ignore[method-assign] # dialing takes long
+    world._later = lambda key, what: (  # type: ignore[method-assign] # slow to connect
         dialing.append(key) if isinstance(what, Connected) and key[1].startswith(PRODUCE) else later(key, what)
     )
     producer = producer_in(world, acks=acks, linger=9.0)
@@ -604,7 +604,7 @@ def test_what_was_reported_as_failed_is_not_sent_once_the_connection_is_there(en
         assert "certainly not stored: 1 attempt(s) in 3.0 s" in str(failed.error)
         assert "not sent yet, the request waits for its connection" in str(failed.error)
         [left] = producer._sender.queues["t", 1].batches
-        assert producer._room.used == left.charged, "which waits in the same request"
+        assert producer._room.used == left.charged, "the other batch still waits in the same request"
     else:
         producer.close(Closed("the producer is closed"))
         world.run(failed)
@@ -615,7 +615,7 @@ def test_what_was_reported_as_failed_is_not_sent_once_the_connection_is_there(en
     if end == "the deadline":
         again = ask(producer, world, b"3", 0)
         world.call(producer.start_flush)
-        sleep(world, 0.1)  # with acks=0 it is on its way
+        sleep(world, 0.1)  # with acks=0, until the record arrives
         assert stored.error is None and again.error is None
         assert values(world) == [b"3"] and values(world, ("t", 1)) == [b"2"]
     assert b"1" not in values(world) and producer._sender._nodes[1].in_flight == 0
@@ -644,7 +644,7 @@ def test_a_record_that_comes_while_a_batch_cannot_be_sent_has_its_own_time(linge
     batches = len(producer._sender.queues["t", 0].batches)
     world.call(producer.start_flush)
     assert len(failed) == 80 and 20.0 - linger - 1.6 <= min(failed.values()) <= max(failed.values()) <= 20.1
-    assert batches < 25  # and yet they go together as far as they may
+    assert batches < 25  # the records still share batches where possible
 
 
 def test_records_that_waited_for_their_topic_have_each_their_own_time_for_the_rest() -> None:
@@ -670,7 +670,7 @@ def test_a_producer_may_have_a_delivery_timeout_of_its_own() -> None:
     assert world.now == pytest.approx(3.0, abs=0.1) and "within 3 s" in str(asked.error)
 
 
-# -- room --------------------------------------------------------------------------------------------------------------
+# -- buffer space ------------------------------------------------------------------------------------------------------
 
 
 def test_room_is_given_in_the_order_of_asking_and_nobody_overtakes() -> None:
@@ -712,13 +712,13 @@ def test_waiting_for_room_ends_at_the_delivery_deadline() -> None:
     late = offer(producer, world, 900)
     later = offer(producer, world, 900)
     world.run(late)
-    assert late.error is None and world.now == pytest.approx(5.0, abs=0.1)  # the first one failed, and left its room
+    assert late.error is None and world.now == pytest.approx(5.0, abs=0.1)  # the first failed and freed its space
     world.run(later)
     assert world.now == pytest.approx(9.0, abs=0.1)
     assert isinstance(later.error, DeliveryTimeout) and "1252 of 1000 bytes of buffer_memory" in str(later.error)
 
 
-# -- what brokers say beside errors ------------------------------------------------------------------------------------
+# -- other contents of responses ---------------------------------------------------------------------------------------
 
 
 def test_a_new_leader_that_comes_with_the_error_is_used_at_once() -> None:
@@ -748,7 +748,7 @@ def test_a_new_leader_that_comes_with_the_error_is_used_at_once() -> None:
     broker.around = lambda answer: ProduceResponse(
         responses=answer.responses, node_endpoints=(NodeEndpoint(node_id=2, host="sim", port=9002),)
     )
-    gone(world, 3)  # nobody tells metadata any more
+    gone(world, 3)  # metadata requests get no more answers
     before = world.now
     world.run(asked := ask(producer, world, b"1"))
     assert asked.error is None and world.now - before < 0.05
@@ -858,7 +858,7 @@ def test_what_message_sets_cannot_hold_fails_alone() -> None:
     assert fine.error is None and len(broker.sets) == 1
 
 
-# -- where keyless records go ------------------------------------------------------------------------------------------
+# -- partitions of keyless records -------------------------------------------------------------------------------------
 
 
 def test_keyless_records_move_away_from_a_partition_that_is_slow() -> None:
@@ -922,7 +922,7 @@ def test_a_partitioner_that_raises_refuses_the_record_and_harms_nobody() -> None
     producer = producer_in(world, partitioner=broken)
     outcome: Outcome[Receipt] = Outcome()
     producer.append(PendingRecord("t", b"", b"k", None, (), 1000, outcome.settle), world.now)
-    world.run(outcome)  # the topic was not known yet, so it is found out later
+    world.run(outcome)  # the topic was unknown, so the partitioner runs later
     assert isinstance(outcome.error, EncodeError) and "ZeroDivisionError('mine')" in str(outcome.error)
     record = PendingRecord("t", b"", b"k", None, (), 1000)
     producer.placing.choose(record)
@@ -956,7 +956,7 @@ def test_metadata_are_asked_for_ever_less_often_while_a_partition_has_no_leader(
     sleep(world, 0.1)
     before, asked = len(broker.requests), ask(producer, world, b"1")
     sleep(world, 30.0)
-    for _ in range(20):  # others that are sent meanwhile make it no more often
+    for _ in range(20):  # other records cause no more metadata requests
         world.run(ask(producer, world, b"", 1))
     count = sum(isinstance(message, MetadataRequest) for _, message in broker.requests[before:])
     assert 25 <= count <= 45
@@ -971,7 +971,7 @@ def test_metadata_are_asked_for_ever_less_often_while_a_partition_has_no_leader(
     sleep(world, 0.15)
     broker.leader["t", 0] = 1
     found = world.now
-    world.run(asked)  # the first questions of another time come soon again
+    world.run(asked)  # for a new problem, the requests begin at short intervals again
     assert world.now - found < 0.3
 
 
@@ -1003,7 +1003,7 @@ def test_a_topic_that_nothing_is_sent_to_is_forgotten_and_may_come_again() -> No
     told_of = [message.topics for _, message in broker.requests if isinstance(message, MetadataRequest)]
     asked = [{each.name for each in topics or ()} for topics in told_of]
     assert {"t", "u"} in asked and asked[-1] == {"t"}
-    one_for_u(b"2")  # with the span of sequences of the first, which the broker remembers
+    one_for_u(b"2")  # the same sequences as of the first batch, which the broker still knows
     one_for_u(b"3")
     world.call(producer.start_flush)
     assert [each.offset for each in told] == [0, 1, 2, 3]
@@ -1030,7 +1030,7 @@ def test_a_topic_whose_records_still_wait_is_not_forgotten() -> None:
     assert asked.error is None and values(world) == [b"0", b"1"]
 
 
-# -- who is told -------------------------------------------------------------------------------------------------------
+# -- callbacks and errors of records -----------------------------------------------------------------------------------
 
 
 def test_the_short_way_and_the_long_way_store_the_same() -> None:
@@ -1137,7 +1137,7 @@ def test_a_callback_may_send_the_next_record() -> None:
     assert len(values(world)) == 5
 
 
-# -- what happens is seen ----------------------------------------------------------------------------------------------
+# -- metrics and log lines ---------------------------------------------------------------------------------------------
 
 
 def test_topics_are_compressed_each_in_its_own_way() -> None:
@@ -1170,7 +1170,7 @@ def test_metrics_have_kafkas_names_and_count_what_happened() -> None:
     assert got["record-retry-total"] >= 1
     assert world.core.metrics.value("record-queue-time-avg", world.now) >= 0
     assert world.core.metrics.value("batch-size-avg", world.now) > 60
-    kind = "producer-metrics"  # fetchers have one of this name, too
+    kind = "producer-metrics"  # fetchers have a metric with this name, too
     assert world.core.metrics.value("records-per-request-max", world.now, type=kind) == 1
 
 

@@ -1,4 +1,4 @@
-"""The producer against Apache Kafka: what only a real broker can refuse."""
+"""The producer against Apache Kafka: errors that only a real broker returns."""
 
 from typing import Any
 
@@ -21,7 +21,7 @@ async def read(client: ottla.Client, topic: str, count: int) -> list[ottla.Recor
                 records += batch
                 if len(records) >= count:
                     return records
-    raise AssertionError("unreachable: the loop ends by a return")
+    raise AssertionError("the loop ended without a return")
 
 
 async def test_batches_that_are_too_large_are_split_and_their_order_stays(kafka: ApacheKafka) -> None:

@@ -1,4 +1,4 @@
-"""The producer's promises, in a world where wires break: nothing lost, nothing twice, nothing out of order."""
+"""The producer's promises, in a world where connections break: no record is lost, doubled or reordered."""
 
 import contextlib
 import logging
@@ -76,7 +76,7 @@ def test_whatever_breaks_each_record_is_stored_once_and_in_order(seed: int, brea
         if i % 20 == 0:
             target = world.now + 0.01
             world.core.later(target, lambda now: None)
-            world.run(lambda: world.now >= target)  # noqa: B023 # called at once
+            world.run(lambda: world.now >= target)  # noqa: B023 # called within the iteration
     world.call(producer.start_flush)
     producer.raise_failures()
     stored: dict[bytes | None, list[bytes | None]] = defaultdict(list)
@@ -112,7 +112,7 @@ def test_the_same_seed_replays_exactly() -> None:
         return [f"{node} {told(message)}" for node, message in world.broker.requests]
 
     def told(message: object) -> str:
-        """A view of records is told by its address, which is another each time: so tell the records too."""
+        """The text of a memoryview has its address, which differs in each run: replace it by the bytes."""
         topics = message.topic_data if isinstance(message, ProduceRequest) else ()
         records = [bytes(data.records or b"") for topic in topics for data in topic.partition_data]
         return re.sub("<memory at [^>]*>", "", str(message)) + str(records)
@@ -207,7 +207,7 @@ def test_after_a_batch_of_unknown_outcome_is_given_up_the_rest_goes_on_without_a
     handle, lost = world.broker.handle, [True]
 
     def swallow(node: int, frame: bytes) -> bytes | None:
-        # Produce requests vanish, as if the broker hung.
+        # Produce requests disappear, as if the broker hung.
         return None if lost[0] and frame[:2] == b"\0\0" else handle(node, frame)
 
     world.broker.handle = swallow  # type: ignore[method-assign] # a broker that hangs
@@ -345,7 +345,7 @@ def test_keyless_records_stay_together_for_about_a_batch() -> None:
     world.call(producer.start_flush)
     counts = [len(values(world, ("t", index))) for index in range(4)]
     assert sum(counts) == 400
-    # 50 bytes each as they are counted, so a partition keeps them for 40 records at a time.
+    # A record counts 50 bytes, so 40 records in a row go to one partition.
     assert all(count % 40 == 0 for count in counts)
     assert sum(count > 0 for count in counts) >= 2
 
@@ -358,7 +358,7 @@ def test_however_large_a_batch_may_be_keyless_records_move_on_after_16_kib() -> 
         world.run(ask(producer, world, bytes(1000), None))  # a batch each
     counts = [len(values(world, ("t", index))) for index in range(4)]
     assert sum(counts) == 200
-    # 1032 bytes each as they are counted: 15 of them are less than 16 KiB.
+    # A record counts 1032 bytes: 15 of them fit into 16 KiB.
     assert all(count % 15 in (0, 200 % 15) for count in counts) and sum(count > 0 for count in counts) == 4
 
 
@@ -404,7 +404,7 @@ def test_a_new_epoch_follows_a_batch_that_was_given_up() -> None:
 
 
 def test_what_may_be_stored_already_is_not_renumbered_but_fails_and_says_so() -> None:
-    """The leader refuses ``b``, loses its state, takes ``c`` in spite of the gap, and steps down before it says so."""
+    """The leader refuses ``b``, loses its state, accepts ``c`` despite the gap, and resigns before the answer."""
     world = World(ModelBroker({"t": 1}))
     producer = producer_in(world, batch_size=1, linger=0)
     world.run(ask(producer, world, b"a"))
@@ -429,7 +429,7 @@ def test_what_may_be_stored_already_is_not_renumbered_but_fails_and_says_so() ->
 
 @pytest.mark.parametrize("behind", [[b"c"], [b"c", b"d"]], ids=len)
 def test_what_was_overtaken_in_a_log_without_state_is_not_stored_behind_what_overtook_it(behind: list[bytes]) -> None:
-    """The leader refuses ``b`` for want of replicas, loses its state, and takes ``c`` in spite of the gap."""
+    """The leader refuses ``b`` for lack of replicas, loses its state, and accepts ``c`` despite the gap."""
     world = World(ModelBroker({"t": 1}))
     producer = producer_in(world, batch_size=1, linger=0)
     world.run(ask(producer, world, b"a"))
@@ -451,11 +451,11 @@ def test_what_was_overtaken_in_a_log_without_state_is_not_stored_behind_what_ove
     assert values(world) == [b"a", *behind]
     sent.clear()
     world.run(ask(producer, world, b"e"))
-    assert sent == [(b"e", 1, 0)], "no sequence is used twice"
+    assert sent == [(b"e", 1, 0)], "a new epoch, so that no sequence is used twice"
 
 
 def test_halves_of_a_batch_that_may_be_stored_are_not_renumbered_either() -> None:
-    """The batch is stored, its answer says otherwise, and the next leader takes smaller ones only."""
+    """The leader stores the batch but answers MESSAGE_TOO_LARGE, and the next leader accepts only smaller ones."""
     world = World(ModelBroker({"t": 1}))
     producer = producer_in(world, batch_size=1000, linger=0.1)
     world.run(ask(producer, world, b"first"))
@@ -548,7 +548,7 @@ def test_a_flush_waits_for_the_batches_of_what_had_no_topic_when_it_began(fails:
     asked = [ask(producer, world, b"%d" % i) for i in range(3)]
     flush = producer.start_flush(world.now)
     world.run(lambda: any(each.done for each in asked))
-    assert not flush.done, "of a batch that was split the rest is under way"
+    assert not flush.done, "the rest of the split batch is still in flight"
     world.run(flush)
     assert all(each.done and bool(each.error) is fails for each in asked) and world.now < 1.0
     assert not producer._deliveries._unsettled and not producer._deliveries._placed
@@ -630,7 +630,7 @@ def test_what_an_old_log_acknowledged_says_nothing_of_the_log_of_a_recreated_top
     queue.drop(first, stored=True)  # a late answer
     assert queue.sendable(0.0) is second and not queue.adopt(Identity(7, 0)) and queue.adopt(Identity(7, 1))
     queue.send(second, 1, Request({second: queue}))
-    assert queue.sendable(0.0) is None, "if the second were refused, and the third stored, there was no order any more"
+    assert queue.sendable(0.0) is None, "if the second were refused and the third stored, the order would be lost"
 
 
 def test_a_batch_is_not_copied_for_its_requests_and_what_an_earlier_one_holds_stays_as_it_is() -> None:
@@ -646,7 +646,7 @@ def test_a_batch_is_not_copied_for_its_requests_and_what_an_earlier_one_holds_st
     written, batch.request = bytes(first), None
     batch.sequence, queue.identity = 5, Identity(7, 1)
     again = queue.encode(batch, 9, Compression.NONE, None)
-    assert bytes(first) == written, "a socket may still have half of it"
+    assert bytes(first) == written, "half of it may still wait for the socket"
     found = parse_batch(again)
     assert (found.producer_epoch, found.base_sequence, found.count) == (1, 5, 1)
     assert parse_batch(first).producer_epoch == 0

@@ -1,6 +1,6 @@
 """``isolation="read_committed"`` on every path by which the client reads, over real sockets.
 
-The log that is read has transactions that overlap, are aborted, are open, and one that was aborted at its very end.
+The log has overlapping transactions, aborted and open ones, and an aborted one at its very end.
 """
 
 import contextlib
@@ -29,11 +29,11 @@ IN_VAIN = [b"b-0", b"b-1", b"b-2", b"d-0", b"d-1"]
 
 
 class Failed(Exception):
-    """Why a transaction is aborted."""
+    """The reason to abort a transaction."""
 
 
 async def write(client: Client, topic: str) -> None:
-    """Transactions that overlap, one of several records, and one that is aborted at the end."""
+    """Write overlapping transactions, one with several records, and an aborted one at the end."""
     async with (
         client.producer() as producer,
         client.producer(transactional_id=f"{topic}-first") as first,
@@ -61,7 +61,7 @@ async def write(client: Client, topic: str) -> None:
 
 @contextlib.asynccontextmanager
 async def one_is_open(client: Client, topic: str) -> AsyncIterator[None]:
-    """In the block a transaction is open, behind which there is a record without one."""
+    """Keep a transaction open during the block, with a record without a transaction after it."""
     async with (
         client.producer() as producer,
         client.producer(transactional_id=f"{topic}-third") as third,
@@ -80,7 +80,7 @@ async def end_of(client: Client, topic: str, isolation: Isolation) -> int:
 async def by_consumer(
     client: Client, topic: str, isolation: Isolation, *, columns: bool = False, max_records: int | None = None
 ) -> list[bytes | None]:
-    """All up to the end, whatever the last offsets belong to."""
+    """All records up to the end, even if the last offsets belong to markers or aborted records."""
     end, found = await end_of(client, topic, isolation), list[bytes | None]()
     async with client.consumer(
         assign={(topic, 0): "beginning"}, isolation=isolation, max_records=max_records
@@ -106,7 +106,7 @@ async def by_fetches(client: Client, topic: str, isolation: Isolation, max_bytes
 
 
 async def by_every_path(client: Client, topic: str, isolation: Isolation) -> list[bytes | None]:
-    """What is read, which must be the same by every path."""
+    """The values that this reader gets, after a check that every path returns the same."""
     found = await by_consumer(client, topic, isolation)
     assert await by_consumer(client, topic, isolation, columns=True) == found
     assert await by_consumer(client, topic, isolation, max_records=1) == found
@@ -124,7 +124,7 @@ async def tell_the_whole_story(loop: Loop, bootstrap: str, topic: str) -> None:
             place = (topic, 0)
             assert await by_every_path(client, topic, "read_committed") == COMMITTED
             everything = await by_every_path(client, topic, "read_uncommitted")
-            assert sorted(everything) == sorted([*COMMITTED, *IN_VAIN])  # type: ignore[type-var] # all are bytes
+            assert sorted(everything) == sorted([*COMMITTED, *IN_VAIN])  # type: ignore[type-var] # no value is None
             before = await end_of(client, topic, "read_uncommitted")
             assert before == await end_of(client, topic, "read_committed") == len(everything) + 4
             async with one_is_open(client, topic):
@@ -148,13 +148,13 @@ async def test_the_same_on_apache_kafka(loop: Loop, kafka: ApacheKafka) -> None:
 
 @pytest.mark.deep
 async def test_the_same_on_older_brokers(old_kafka: ApacheKafka) -> None:
-    if not old_kafka.release.version.startswith("0.10"):  # which knows no transactions
+    if not old_kafka.release.version.startswith("0.10"):  # 0.10 has no transactions
         await tell_the_whole_story(Trio(), old_kafka.bootstrap, "t")
 
 
 @pytest.fixture
 def eager(tmp_path: Path) -> Iterator[Broker]:
-    """A broker whose cleaner looks fifty times a second."""
+    """A broker whose cleaner runs fifty times a second."""
     broker = Broker(BrokerConfig(port=0, data=tmp_path / "data", sync=Sync.NEVER, log_cleaner_backoff=0.02))
     yield broker
     broker.stop()
@@ -187,17 +187,17 @@ async def test_a_compacted_log_shows_the_last_committed_value_of_each_key(loop: 
 
 
 async def compaction(loop: Loop, broker: Broker) -> None:
-    """Wait until all segments but the active one are compacted."""
+    """Wait until all segments except the active one are compacted."""
     checkpoint = broker.data / "cleaner-offset-checkpoint"
     while True:
         active = max(int(path.stem) for path in (broker.data / "t-0").glob("*.log"))
         if checkpoint.exists() and f"t 0 {active}" in checkpoint.read_text().splitlines():
             return
-        await loop.sleep(0.02)  # nothing else says so
+        await loop.sleep(0.02)  # the broker has no event for it
 
 
 async def test_what_is_committed_goes_on_over_what_a_reader_may_not_see(loop: Loop, ottla_broker: Broker) -> None:
-    """Otherwise a group would seem to be behind for ever, and its offset would fall out of the log."""
+    """Otherwise the group would show a lag for ever, and retention would delete its committed offset from the log."""
     with loop.fail_after(HUNG):
         async with (
             loop.connect(ottla_broker.bootstrap) as client,
@@ -248,7 +248,7 @@ async def test_a_batch_in_hand_is_not_committed_by_what_is_hidden_behind_it(loop
                 end = await end_of(client, "t", "read_committed")
                 while consumer.position("t", 0) < end:
                     await loop.sleep(0.02)
-                await loop.sleep(0.2)  # ten times the seconds of auto commit
+                await loop.sleep(0.2)  # ten times auto_commit
                 assert await client.committed("g") == {} and len(batch) == 1
                 while (at := (await client.committed("g")).get(("t", 0))) is None or at.offset < end:
                     await consumer.poll(0.05)
@@ -292,7 +292,7 @@ async def wait_and_ask_why(loop: Loop, bootstrap: str, topic: str, caplog: pytes
 
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What takes seconds is said at once."""
+    """Shorten the seconds after which the client reports a wait for a transaction."""
     monkeypatch.setattr(stable, "STILL", 0.2)
     monkeypatch.setattr(stable, "REPORT", 0.4)
 
@@ -312,13 +312,13 @@ async def test_explain_names_it_on_apache_kafka_too(
 
 @pytest.mark.deep
 async def test_explain_says_what_older_brokers_tell(old_kafka: ApacheKafka, impatient: None) -> None:
-    if old_kafka.release.version.startswith("0.10"):  # which knows no transactions
+    if old_kafka.release.version.startswith("0.10"):  # 0.10 has no transactions
         return
     async with ottla.connect(old_kafka.bootstrap) as client:
         await client.create_topic("waiting", partitions=1)
         async with one_is_open(client, "waiting"), client.consumer("waiting", isolation="read_committed") as consumer:
             known = "transactional id 'waiting-third' (producer id"
-            if old_kafka.release.version.startswith("2.8"):  # which tells the producer, and no transactional id
+            if old_kafka.release.version.startswith("2.8"):  # 2.8 names the producer, but no transactional id
                 known = "the transaction of producer id"
             with trio.fail_after(HUNG):
                 while known not in client.explain():

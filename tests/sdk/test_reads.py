@@ -1,4 +1,4 @@
-"""Reading without a consumer: a leader, one Fetch."""
+"""Reading without a consumer: find the leader, send one Fetch."""
 
 from typing import Any
 

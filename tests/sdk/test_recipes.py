@@ -1,4 +1,4 @@
-"""The recipes of docs/recipes.md, each killed in the middle of a batch: what the crash makes of it tells them apart."""
+"""The recipes of docs/recipes.md, each killed in the middle of a batch: the crash shows how they differ."""
 
 import os
 import re
@@ -21,7 +21,7 @@ from tests.patience import HUNG
 RECIPES = re.findall(r"```python\n(.*?)```", (Path(__file__).parents[2] / "docs" / "recipes.md").read_text(), re.DOTALL)
 AT_MOST_ONCE, AT_LEAST_ONCE, TRANSFORM, TRANSACTIONS, SQLITE, POSTGRES = RECIPES
 COUNT = 300
-"""Records there are before the first run; one more comes after it."""
+"""Records that exist before the first run; one more follows after it."""
 CRASH_AT = 150
 """The record at which the first run dies."""
 
@@ -32,7 +32,7 @@ from pathlib import Path
 DATABASE = os.environ.get("DATABASE", "")
 
 def crash_at(value):
-    """Die as a machine dies, once, in the middle of a batch."""
+    """Die once in the middle of a batch, as abruptly as a machine."""
     if value == {CRASH_AT} and not Path("crashed").exists():
         Path("crashed").touch()
         os.kill(os.getpid(), signal.SIGKILL)
@@ -63,10 +63,10 @@ async def fill(broker: Broker, first: int, end: int) -> None:
 
 
 async def run(recipe: str, folder: Path, broker: Broker, done: Callable[[], bool], database: str = "") -> None:
-    """Run the recipe until it dies of itself, then again until the last record is done."""
+    """Run the recipe until it dies, then again until the last record is processed."""
     await fill(broker, 0, COUNT)
     (folder / "shop.py").write_text(SHOP)
-    # The dead member blocks its group until its session ends: in six seconds rather than 45.
+    # The dead member blocks its group until its session times out: after six seconds instead of 45.
     recipe = recipe.replace("group=", "session_timeout=6.0, group=").replace("localhost:9092", broker.bootstrap)
     (folder / "service.py").write_text(recipe)
     environment = os.environ | {"DATABASE": database}

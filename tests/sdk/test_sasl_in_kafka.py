@@ -1,4 +1,4 @@
-"""SASL with Apache Kafka: each mechanism, in the clear and within TLS, and what a user reads where it fails."""
+"""SASL with Apache Kafka: each mechanism, in plaintext and over TLS, and the error that a user sees on failure."""
 
 import time
 from collections.abc import Iterator

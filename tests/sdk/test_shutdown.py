@@ -1,6 +1,6 @@
-"""A program is told to end, by Ctrl-C or by its loop: what it had accepted is stored and committed, nothing is left.
+"""Ctrl-C or the loop ends a program: records that it accepted are stored, processed ones committed, tasks all ended.
 
-Under asyncio a cancellation comes once, in whichever task it is meant for, and a loop that ends cancels all its tasks.
+In asyncio a cancellation is raised once, in its task, and a loop that ends cancels all of its tasks.
 """
 
 import asyncio
@@ -23,12 +23,12 @@ RECORDS = 100
 
 
 def press_ctrl_c() -> None:
-    """As a terminal does: the signal comes while the loop waits."""
+    """Send the signal while the loop waits, as a terminal does."""
     threading.Thread(target=os.kill, args=(os.getpid(), signal.SIGINT)).start()
 
 
 async def produces(loop: Loop, broker: Broker, then: Callable[[], object]) -> None:
-    """Accepts records of a topic of which nothing is known yet, nor is there a connection to it; they would linger."""
+    """Accept records while the topic's metadata and the connection are missing; ``linger`` would delay them, too."""
     async with loop.connect(broker.bootstrap) as client, client.producer(linger=60) as producer:
         for _ in range(RECORDS):
             await producer.send_soon("t", b"v")
@@ -37,7 +37,7 @@ async def produces(loop: Loop, broker: Broker, then: Callable[[], object]) -> No
 
 
 async def consumes(loop: Loop, broker: Broker, then: Callable[[], object]) -> None:
-    """Says that it is done with everything, which is not committed yet, and waits for more."""
+    """Report every batch as processed, commit none yet, and wait for more."""
     async with loop.connect(broker.bootstrap) as client:
         await client.create_topic("t")
         async with client.producer() as producer:
@@ -115,7 +115,7 @@ def test_a_task_that_is_cancelled_and_again_while_it_ends_has_its_moment(
 def test_a_loop_that_shuts_down_leaves_what_is_accepted_its_moment(
     on_asyncio: Asyncio, ottla_broker: Broker, main: Program, check: Check
 ) -> None:
-    """It cancels every task, the client's own as well."""
+    """The loop cancels every task, including the client's own."""
 
     async def scenario() -> asyncio.Task[None]:
         ready = asyncio.Event()
@@ -133,7 +133,7 @@ def test_a_loop_that_shuts_down_leaves_what_is_accepted_its_moment(
 def test_what_is_cancelled_before_it_has_begun_to_connect_connects_all_the_same(
     on_asyncio: Asyncio, ottla_broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A loop that shuts down may cancel a task of the client's at whose first line it never was."""
+    """A loop that shuts down may cancel a task of the client before its first line."""
     start, cancelled = AsyncioDriver._start, 0
 
     def too_late(self: AsyncioDriver, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:

@@ -1,4 +1,4 @@
-"""Readers of committed records that wait for a transaction: what is said of it, when, and what that costs brokers."""
+"""Readers of committed records that wait for a transaction: the log lines, their times, and the requests they cost."""
 
 import logging
 from collections.abc import Mapping
@@ -31,25 +31,25 @@ from tests.sdk.reading import read, reader
 
 ASKED = {10: (0, 3), 61: (0, 0), 65: (0, 0), 66: (0, 2)}
 WALL = 1_000_000.0
-"""What the clock on the wall shows as the machine's shows 0."""
+"""The time of day when the machine's clock is 0."""
 PRODUCER = 4711
 
 
 class Cluster(Leaders):
-    """Leaders of partitions in which a transaction of one producer may be open, and its coordinator, node 1."""
+    """Leaders of partitions that may have an open transaction of one producer; node 1 coordinates it."""
 
     def __init__(self, topics: dict[str, int], *, versions: Mapping[int, tuple[int, int]] = ASKED, **more: Any) -> None:
         super().__init__(topics, versions=NEW | dict(versions), **more)
         self.stable: dict[Place, int] = {}
-        """Where the transaction begins."""
+        """The first offset of the open transaction."""
         self.listed = True
-        """The client may know the transactional id."""
+        """Whether the client is authorized for the transactional id."""
         self.state = "Ongoing"
         self.code = 0
-        """What DescribeProducers is answered with."""
+        """The error code of DescribeProducers."""
 
     def open(self, place: Place, *committed: bytes) -> None:
-        """Some records, and a transaction of which there are two."""
+        """Append these committed records, and two records of an open transaction."""
         log = self.logs[place]
         for value in committed:
             log.append(value)
@@ -128,7 +128,7 @@ class Cluster(Leaders):
 
 
 def waiting(cluster: Cluster, isolation: int = READ_COMMITTED) -> Fetcher:
-    """A reader of all partitions that has read what it can."""
+    """A reader of all partitions that has read every stable record."""
     starts = {place: Offset(0) for place in cluster.logs}
     fetcher = reader(cluster, starts, isolation=isolation, wall=lambda: WALL + cluster.now)
     before = sum(cluster.stable[place] for place in cluster.logs)

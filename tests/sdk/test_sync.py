@@ -1,4 +1,4 @@
-"""What the blocking client promises beside what all do: threads, callbacks, signals, forks, the end of the program."""
+"""The additional promises of the blocking client: threads, callbacks, signals, forks, the end of the program."""
 
 import inspect
 import logging
@@ -137,7 +137,7 @@ def test_a_second_thread_is_refused_by_a_consumer_that_another_waits_for(ottla_b
             _repeat_until_refused(consumer)
         consumer.__exit__(None, None, None)
         thread.join(HUNG)
-        assert [type(each) for each in ended] == [Closed], "a thread that waits is told at once"
+        assert [type(each) for each in ended] == [Closed], "a waiting thread gets the error at once"
 
 
 def _repeat_until_refused(consumer: ottla.sync.Consumer) -> None:
@@ -176,7 +176,7 @@ def test_a_callback_waits_for_the_next_call_of_the_client(ottla_broker: Broker) 
                 pass
         while not client._driver._callers._callbacks:
             time.sleep(0.001)
-        assert not called.is_set(), "nobody calls it while its thread is elsewhere"
+        assert not called.is_set(), "callbacks run only in their thread's own calls"
         producer.send_soon("t", b"w")
         assert called.is_set()
 
@@ -263,7 +263,7 @@ def test_listeners_and_interceptors_are_called_in_the_thread_that_reads(ottla_br
     class Listener(RebalanceListener):
         def assigned(self, consumer: ottla.sync.Consumer, places: Sequence[tuple[str, int]]) -> None:
             called["assigned"] = threading.current_thread()
-            assert consumer.position("t", 0) == 0, "which may be asked here"
+            assert consumer.position("t", 0) == 0, "the position may be read here"
             consumer.seek({("t", 0): "beginning"})
 
     class Interceptor(ConsumerInterceptor):
@@ -297,10 +297,10 @@ def test_heartbeats_go_on_while_the_caller_computes() -> None:
             with client.consumer("t", group="g", **options) as consumer:
                 batch = next(consumer)
                 member = client.describe_group("g").members[0].member_id
-                until = time.monotonic() + 2.0  # more than the session
+                until = time.monotonic() + 2.0  # more than the session timeout
                 while time.monotonic() < until:
                     sum(range(1000))
-                batch.commit()  # which a member that was removed could not
+                batch.commit()  # a member that was removed from the group could not commit
                 assert [each.member_id for each in client.describe_group("g").members] == [member]
     finally:
         broker.stop()
@@ -385,7 +385,7 @@ def test_no_thread_is_left_behind(ottla_broker: Broker) -> None:
 
 
 def program(broker: Broker, body: str) -> subprocess.CompletedProcess[str]:
-    """Run a program, which begins with ``begin`` and presses Ctrl-C by ``ctrl_c_in(seconds)``."""
+    """Run a program that begins with ``begin``; ``ctrl_c_in(seconds)`` presses Ctrl-C."""
     head = f"""
         import os, signal, sys, threading, time
         import ottla.sync
@@ -553,7 +553,7 @@ def test_a_batch_whose_interceptor_is_cut_short_is_the_next_one(
         with client.consumer("t", **options) as consumer:
             with pytest.raises(error):
                 ask(consumer)
-            consumer.commit()  # not behind it: it did not come to the loop
+            consumer.commit()  # commits nothing of the batch, which never reached the loop
             assert consumer.position("t", 0) == client.committed("g")["t", 0].offset == 0
             batch = ask(consumer)
             assert [each.value for each in batch] == [b"first"]

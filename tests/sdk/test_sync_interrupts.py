@@ -1,6 +1,6 @@
-"""Ctrl-C at each line that the blocking client executes in the thread of a caller: nothing is left locked or half done.
+"""Ctrl-C at each line that the blocking client executes in a caller's thread: no lock stays held, no step half done.
 
-The core is not among them: it belongs to the I/O thread, in which Python raises nothing.
+The core's lines are excluded: the core runs in the I/O thread, where Python raises no KeyboardInterrupt.
 """
 
 import contextlib
@@ -24,16 +24,16 @@ from ottla.testing import Broker
 from tests.patience import HUNG
 
 PLACES = 40
-"""Lines at which it comes, spread over all that a call executes."""
+"""How many lines to interrupt at, spread over all that a call executes."""
 CORE = {ClientCore.handle.__code__, ClientCore.poll.__code__, ClientCore.resume.__code__}
 
 
 class CtrlC:
-    """Comes at the line of ottla's that is numbered ``at``, from 0, and executed in this thread.
+    """Raises Ctrl-C at the line of ottla with number ``at``, from 0, of those that this thread executes.
 
     Attributes:
         lines: executed so far.
-        in_the_core: some were the core's.
+        in_the_core: some of them were in the core.
     """
 
     def __init__(self, at: int | None) -> None:
@@ -55,7 +55,7 @@ class CtrlC:
         return self._line if "/ottla/sdk/" in frame.f_code.co_filename else None
 
     def _line(self, frame: FrameType, event: str, argument: Any) -> Any:
-        if event == "line" and getline(frame.f_code.co_filename, frame.f_lineno).strip() != "try:":  # where none comes
+        if event == "line" and getline(frame.f_code.co_filename, frame.f_lineno).strip() != "try:":  # never at a `try:`
             self.lines += 1
             if self.lines - 1 == self._at:
                 self.came = True
@@ -64,13 +64,13 @@ class CtrlC:
 
 
 class Opened:
-    """A client with all that it can have."""
+    """A client with a producer and a consumer."""
 
     def __init__(self, client: ottla.sync.Client, producer: Any, consumer: ottla.sync.Consumer) -> None:
         self.client, self.producer, self.consumer = client, producer, consumer
         self.accepted = 0
         self.told: list[int] = []
-        """Of records that were accepted, the numbers of those whose callback was called."""
+        """The numbers of the accepted records whose callback was called."""
 
     def send_and_be_told(self) -> None:
         for _ in range(3):
@@ -131,16 +131,16 @@ def test_ctrl_c_at_any_line_of_a_call_leaves_the_client_whole(name: str, ottla_b
             producer.send("t", last)
             while last not in [record.value for record in next(consumer)]:
                 pass
-            assert not client._driver._callers._calls, "a call is left"
+            assert not client._driver._callers._calls, "a call still waits"
             producer.flush()
-            # The one that was interrupted may be accepted, and is then told of as well.
-            assert set(range(opened.accepted)) <= set(opened.told), "a callback is lost"
+            # The interrupted record may have been accepted, and then has its callback, too.
+            assert set(range(opened.accepted)) <= set(opened.told), "a callback was lost"
             assert len(opened.told) - len(set(opened.told)) <= sent + 1
-    assert not set(threading.enumerate()) - threads, "a thread is left"
+    assert not set(threading.enumerate()) - threads, "a thread still runs"
 
 
 class Interrupted(ottla.sync.ConsumerInterceptor):
-    """Ctrl-C comes while it is called, the first time; it may have opened the batch."""
+    """An interceptor whose first call raises KeyboardInterrupt, before or after it has opened the batch."""
 
     def __init__(self, *, opens: bool) -> None:
         self.opens, self.came = opens, False
@@ -154,7 +154,7 @@ class Interrupted(ottla.sync.ConsumerInterceptor):
 
 
 class Again(CtrlC):
-    """Comes at a line behind the interrupt of ``interceptor``."""
+    """Raises Ctrl-C at a line after the interrupt of ``interceptor``."""
 
     def __init__(self, at: int | None, interceptor: Interrupted) -> None:
         super().__init__(at)
@@ -180,7 +180,7 @@ def test_a_second_ctrl_c_while_the_batch_of_an_interrupted_interceptor_is_put_ba
                 with again.coming(), pytest.raises(KeyboardInterrupt):
                     next(consumer)
                 assert again.came == (at is not None)
-                assert (found := consumer.poll(5)) is not None, f"the batch is lost at line {at} of {lines}"
+                assert (found := consumer.poll(5)) is not None, f"the batch was lost at line {at} of {lines}"
                 assert [each.value for each in found] == [value]
             lines, at = (again.lines, 0) if at is None else (lines, at + 1)
     assert lines > 5
@@ -219,7 +219,7 @@ def test_ctrl_c_at_any_line_of_a_transaction_leaves_it_whole_or_absent_and_the_n
             transfer(2 * number)
             while read[b"%d" % (2 * number)] < 2:
                 read.update(record.value for record in next(consumer))
-            assert not client._driver._callers._calls, "a call is left"
+            assert not client._driver._callers._calls, "a call still waits"
     assert set(read.values()) == {2}
     assert 0 < sum(read[b"%d" % number] == 0 for number in range(1, 2 * PLACES, 2)) < PLACES
 
@@ -231,7 +231,7 @@ def _note(told: list[int], number: int, result: object) -> None:
 def test_ctrl_c_before_callbacks_leaves_them_and_the_results_of_others_to_whoever_comes_next(
     ottla_broker: Broker,
 ) -> None:
-    """It comes as this thread is about to call the callbacks of a batch in which there is a record of another's."""
+    """It comes before this thread calls the callbacks of a batch that also has a record of another thread."""
     ottla_broker.create_topic("t")
     told: list[int] = []
     sent: list[object] = []
@@ -301,14 +301,14 @@ def test_ctrl_c_again_before_what_the_one_before_it_is_about_to_do_leaves_no_cal
 def test_calls_that_are_interrupted_several_times_in_a_row_are_never_left(
     ottla_broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One in forty was before."""
-    monkeypatch.setattr(sys, "unraisablehook", lambda _: None)  # what is raised in a finalizer is lost
+    """Before the fix, one call in forty was left."""
+    monkeypatch.setattr(sys, "unraisablehook", lambda _: None)  # Python discards exceptions in finalizers
     random, left, armed, rows = Random(1), 0, False, [0] * 4
 
     def raising(*_: object) -> None:
         nonlocal left
         left -= 1
-        if armed:  # once more where Python lost it, as it does what is raised in a finalizer
+        if armed:  # repeats the signal, because Python discards exceptions in finalizers
             signal.setitimer(signal.ITIMER_REAL, random.uniform(0.00001, 0.00015) if left > 0 else 0.05)
             rows[max(2 - left, 0) % 4] += 1
             raise KeyboardInterrupt
@@ -337,8 +337,8 @@ def test_calls_that_are_interrupted_several_times_in_a_row_are_never_left(
 def test_a_batch_is_taken_or_not_at_all_whenever_a_handler_raises(
     ottla_broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Some hundred times; one in fifty was lost before."""
-    monkeypatch.setattr(sys, "unraisablehook", lambda _: None)  # what is raised in a finalizer is lost
+    """Interrupts some hundred times; before the fix, one batch in fifty was lost."""
+    monkeypatch.setattr(sys, "unraisablehook", lambda _: None)  # Python discards exceptions in finalizers
 
     class Stop(Exception): ...
 

@@ -1,4 +1,4 @@
-"""A client over TLS, on each loop and without one: all works as in the clear, and what is wrong is named at once."""
+"""A client over TLS, in each loop and without one: everything works as in plaintext, and each error names its cause."""
 
 import ssl
 from typing import Any
@@ -17,7 +17,7 @@ from tests.sdk.scripted import Manner, at_once, byte_by_byte, scripted
 
 @pytest.fixture(params=list(LOOPS))
 def loop(request: pytest.FixtureRequest) -> Loop:
-    """Each of them, in the quick tests too: their transports differ."""
+    """Each loop, in the quick tests too: their transports differ."""
     return LOOPS[request.param]
 
 
@@ -28,7 +28,7 @@ def ca() -> trustme.CA:
 
 @pytest.fixture(scope="module")
 def listener(ca: trustme.CA) -> ssl.SSLContext:
-    """How a broker at the loopback address listens."""
+    """The TLS context of a broker at the loopback address."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     ca.issue_cert("127.0.0.1").configure_cert(context)
     return context
@@ -61,7 +61,7 @@ def test_records_go_and_come_as_in_the_clear(
 
 
 def fails(loop: Loop, address: str, **options: Any) -> Exception:
-    """What connecting raises; it does not wait for its timeout."""
+    """The error of connecting, which must not wait for its timeout."""
 
     async def scenario() -> Exception:
         with pytest.raises(Exception) as raised:
@@ -81,7 +81,7 @@ def test_a_broker_that_is_not_trusted_is_told_of_at_once(loop: Loop, listener: s
             "that signed it as tls=TLS(ca=…)"
         )
         assert not broker.seen
-    assert broker.ended and set(broker.ended) == {"TLSV1_ALERT_UNKNOWN_CA"}, "the broker is not told why"
+    assert broker.ended and set(broker.ended) == {"TLSV1_ALERT_UNKNOWN_CA"}, "the client sent the broker no alert"
 
 
 @pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3], ids=lambda each: each.name)

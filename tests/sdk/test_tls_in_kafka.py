@@ -1,4 +1,4 @@
-"""TLS and mTLS with Apache Kafka: records go and come, and each failure is told at once, by its name."""
+"""TLS and mTLS with Apache Kafka: records pass in both directions, and each failure raises its own error at once."""
 
 import time
 from collections.abc import Iterator
@@ -22,13 +22,13 @@ pytestmark = pytest.mark.slow
 
 @dataclass
 class Secured:
-    """An Apache Kafka that listens with TLS."""
+    """An Apache Kafka with TLS listeners."""
 
     ca: trustme.CA
     tls: str
-    """Where any client is let in."""
+    """The listener for any client."""
     mutual: str
-    """Where clients need a certificate of the CA."""
+    """The listener that requires a certificate of the CA."""
     plain: str
 
     def trusted(self, **options: Any) -> TLS:
@@ -36,7 +36,7 @@ class Secured:
 
 
 def own(ca: trustme.CA, **times: Any) -> str:
-    """A certificate of a client and its key, in one text."""
+    """A client certificate and its key, as one text."""
     return text(ca.issue_cert("service@example.com", **times).private_key_and_cert_chain_pem)
 
 

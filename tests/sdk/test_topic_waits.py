@@ -1,4 +1,4 @@
-"""Parts of a consumer that wait until topics are known: once they are stopped, nothing more is asked for."""
+"""Parts of a consumer that wait for topics to appear: after they are stopped, they send no more requests."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -20,7 +20,7 @@ Stop = Callable[[], object]
 
 
 class Leaderless(ModelBroker):
-    """It lists its topics, and nobody leads them yet."""
+    """A broker that lists its topics, which have no leader yet."""
 
     def _metadata(self, message: MetadataRequest) -> MetadataResponse:
         answer = super()._metadata(message)
@@ -60,4 +60,4 @@ def test_nothing_more_is_asked_about_topics_of_a_part_that_was_stopped(
     asked = asked_until(2.0)
     with world.core.gate:
         stop()
-    assert asked > 10 and asked_until(20.0) <= asked + 1, "the one that was planned already"
+    assert asked > 10 and asked_until(20.0) <= asked + 1, "at most the request that was already scheduled"

@@ -1,4 +1,4 @@
-"""Administration of transactions over real sockets: against brokerlite."""
+"""Administration of transactions over real sockets, against brokerlite."""
 
 import time
 from typing import Any
@@ -27,7 +27,7 @@ T0, T1 = ("t", 0), ("t", 1)
 
 
 async def committed(client: Client, topic: str) -> list[bytes]:
-    """What a reader of committed records gets before it has to wait."""
+    """The values that a reader of committed records gets before it has to wait."""
     return [value for values in (await contents(client, topic)).values() for value in values]
 
 
@@ -101,7 +101,7 @@ async def test_ids_are_listed_by_state_by_producer_and_by_how_long_they_run(loop
             assert await client.list_transactions(running_longer=3600.0) == ()
             with pytest.raises(ConfigurationError, match="no transaction is open in state Empty"):
                 await client.list_transactions(states=["Ongoing", "Empty"], running_longer=0.0)
-            with loop.fail_after(HUNG):  # until a millisecond has gone by
+            with loop.fail_after(HUNG):  # until a millisecond has passed
                 while await client.list_transactions(running_longer=0.0) != (second,):
                     await loop.checkpoint()
         with pytest.raises(
@@ -130,7 +130,7 @@ async def test_a_transaction_that_its_coordinator_has_lost_is_found_and_aborted(
                     lose(ottla_broker, "t-1")
         async with client.producer() as others:
             await others.send("t", b"behind", partition=0)
-        assert await client.find_hanging_transactions() == (), "fifteen minutes have not gone by"
+        assert await client.find_hanging_transactions() == (), "it is open for less than fifteen minutes"
         zero, one = await client.find_hanging_transactions(max_transaction_timeout=0.0)
         assert (zero.topic, zero.partition, zero.start_offset, zero.transactional_id) == ("t", 0, 2, None)
         assert (one.topic, one.partition, one.start_offset) == ("t", 1, 0)

@@ -1,4 +1,4 @@
-"""Transactions as Apache Kafka's own kafka-transactions sees them, and those that really hang there."""
+"""Transactions, compared with Apache Kafka's own kafka-transactions, including transactions that really hang there."""
 
 import time
 import uuid
@@ -23,16 +23,16 @@ def hours_ago(hours: int) -> int:
 
 
 async def tool(kafka: ApacheKafka, *arguments: str) -> list[dict[str, str]]:
-    """The table that kafka-transactions prints, if it does."""
+    """The table in the output of kafka-transactions, if there is one."""
     main = "org.apache.kafka.tools.TransactionsCommand"
     everything = (main, "--bootstrap-server", kafka.bootstrap, *arguments)
-    said = await trio.to_thread.run_sync(lambda: run(*everything, timeout=120))  # that of now: it asks any broker
+    said = await trio.to_thread.run_sync(lambda: run(*everything, timeout=120))  # the newest tool, for any broker
     lines = [[cell.strip() for cell in line.split("\t")[:-1]] for line in said.splitlines() if "\t" in line]
     return [dict(zip(lines[0], row, strict=True)) for row in lines[1:]]
 
 
 async def committed(client: Client, topic: str, partition: int = 0) -> list[bytes]:
-    """What a reader of committed records gets."""
+    """The values that a reader of committed records gets."""
     return (await contents(client, topic))[partition]
 
 
@@ -134,7 +134,7 @@ LACKS = {
     OLD["2.8"].version: {"describe": "3.0", "list": "3.0", "find": "3.0", "abort": "3.0"},
     OLD["3.9"].version: {},
 }
-"""What brokers cannot do, and which can."""
+"""The calls that each broker does not support, and the first version that does."""
 
 
 @pytest.mark.deep

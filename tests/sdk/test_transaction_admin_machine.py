@@ -1,4 +1,4 @@
-"""Calls about transactions, against brokers that answer by hand: who is asked, what is repeated, what hangs."""
+"""Calls about transactions, against a model of brokers: which node gets the request, retries, hanging transactions."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -53,7 +53,7 @@ NEWEST = {10: (0, 6), 27: (0, 2), 61: (0, 0), 65: (0, 0), 66: (0, 2)}
 SILENCE = object()
 T0, T1 = ("t", 0), ("t", 1)
 NOW = 1_000_000.0
-"""What the clock on the wall shows as the world begins, in seconds."""
+"""The time of day when the world begins, in seconds."""
 LOADING = ListTransactionsResponse(
     error_code=CoordinatorLoadInProgress.code, unknown_state_filters=(), transaction_states=()
 )
@@ -62,7 +62,7 @@ HOUR_AGO = int((NOW - 3600) * 1000)
 
 @dataclass
 class Id:
-    """What a coordinator knows."""
+    """A transactional id as its coordinator knows it."""
 
     producer_id: int = 7
     epoch: int = 0
@@ -72,7 +72,7 @@ class Id:
 
 @dataclass
 class Open:
-    """What a partition remembers."""
+    """An open transaction as a partition knows it."""
 
     producer_id: int = 7
     epoch: int = 0
@@ -91,7 +91,7 @@ class Open:
 
 @dataclass
 class Cluster(ModelBroker):
-    """Coordinators and partitions, which may contradict each other; ``script`` may answer in their place."""
+    """Coordinators and partitions that may contradict each other; ``script`` may answer in their place."""
 
     ids: dict[str, Id] = field(default_factory=dict)
     open: dict[tuple[str, int], Open] = field(default_factory=dict)
@@ -176,7 +176,7 @@ class Cluster(ModelBroker):
         return PartitionResponse(partition_index=place[1], error_code=code, active_producers=states)
 
     def marked(self, message: WriteTxnMarkersRequest, node: int, code: int = 0) -> WriteTxnMarkersResponse:
-        """Write the marker, unless ``code`` says why not."""
+        """Write the marker, unless ``code`` is an error."""
         [marker] = message.markers
         [topic] = marker.topics
         [index] = topic.partition_indexes
@@ -330,7 +330,7 @@ def test_a_partition_that_has_another_leader_by_now_is_asked_about_there() -> No
     assert [each.transaction_start for each in told[T0]] == [5] and told[T1] == ()
 
 
-# -- what hangs -------------------------------------------------------------------------------------------------------
+# -- hanging transactions ---------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -384,7 +384,7 @@ def test_what_ends_while_its_coordinator_is_asked_does_not_hang(then: Open | Non
     cluster = Cluster(ids={"a": Id()}, open={T0: Open(), T1: Open(9)})
 
     def script(node: int, message: Any) -> None:
-        if isinstance(message, ListTransactionsRequest):  # it commits: what the coordinator says next is newer
+        if isinstance(message, ListTransactionsRequest):  # committed before the coordinator's next answer
             cluster.ids["a"] = Id(state="CompleteCommit", partitions=())
             cluster.open.pop(T0)
             if then:
@@ -456,7 +456,7 @@ def test_a_marker_without_an_answer_is_repeated_only_while_the_transaction_is_op
         if isinstance(message, WriteTxnMarkersRequest) and len(cluster.asked(WriteTxnMarkersRequest)) == 1:
             if written:
                 cluster.marked(message, node)
-                cluster.open[T0] = Open(start=11)  # the producer goes on with its next
+                cluster.open[T0] = Open(start=11)  # the producer has begun its next transaction
             return SILENCE
         return None
 

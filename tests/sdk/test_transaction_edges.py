@@ -1,4 +1,4 @@
-"""Transactions at their edges: what is under way at an end, what comes too late, what is begun twice."""
+"""Edge cases of transactions: requests in flight at the end, late answers, and a second `begin`."""
 
 import random
 import struct
@@ -69,7 +69,7 @@ def abort(teller: Transacting) -> None:
 
 
 def aborted(teller: Transacting) -> None:
-    """The coordinator takes note of an abort."""
+    """Let the coordinator confirm the abort."""
     assert teller.end is not None
     teller.end.go_on()
     assert teller.answer_end() is False
@@ -79,12 +79,12 @@ def aborted(teller: Transacting) -> None:
 
 
 def test_a_batch_goes_in_the_epoch_of_its_own_transaction(both: Transacting) -> None:
-    # A leader that is stopped takes both requests when it goes on. In the older epoch, while the older transaction is
-    # open there, the second record joins that: acknowledged, committed, and then aborted by the older one's marker.
+    # A paused leader processes both requests when it resumes. In the old epoch, with the old transaction still open,
+    # the second record would join it: acknowledged, committed, and then aborted by the marker of the old transaction.
     both.send(0)
     join(both)
     both.store()
-    both.send(0)  # which is not answered
+    both.send(0)  # gets no answer
     [older] = both.world.pending(ProduceRequest)
     abort(both)
     both.world.later(6.0)
@@ -104,14 +104,14 @@ def test_a_batch_of_unknown_outcome_makes_the_epoch_rise_after_an_abort(when: st
     teller = Transacting(1)
     teller.send(0)
     teller.answer_partitions()
-    if when == "before":  # it waits to be sent again
+    if when == "before":  # the batch waits for its retry
         teller.world.break_connections()
     abort(teller)
-    if when == "after":  # it is still in flight
+    if when == "after":  # the batch is still in flight
         teller.world.break_connections()
     teller.world.later(1.0)
     aborted(teller)
-    assert teller.pending(InitProducerIdRequest)  # else a late Produce is taken for part of the next transaction
+    assert teller.pending(InitProducerIdRequest)  # otherwise a late Produce could join the next transaction
 
 
 def test_a_gap_in_the_sequences_of_an_aborted_transaction_does_not_abort_the_next() -> None:
@@ -157,7 +157,7 @@ def test_a_record_that_comes_while_its_transaction_commits_does_not_go_with_the_
     both.leave()
     both.store()
     join(both)
-    while not both.pending(EndTxnRequest):  # if it is taken it belongs to this one
+    while not both.pending(EndTxnRequest):  # if the broker stores it, it belongs to this transaction
         both.store()
     assert both.answer_end() and both.error is None
     both.end = None
@@ -229,7 +229,7 @@ def test_offsets_that_a_delivery_callback_adds_are_sent_or_refused(both: Transac
 
 
 class Starting:
-    """A producer that is being initialized."""
+    """A producer during its initialization."""
 
     def __init__(self) -> None:
         self.world = Coordinator({"t": 1}, transactions=2)
@@ -253,7 +253,7 @@ def test_a_transaction_that_waits_to_begin_when_its_producer_is_closed_says_so()
     starting = Starting()
     _, begun = starting.begin()
     starting.initialize()
-    starting.producer.close(Closed("the producer is closed"))  # before the task that waits has its turn
+    starting.producer.close(Closed("the producer is closed"))  # before the waiting task continues
     assert isinstance(begun.go_on().error, Closed)
 
 
@@ -280,7 +280,7 @@ def test_a_producer_that_is_left_within_a_transaction_aborts_it(both: Transactin
     join(both)
     both.store()
     both.call(both.producer.leave(None))
-    assert not both.asked(EndTxnRequest).committed  # else readers wait for its timeout
+    assert not both.asked(EndTxnRequest).committed  # otherwise readers wait for the transaction's timeout
 
 
 def test_an_abort_leaves_time_for_its_answer_where_a_leader_does_not_answer(both: Transacting) -> None:
@@ -294,7 +294,7 @@ def test_an_abort_leaves_time_for_its_answer_where_a_leader_does_not_answer(both
 
 
 def test_a_transaction_of_version_2_that_took_too_long_is_not_the_end_of_its_producer() -> None:
-    # Kafka 4.3 answers so: AddPartitionsToTxnManager.scala makes INVALID_PRODUCER_EPOCH of PRODUCER_FENCED.
+    # Kafka 4.3 does this: AddPartitionsToTxnManager.scala turns PRODUCER_FENCED into INVALID_PRODUCER_EPOCH.
     teller = Transacting(2)
     teller.send(0)
     teller.store()
@@ -303,11 +303,11 @@ def test_a_transaction_of_version_2_that_took_too_long_is_not_the_end_of_its_pro
     teller.leave()
     teller.answer_offsets(InvalidProducerEpoch.code)
     teller.world.later(2.0)
-    assert teller.producer.fatal is None  # as after the same answer to Produce
+    assert teller.producer.fatal is None  # as after the same error of Produce
 
 
 def test_a_commit_that_came_after_the_timeout_says_so() -> None:
-    # Kafka 4.3 answers so: to it the commit looks like a repetition of what was an abort.
+    # Kafka 4.3 does this: the commit looks to it like a retry of the end of an aborted transaction.
     teller = Transacting(2)
     teller.send(0)
     teller.store()
@@ -352,7 +352,7 @@ async def test_a_transaction_that_is_entered_twice_does_not_give_its_batches_bac
                     async with txn:
                         pass
             assert txn.committed
-            assert transform.consumer.position("in", 0) == 1  # else what is committed comes again
+            assert transform.consumer.position("in", 0) == 1  # otherwise the committed records are read again
 
 
 def test_to_put_a_transaction_together_costs_what_it_is_made_of() -> None:
@@ -378,7 +378,7 @@ def test_to_put_a_transaction_together_costs_what_it_is_made_of() -> None:
             yield
 
     transform = TransformCore.__new__(TransformCore)
-    transform.core, transform.consumer = Coordinator({}).core, Reading()  # type: ignore[assignment] # all that it needs
+    transform.core, transform.consumer = Coordinator({}).core, Reading()  # type: ignore[assignment] # all that it uses
     transform._options = TransformOptions(max_records=10_000, max_wait=1.0)
     taken = [next(batches)]
     with pytest.raises(StopIteration):
@@ -389,7 +389,7 @@ def test_to_put_a_transaction_together_costs_what_it_is_made_of() -> None:
 def test_an_abort_that_waits_when_its_producer_is_closed_sends_nothing(both: Transacting) -> None:
     both.send(0)
     join(both)
-    abort(both)  # which waits for the answer to the batch
+    abort(both)  # waits for the answer to the batch
     both.producer.close(Closed("the producer is closed"))
     both.world.later(6.0)
     assert both.end is not None and both.end.go_on().over
@@ -404,7 +404,7 @@ def test_a_commit_that_may_have_been_carried_out_is_not_said_to_be_aborted(refus
     teller.store()
     teller.leave()
     assert teller.pending(EndTxnRequest)
-    teller.world.break_connections()  # it is carried out, and then another producer is initialized
+    teller.world.break_connections()  # the broker commits, then another producer gets the transactional id
     teller.world.later(1.0)
     for _ in range(100):
         if not teller.pending(EndTxnRequest):

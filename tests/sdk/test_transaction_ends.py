@@ -1,4 +1,4 @@
-"""The end of a transaction, by what its coordinator answers: without a socket or a clock."""
+"""The end of a transaction, by the answers of its coordinator, without a socket or a clock."""
 
 import random
 
@@ -37,11 +37,11 @@ from tests.sdk.coordinator import VERSIONS, Coordinator
 DESCRIBE = 65
 """The key of DescribeTransactions."""
 DOUBT = 5.0
-"""Seconds after which a coordinator is believed in any case."""
+"""Seconds after which the client believes a coordinator in any case."""
 
 
 class Teller:
-    """A producer of transactions of version 2; each of them has one record, which is stored."""
+    """A producer with transactions of version 2; each has one record, which is stored."""
 
     def __init__(self) -> None:
         self.world = Coordinator({"t": 1}, transactions=2)
@@ -67,13 +67,13 @@ class Teller:
         return transaction
 
     def store(self, error_code: int = 0) -> None:
-        """Answer the Produce that waits."""
+        """Answer the pending Produce."""
         stored = PartitionProduceResponse(index=0, error_code=error_code, base_offset=0)
         answer = ProduceResponse(responses=(TopicProduceResponse(name="t", partition_responses=(stored,)),))
         self.world.answer(self.world.asked(ProduceRequest), answer)
 
     def commit(self) -> tuple[TransactionCore, Call[None]]:
-        """A transaction, and its end, which has asked the coordinator."""
+        """Begin and commit a transaction; its EndTxn is pending."""
         transaction = self.send()
         self.store()
         self._end = self.call(transaction.leave(None))
@@ -84,14 +84,14 @@ class Teller:
         return self._end
 
     def refuse(self, error_code: int, seconds: float = 1.0) -> None:
-        """Answer the EndTxn that waits with an error, and let so much time pass."""
+        """Answer the pending EndTxn with an error, and let so much time pass."""
         answer = EndTxnResponse(error_code=error_code, producer_id=-1, producer_epoch=-1)
         self.world.answer(self.world.asked(EndTxnRequest), answer)
         self._end.go_on()
         self.world.later(seconds)
 
     def describe(self, producer_id: int, epoch: int, state: str) -> None:
-        """Say what the coordinator has of the transactional id, as often as it is asked."""
+        """Answer every pending DescribeTransactions with this producer id, epoch and state."""
         known = TransactionState(
             error_code=0,
             transactional_id="t-1",
@@ -115,7 +115,7 @@ def test_a_coordinator_that_does_not_know_yet_that_another_has_taken_over_is_not
     teller = Teller()
     transaction, end = teller.commit()
     lookups = teller.world.lookups
-    teller.refuse(InvalidTxnState.code)  # as it says of a transaction that has begun elsewhere while it was stopped
+    teller.refuse(InvalidTxnState.code)  # a former coordinator does not know a transaction that began at the new one
     assert teller.world.lookups > lookups and teller.world.asked(EndTxnRequest).committed
     teller.accept(epoch=1)
     assert end.go_on().over and end.error is None and transaction.committed
@@ -129,7 +129,7 @@ def test_a_transaction_that_somebody_else_has_ended_is_aborted() -> None:
     while teller.world.asked(EndTxnRequest).committed:
         assert teller.world.now < until
         teller.refuse(InvalidTxnState.code)
-    teller.accept(epoch=1)  # it was too old, and so the coordinator has aborted it already
+    teller.accept(epoch=1)  # the transaction had timed out, so the coordinator has aborted it already
     assert end.go_on().over and transaction.committed is False
     assert isinstance(end.error, TransactionAborted) and isinstance(end.error.cause, InvalidTxnState)
     _, following = teller.commit()
@@ -141,7 +141,7 @@ def test_a_transaction_that_somebody_else_has_ended_is_aborted() -> None:
 def test_an_end_that_makes_the_coordinator_fail_is_asked_for_again() -> None:
     teller = Teller()
     transaction, end = teller.commit()
-    teller.refuse(UnknownServerError.code)  # as it says while a newer producer is fencing this one
+    teller.refuse(UnknownServerError.code)  # the answer while a newer producer fences this one
     assert teller.world.asked(EndTxnRequest).committed and not end.over
     teller.accept(epoch=1)
     assert end.go_on().over and transaction.committed
@@ -158,7 +158,7 @@ def test_a_transaction_that_a_newer_producer_has_ended_says_so() -> None:
 
 
 def test_an_abort_that_is_refused_as_of_a_fenced_producer_need_not_be_its_end() -> None:
-    # Kafka says so, too, while the markers of the transaction before are being written.
+    # Kafka also answers so while it writes the markers of the previous transaction.
     teller = Teller()
     end = teller.abort(teller.send())
     teller.store(ConcurrentTransactions.code)
@@ -180,7 +180,7 @@ def test_a_coordinator_that_does_not_know_yet_that_another_has_taken_over_fences
     teller = Teller()
     transaction, end = teller.commit()
     lookups = teller.world.lookups
-    teller.refuse(ProducerFenced.code, seconds=0.0)  # of its memory of the transaction before
+    teller.refuse(ProducerFenced.code, seconds=0.0)  # the broker still has the previous transaction
     teller.describe(7, 0, "Ongoing")
     teller.world.later(1.0)
     assert teller.world.lookups > lookups and teller.world.asked(EndTxnRequest).committed and not end.go_on().over
@@ -217,7 +217,7 @@ def test_a_commit_of_a_transaction_that_was_too_old_is_not_the_end_of_its_produc
     teller.initialize(epoch=2)
     assert end.go_on().over and isinstance(end.error, TransactionAborted) and transaction.committed is False
     teller.commit()
-    teller.world.later(1.0)  # a question of why was never answered, so there is another connection
+    teller.world.later(1.0)  # the question for the reason got no answer, so there is another connection
     assert teller.world.asked(EndTxnRequest).producer_epoch == 2
 
 
@@ -226,7 +226,7 @@ NEWER = {"another producer has come": (7, 2, "Ongoing"), "its transaction was to
 
 @pytest.mark.parametrize("why", NEWER)
 def test_a_producer_that_was_fenced_does_not_fence_the_newer_one(why: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    # While a transaction is open Kafka does not look at the epoch in InitProducerId, and aborts it.
+    # With an open transaction, Kafka ignores the epoch in InitProducerId, and aborts the transaction.
     monkeypatch.setitem(VERSIONS, DESCRIBE, (0, 0))
     producer_id, epoch, state = NEWER[why]
     teller = Teller()

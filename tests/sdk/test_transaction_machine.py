@@ -1,4 +1,4 @@
-"""Transactions of a producer, without a socket or a clock: their states, what joins, and offsets of groups."""
+"""Transactions of a producer, without a socket or a clock: states, partitions and offsets that join."""
 
 import random
 from collections.abc import Callable
@@ -53,7 +53,7 @@ GROUP = "billing"
 
 
 class Transacting:
-    """A transactional producer, a member of a group that has two partitions, and a test that plays their brokers."""
+    """A transactional producer and a member of a group with two partitions; the test plays their brokers."""
 
     def __init__(self, version: int) -> None:
         self.world = Coordinator({"in": 2, "t": 3}, transactions=version)
@@ -136,7 +136,7 @@ class Transacting:
         self.answer(request, AddOffsetsToTxnResponse(error_code=code))
 
     def answer_partitions(self, code: int = 0) -> set[int]:
-        """Have the partitions join that want to, and return their numbers."""
+        """Let the waiting partitions join, and return their numbers."""
         request = self.asked(AddPartitionsToTxnRequest)
         [topic] = request.v3_and_below_topics
         results = tuple(
@@ -148,7 +148,7 @@ class Transacting:
         return set(topic.partitions)
 
     def store(self) -> None:
-        """Answer every Produce that waits."""
+        """Answer every pending Produce."""
         for request in self.world.pending(ProduceRequest):
             stored = tuple(
                 PartitionProduceResponse(index=each.index, error_code=0, base_offset=0)
@@ -160,7 +160,7 @@ class Transacting:
             )
 
     def answer_end(self, code: int = 0) -> bool:
-        """Answer EndTxn; whether it asked to commit."""
+        """Answer EndTxn; return whether it asked to commit."""
         request = self.asked(EndTxnRequest)
         next_epoch = code == 0 and self.producer.transactions is not None and self.producer.transactions.version >= 2
         self.epoch += next_epoch
@@ -200,7 +200,7 @@ def test_every_input_has_a_state_that_follows_or_none(state: State, what: Input)
     assert TRANSITIONS.get((state, what)) is following.get(state)
 
 
-# -- what joins --------------------------------------------------------------------------------------------------------
+# -- partitions that join ----------------------------------------------------------------------------------------------
 
 
 def test_partitions_and_groups_join_one_request_after_the_other_before_anything_is_sent() -> None:
@@ -209,7 +209,7 @@ def test_partitions_and_groups_join_one_request_after_the_other_before_anything_
     teller.send(1)
     teller.add(P0, 5)
     assert teller.answer_partitions() == {0}
-    assert not teller.pending(AddOffsetsToTxnRequest)  # a partition that waits goes first
+    assert not teller.pending(AddOffsetsToTxnRequest)  # waiting partitions go first
     assert teller.answer_partitions() == {1}
     teller.store()
     teller.leave()
@@ -249,7 +249,7 @@ def test_where_the_cluster_becomes_ready_for_version_2_it_begins_in_an_epoch_of_
     teller.transaction = teller.begin()
     teller.send(0)
     teller.world.later(1.0)
-    teller.answer_partitions()  # the epoch is that of the transaction before
+    teller.answer_partitions()  # still in the epoch of the previous transaction
     teller.store()
     teller.leave()
     assert teller.answer_end() and teller.error is None
@@ -275,7 +275,7 @@ def test_what_was_asked_to_join_and_not_answered_makes_the_epoch_rise() -> None:
     teller.store()
     teller.leave()
     assert teller.answer_end() and teller.error is None
-    assert teller.initialize().producer_epoch == 0  # a late repetition would begin another transaction in epoch 0
+    assert teller.initialize().producer_epoch == 0  # in epoch 0 a late retry would begin another transaction
 
 
 # -- offsets -----------------------------------------------------------------------------------------------------------
@@ -300,12 +300,12 @@ def test_the_highest_offset_of_each_partition_goes_as_the_member_that_has_it(bot
 
 
 def self_committed(teller: Transacting) -> tuple[int, ...]:
-    """What the member knows to be committed."""
+    """The committed offsets that the member knows."""
     return tuple(each.committed for each in teller.assignments.values())
 
 
 def ended_early(teller: Transacting) -> TransactionAborted:
-    """The error of a transaction that is aborted, as its coordinator learns."""
+    """The error of a transaction that the client aborts, after EndTxn has reached the coordinator."""
     assert teller.end is not None
     teller.end.go_on()
     teller.world.later(6.0)
@@ -389,7 +389,7 @@ def test_a_partition_that_was_lost_before_they_are_sent_aborts(both: Transacting
 
 def test_a_partition_that_is_lost_while_there_is_no_member_to_send_them_as_aborts_at_once(both: Transacting) -> None:
     both.add(P0, 5)
-    both.member = None  # no batch was asked for in time, so that the member has left
+    both.member = None  # the user exceeded max_poll_interval, so the member has left
     both.leave()
     if both.pending(AddOffsetsToTxnRequest):
         both.answer_group()

@@ -1,4 +1,4 @@
-"""When something may join a transaction: the turns of brokers, and markers of the transaction before."""
+"""When partitions join a transaction: one broker after another, and after the markers of the previous one."""
 
 import random
 
@@ -37,11 +37,11 @@ from tests.sdk.coordinator import Coordinator
 
 DESCRIBE = {65: (0, 0)}
 ASKED = 50
-"""Transactions that begin with a question after one was held up."""
+"""Transactions that begin with DescribeTransactions after a delayed one."""
 
 
 class Teller:
-    """A transactional producer, and a test that plays its brokers: partition n of a topic is led by node n + 1."""
+    """A transactional producer; the test plays its brokers. Node n + 1 leads partition n."""
 
     def __init__(self, version: int = 2, partitions: int = 3) -> None:
         self.world = Coordinator({"t": partitions}, transactions=version, more=DESCRIBE)
@@ -65,7 +65,7 @@ class Teller:
         assert self.call(self.transaction.begin()).over
 
     def send(self, *partitions: int) -> list[set[int]]:
-        """What is on its way then, as `produced`."""
+        """Send a record to each partition; return the pending Produce requests, as `produced` does."""
         for partition in partitions:
             sent = self.call(self.producer.send_soon(PendingRecord("t", b"v", None, partition, (), 1000)))
             assert sent.over and sent.error is None
@@ -74,7 +74,7 @@ class Teller:
 
     @property
     def produced(self) -> list[set[int]]:
-        """The partitions of each Produce that waits."""
+        """The partitions of each pending Produce."""
         return [_partitions(each) for each in self.world.pending(ProduceRequest)]
 
     @property
@@ -82,7 +82,7 @@ class Teller:
         return len(self.world.pending(DescribeTransactionsRequest))
 
     def store(self) -> None:
-        """Answer the Produce that waits longest."""
+        """Answer the oldest pending Produce."""
         request = self.world.pending(ProduceRequest)[0]
         stored = tuple(
             PartitionProduceResponse(index=each, error_code=0, base_offset=0) for each in _partitions(request)
@@ -112,7 +112,7 @@ class Teller:
         self.commit(end_took)
 
     def describe(self, state: str) -> None:
-        """Answer the question in which state the transaction is."""
+        """Answer DescribeTransactions with this state."""
         known = TransactionState(
             error_code=0,
             transactional_id="t-1",
@@ -142,7 +142,7 @@ def _partitions(request: ProduceRequest) -> set[int]:
     return {each.index for topic in request.topic_data for each in topic.partition_data}
 
 
-# -- turns -------------------------------------------------------------------------------------------------------------
+# -- one broker after another ------------------------------------------------------------------------------------------
 
 
 def test_what_has_to_join_is_sent_to_one_broker_after_the_other() -> None:
@@ -154,7 +154,7 @@ def test_what_has_to_join_is_sent_to_one_broker_after_the_other() -> None:
     teller.store()
     assert teller.produced == [{2}]
     teller.store()
-    assert teller.send(0, 1, 2) == [{0}, {1}, {2}]  # which have all joined
+    assert teller.send(0, 1, 2) == [{0}, {1}, {2}]  # all have joined already
     for _ in range(3):
         teller.store()
     teller.commit()

@@ -1,4 +1,4 @@
-"""Transactions of a producer, over real sockets: against brokerlite, and against Apache Kafka of both protocols."""
+"""Transactions of a producer, over real sockets, against brokerlite and both protocol versions of Apache Kafka."""
 
 import uuid
 from typing import Literal
@@ -27,7 +27,7 @@ from tests.sdk.loops import Loop
 async def read(
     client: ottla.Client, topic: str, isolation: Literal["read_committed", "read_uncommitted"]
 ) -> list[bytes]:
-    """Everything that is there, as seen so, in the order of the partitions."""
+    """All records with this isolation, in the order of the partitions."""
     found = await contents(client, topic, isolation)
     return [value for partition in sorted(found) for value in found[partition]]
 
@@ -41,7 +41,7 @@ async def everything(client: ottla.Client, topic: str) -> list[bytes]:
 
 
 async def tell_the_whole_story(loop: Loop, bootstrap: str, topic: str) -> None:
-    """Commit, abort, cancel, one after the other, and be fenced."""
+    """Commit, abort and cancel in turn, and then get fenced."""
     async with loop.connect(bootstrap) as client:
         await client.create_topic(topic, partitions=2)
         async with client.producer(transactional_id=f"{topic}-id") as producer:
@@ -52,7 +52,7 @@ async def tell_the_whole_story(loop: Loop, bootstrap: str, topic: str) -> None:
             with pytest.raises(ZeroDivisionError):
                 async with producer.transaction() as txn:
                     await txn.send(topic, b"aborted", partition=0)
-                    1 / 0  # noqa: B018 # which raises
+                    1 / 0  # noqa: B018 # raises
             async with producer.transaction():
                 pass
             async with client.producer(transactional_id=f"{topic}-id") as newer:
@@ -79,7 +79,7 @@ async def test_what_sends_in_a_transaction_does_so_in_no_other(loop: Loop, ottla
                 await send_soon("t", b"%d" % number)
         async with producer.transaction() as txn:
             await txn.send_soon("t", b"next")
-            for _ in range(10):  # the first of each millisecond goes another way
+            for _ in range(10):  # once in a millisecond, a send takes the slow path
                 with pytest.raises(LocalProtocolError, match="this transaction is over"):
                     await send_soon("t", b"late")
         assert await committed(client, "t") == [*(b"%d" % number for number in range(100)), b"next"]
@@ -94,7 +94,7 @@ async def test_the_same_on_apache_kafka(loop: Loop, kafka: ApacheKafka) -> None:
 async def test_the_same_on_older_brokers(old_kafka: ApacheKafka) -> None:
     from tests.sdk.loops import Trio
 
-    if old_kafka.release.version.startswith("0.10"):  # which knows no transactions
+    if old_kafka.release.version.startswith("0.10"):  # 0.10 has no transactions
         async with ottla.connect(old_kafka.bootstrap) as client, client.producer(transactional_id="t") as producer:
             with pytest.raises(OttlaError, match=r"Kafka 0\.11"):
                 async with producer.transaction():
@@ -114,7 +114,7 @@ def test_in_code_that_blocks_it_is_the_same(ottla_broker: Broker) -> None:
                 txn.send_nowait("t", b"b")
                 with pytest.raises(LocalProtocolError, match="this transaction is over"):
                     send_soon("t", b"late")
-                1 / 0  # noqa: B018 # which raises
+                1 / 0  # noqa: B018 # raises
         with client.consumer("t", isolation="read_committed") as consumer:
             assert [record.value for record in consumer.poll(10.0) or ()] == [b"a"]
 
@@ -202,5 +202,5 @@ async def test_a_mistake_of_the_caller_aborts_like_any_error(ottla_broker: Broke
         with pytest.raises(EncodeError):
             async with producer.transaction() as txn:
                 await txn.send("t", b"v")
-                await txn.send("t", "no bytes")  # type: ignore[arg-type] # which is the point
+                await txn.send("t", "no bytes")  # type: ignore[arg-type] # on purpose
         assert await committed(client, "t") == []

@@ -1,4 +1,4 @@
-"""Transforms in virtual time: what takes long, and what is not answered."""
+"""Transforms in virtual time: slow blocks, and requests without an answer."""
 
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -17,13 +17,13 @@ TIMEOUT = 2.0
 
 
 class Scene(VirtualRun):
-    """A broker that falls silent with a request of a certain kind, once for each that is named, for a while."""
+    """A broker that stops answering for some seconds when a request of the next kind in ``silences`` arrives."""
 
     def __init__(self, *silences: type, seconds: float = 3 * TIMEOUT) -> None:
         super().__init__(Virtual())
         self._silences, self._seconds = list(silences), seconds
         self._begun: Callable[[Iterable[bytes]], None] = self.virtual.begun
-        self.virtual.begun = self._look  # type: ignore[method-assign] # to see what is written
+        self.virtual.begun = self._look  # type: ignore[method-assign] # to watch requests
 
     def _look(self, requests: Iterable[bytes]) -> None:
         requests = list(requests)

@@ -1,4 +1,4 @@
-"""Consume, transform, produce, over real sockets: against brokerlite, and against Apache Kafka of both protocols."""
+"""Consume, transform, produce, over real sockets, against brokerlite and both protocol versions of Apache Kafka."""
 
 import math
 import uuid
@@ -37,7 +37,7 @@ async def fill(client: ottla.Client, topic: str, values: Sequence[bytes], partit
 
 
 async def committed(client: ottla.Client, topic: str) -> list[bytes]:
-    """What readers of committed records see, sorted."""
+    """The values that readers of committed records see, sorted."""
     return sorted(value for values in (await contents(client, topic)).values() for value in values)
 
 
@@ -50,7 +50,7 @@ VALUES = [b"%03d" % number for number in range(60)]
 
 
 async def transform_it_all(loop: Loop, bootstrap: str, name: str) -> None:
-    """By several transactions, some of which are aborted by an error of the handler's, in turn with a commit."""
+    """By several transactions, of which the handler's errors abort some; commits and aborts alternate."""
     source, target, group = f"{name}-in", f"{name}-out", f"{name}-group"
     async with loop.connect(bootstrap) as client:
         await fill(client, source, VALUES)
@@ -121,7 +121,7 @@ def test_in_code_that_blocks_it_is_the_same(ottla_broker: Broker) -> None:
             assert [record.value for record in consumer.poll(10.0) or ()] == VALUES
 
 
-# -- offsets in a transaction of one's own ----------------------------------------------------------------------------
+# -- offsets in a transaction of one's own -----------------------------------------------------------------------------
 
 
 async def test_offsets_go_with_the_transaction_or_not_at_all(loop: Loop, ottla_broker: Broker) -> None:
@@ -137,13 +137,13 @@ async def test_offsets_go_with_the_transaction_or_not_at_all(loop: Loop, ottla_b
                 async with producer.transaction() as txn:
                     txn.commit_offsets(batch)
                     await txn.send("out", b"aborted")
-                    1 / 0  # noqa: B018 # which raises
+                    1 / 0  # noqa: B018 # raises
             assert await consumer.committed() == {("in", 0): None}
             async with producer.transaction() as txn:
                 txn.commit_offsets(batch, await anext(consumer), metadata="by hand")
             [at] = (await consumer.committed()).values()
             assert at is not None and (at.offset, at.metadata) == (2, "by hand")
-            await consumer.commit()  # of what is committed nothing is left
+            await consumer.commit()  # the transaction has already committed all offsets
             [at] = (await consumer.committed()).values()
             assert at is not None and at.metadata == "by hand"
         async with client.consumer("in", group="g") as consumer:
@@ -160,7 +160,7 @@ async def test_what_sends_in_one_turn_of_the_loop_does_so_in_no_other(loop: Loop
                 async with transform.transaction(batches) as txn:
                     await txn.send_soon("out", b"mine")
                     if before is not None:
-                        for _ in range(10):  # the first of each millisecond goes another way
+                        for _ in range(10):  # once in a millisecond, a send takes the slow path
                             with pytest.raises(LocalProtocolError, match="this transaction is over"):
                                 await before("out", b"late")
                         break
@@ -202,7 +202,7 @@ async def test_a_partition_that_was_lost_makes_the_commit_impossible(ottla_broke
             with pytest.raises(TransactionAborted, match="offsets cannot be committed") as raised:
                 async with producer.transaction() as txn:
                     await txn.send("out", b"of a batch that was lost")
-                    async with client.consumer("in", group="g", instance_id="one") as newer:  # takes its place
+                    async with client.consumer("in", group="g", instance_id="one") as newer:  # replaces the member
                         await anext(newer)
                         txn.commit_offsets(batch)
             assert raised.value.partitions == {}
@@ -219,7 +219,7 @@ async def test_batches_that_were_cancelled_come_again(loop: Loop, ottla_broker: 
         seen: list[bytes] = []
         async with client.transform("in", group="g", transactional_id="t-1", max_wait=0.2) as transform:
             with loop.move_on_after(0.1) as scope:
-                await anext(transform)  # which gathers still
+                await anext(transform)  # still collects batches
             assert scope.cancelled_caught
             with loop.move_on_after(1.0) as scope:
                 async for batches in transform:
@@ -282,7 +282,7 @@ async def test_an_error_that_does_not_pass_is_raised_at_once_and_one_of_the_user
 
 
 def take_replicas_away(monkeypatch: pytest.MonkeyPatch, partition: str) -> None:
-    """Have the broker refuse all writes to a partition, as if too few replicas were in sync."""
+    """Let the broker refuse all writes to a partition, as if too few replicas were in sync."""
     original = PartitionLog.append
 
     def append(log: PartitionLog, batch: RecordBatch, timestamp: int, now: float) -> Appended:
@@ -341,7 +341,7 @@ async def test_options_that_make_no_sense_are_refused(ottla_broker: Broker) -> N
                 client.transform("in", **{"group": "g", "transactional_id": "t", **wrong})  # type: ignore[arg-type]
 
 
-# -- what would pass over records -----------------------------------------------------------------------------------
+# -- records that must not be skipped ----------------------------------------------------------------------------------
 
 
 async def test_the_consumer_of_a_transform_is_read_and_commits_for_it_alone(ottla_broker: Broker) -> None:
@@ -433,7 +433,7 @@ async def test_what_is_no_batch_is_refused_by_name(ottla_broker: Broker) -> None
         async with client.transform("in", group="g", transactional_id="t-1") as transform:
             batches = await anext(transform)
             with pytest.raises(LocalProtocolError, match="the batches from the loop, not <Batch "):
-                transform.transaction(batches.batches[0])  # type: ignore[arg-type] # which is the point
+                transform.transaction(batches.batches[0])  # type: ignore[arg-type] # on purpose
             async with transform.transaction(batches) as txn:
                 with pytest.raises(LocalProtocolError, match="takes batches of a consumer"):
                     txn.commit_offsets([batches.batches[0]])  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""The trio driver: nothing dies silently, nothing hangs, and a loop that does not turn is noticed."""
+"""The trio driver: no silent failures, no hangs, and a report if the loop is blocked."""
 
 import asyncio
 import errno
@@ -96,7 +96,7 @@ async def listener(host: str, port: int, answer: Any) -> AsyncIterator[int]:
 
 
 class Resolver(trio.abc.HostnameResolver):
-    """Every name has these addresses."""
+    """Resolves every name to these addresses."""
 
     def __init__(self, *addresses: str) -> None:
         self.addresses = addresses
@@ -136,7 +136,7 @@ async def test_a_connection_that_was_hung_up_as_it_was_made_says_nothing_of_the_
         attempts += 1
         if attempts > 1:
             await trio.sleep_forever()
-        with trio.CancelScope(shield=True):  # as trio returns what it has, whatever was cancelled since
+        with trio.CancelScope(shield=True):  # trio, too, returns a finished result despite a later cancellation
             await made.wait()
             stream = await dial(driver, wanted)
         return stream
@@ -258,7 +258,7 @@ async def test_who_writes_to_a_connection_that_was_reset_remembers_that_it_was()
             link.outbox.append(b"lost")
             link.write()
         assert link.broke == os.strerror(errno.ECONNRESET).lower() and not link.outbox
-        assert ours.recv(1) == b"", "the reader is not told"
+        assert ours.recv(1) == b"", "the reading end is still open"
 
 
 async def test_a_client_that_is_used_outside_its_loop_says_so_and_goes_on(ottla_broker: Broker) -> None:
@@ -311,7 +311,7 @@ async def test_the_memory_of_a_large_answer_is_free_while_the_next_is_waited_for
             nursery.start_soon(driver._read, link)
             theirs.sendall(b"a large answer")
             await trio.testing.wait_all_tasks_blocked()
-            whole.append(0)  # refused while anybody has a view of it
+            whole.append(0)  # raises while a view of it exists
             nursery.cancel_scope.cancel()
     assert told == [Filled((1, "data"), 14)]
 
@@ -330,7 +330,7 @@ async def test_a_socket_takes_as_much_as_the_system_lets_it(ottla_broker: Broker
 
 @contextmanager
 def connected() -> Iterator[tuple[socket.socket, socket.socket]]:
-    """Both ends of a connection, ours non-blocking."""
+    """Both ends of a connection; the client's is non-blocking."""
     with socket.create_server(("127.0.0.1", 0)) as server, socket.socket() as ours:
         ours.connect(server.getsockname())
         ours.setblocking(False)
@@ -352,7 +352,7 @@ async def test_what_arrives_in_the_turn_in_which_a_connection_is_closed_is_told_
             nursery.start_soon(driver._read, link)
             await trio.testing.wait_all_tasks_blocked()
             theirs.sendall(b"late")
-            del driver._links[link.key]  # as for `Close`, whose cancellation comes too late for who is woken already
+            del driver._links[link.key]  # as for `Close`, whose cancellation is too late for a task that woke already
             await trio.testing.wait_all_tasks_blocked(0.01)
         assert told == []
 
@@ -376,7 +376,7 @@ async def test_what_the_socket_does_not_take_at_once_follows_in_order(ottla_brok
         link.socket = ours
         link.outbox += parts[:5]
         link.write()
-        assert link.outbox and link.full, "more than a socket takes"
+        assert link.outbox and link.full, "more than fits into the socket's buffer"
         link.outbox += parts[5:]
         got = bytearray()
         with trio.fail_after(HUNG):
@@ -405,8 +405,8 @@ async def test_a_step_writes_by_itself_and_who_waits_needs_nobody_for_what_is_du
             link.socket = ours
             driver.core._actions += [Send((7, "data"), (b"one", b"two")), Close((7, "data"))]
             driver.step()
-            assert theirs.recv(10) == b"onetwo", "also what was said just before the end"
+            assert theirs.recv(10) == b"onetwo", "bytes written just before the close arrive, too"
         done = Outcome[None]()
-        driver.core.soon(lambda now: done.succeed(None))  # and nobody tells the timekeeper
+        driver.core.soon(lambda now: done.succeed(None))  # without waking the timekeeper
         with trio.fail_after(HUNG):
             await driver.run(settled(done))

@@ -1,4 +1,4 @@
-"""UNKNOWN_SERVER_ERROR, or a code of a newer Kafka, in one answer: the client repeats the request and goes on."""
+"""UNKNOWN_SERVER_ERROR, or a code of a newer Kafka, in one answer: the client retries the request and continues."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -37,7 +37,7 @@ CODES = pytest.mark.parametrize("code", [UnknownServerError.code, 9999])
 
 
 def failing_once(kind: type, fail: Callable[[Any], Any]) -> Callable[[int, Any, Any], Any]:
-    """Bends the first answer to requests of a kind that has something to fail."""
+    """A `bend` that changes the first answer of this kind in which ``fail`` finds anything to change."""
     failed = False
 
     def bend(node: int, request: Any, answer: Any) -> Any:
@@ -52,7 +52,7 @@ def failing_once(kind: type, fail: Callable[[Any], Any]) -> Callable[[int, Any, 
 
 
 def in_partitions(topics: str, code: int) -> Callable[[Any], Any]:
-    """Replaces the error code of every partition in the answer; ``topics`` is the name of the field."""
+    """Replace the error code of every partition in the answer; ``topics`` is the name of the field."""
 
     def fail(answer: Any) -> Any:
         there = getattr(answer, topics)
@@ -86,7 +86,7 @@ def test_a_consumer_reads_on(what: str, code: int) -> None:
     fetcher = reader(leaders, {P: Time(EARLIEST)})
     leaders.logs[P].append(b"a")
     assert read(leaders, fetcher, 1) == {P: [b"a"]}
-    leaders.logs[P].leader_epoch += 1  # which has the position validated
+    leaders.logs[P].leader_epoch += 1  # makes the client validate its position
     leaders.logs[P].append(b"b")
     assert read(leaders, fetcher, 1) == {P: [b"b"]}
     assert not fetcher.failed

@@ -1,4 +1,4 @@
-"""What the table of versions promises: ranges that the codec has, each with a reason, and named nowhere else."""
+"""The promises of the table of versions: each range fits the codec, has a reason, and appears nowhere else."""
 
 import re
 from pathlib import Path

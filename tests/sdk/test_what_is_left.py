@@ -1,4 +1,4 @@
-"""A client keeps nothing of closed objects: each kind is opened and closed many times, with another name each time."""
+"""A client keeps nothing of closed objects: each kind is opened and closed many times, with a new name each time."""
 
 import gc
 import types
@@ -140,7 +140,7 @@ def held(core: ClientCore) -> Counter[str]:
         if id(each) in seen:
             continue
         seen[id(each)] = each
-        if isinstance(each, Timers):  # cancelled ones leave the heap many at a time
+        if isinstance(each, Timers):  # the heap drops cancelled timers many at a time
             found["timers"] = sum(timer.call is not None for _, _, timer in each._heap)
             left += (timer.call for _, _, timer in each._heap if timer.call is not None)
             continue
@@ -165,7 +165,7 @@ async def test_nothing_is_left_of_clients_that_were_closed(loop: Loop, ottla_bro
                 await producer(client, number)
                 await transactional_producer(client, number)
                 await group_consumer(client, number)
-        await loop.sleep(0.05)  # threads and tasks end beside this
+        await loop.sleep(0.05)  # threads and tasks end asynchronously
         gc.collect()
         kinds = (type(each) for each in gc.get_objects())
         return Counter(kind.__qualname__ for kind in kinds if str(kind.__module__).startswith("ottla.sdk"))

@@ -1,15 +1,15 @@
-"""A loop, a clock and a network by script, so that the whole client, faces included, runs in no time and always alike.
+"""A scripted loop, clock and network: the whole client, faces included, runs in virtual time and always alike.
 
     with Virtual() as virtual:                             # brokerlite's machine answers
         virtual.run(scenario())                            # client = virtual.connect()
 
 Theory of operation: a heap of events in virtual time. Between two events that happen while the watched task waits lies
-a *point*, at which `Plan` may have it cancelled: the first points of all waits are what a loop counts as suspensions,
-the others are all that can happen meanwhile. The last point of a wait lies behind what was waited for: the task is to
-go on, and a cancellation comes first, as asyncio's can.
+a *point*, at which `Plan` may have it cancelled. The first points of all waits are the suspensions that a loop counts;
+the others cover every order with other events. At the last point of a wait its outcome is settled and the task would
+continue, but a cancellation can come first, as in asyncio.
 
-Both loops' manners of cancelling can be had: asyncio raises a cancellation once, in whatever the task waits for; trio
-raises it at every wait that is not shielded, until the scope is left.
+Both ways to cancel are available: asyncio raises a cancellation once, in the current wait of the task; trio raises it
+at every wait that is not shielded, until the task leaves the scope.
 """
 
 import itertools
@@ -42,24 +42,24 @@ from tests.sim.clock import Clock
 T = TypeVar("T")
 
 LATENCY = 0.001
-"""Seconds of bytes on their way."""
+"""Seconds that bytes are on their way."""
 LIMIT = 900.0
-"""Seconds, of its own, after which a scenario hangs."""
+"""Seconds of virtual time after which a scenario counts as hanging."""
 
 
 class Cancelled(BaseException):
-    """The loop's."""
+    """The cancellation of a loop."""
 
 
 class Dropped(BaseException):
-    """Stands for what makes the caller drop a coroutine: it is closed and never awaited again."""
+    """Stands for an error that makes the caller drop a coroutine: the coroutine is closed and never awaited again."""
 
 
 # -- the loop ----------------------------------------------------------------------------------------------------------
 
 
 class Wait:
-    """What a task yields: it goes on once ``outcome`` is settled, or in the next turn where there is none."""
+    """The value that a task yields: the task continues when ``outcome`` is settled, or without one in the next turn."""
 
     def __init__(self, outcome: Outcome[Any] | None, shielded: bool = False) -> None:
         self.outcome, self.shielded = outcome, shielded
@@ -70,12 +70,12 @@ class Wait:
 
 @dataclass(slots=True)
 class Plan:
-    """When the watched task is cancelled.
+    """When to cancel the watched task.
 
     Attributes:
         at: numbers of points.
-        sticky: trio's manner, else asyncio's.
-        drop: it is not cancelled, but dropped.
+        sticky: cancel as trio does, otherwise as asyncio does.
+        drop: drop the coroutine instead of cancelling it.
     """
 
     at: Sequence[int] = ()
@@ -88,11 +88,11 @@ class Task:
         self.coroutine, self.name = coroutine, name
         self.wait: Wait | None = None
         self.called = False
-        """It goes on with one of the next events."""
+        """Whether an event that continues the task is scheduled."""
         self.error: BaseException | None = None
-        """What it goes on with."""
+        """The error to raise in the task when it continues."""
         self.sticky: BaseException | None = None
-        """A scope around it is cancelled."""
+        """The cancellation of a scope around the task."""
         self.ended: Outcome[None] = Outcome()
         self.result: Any = None
         self.raised: BaseException | None = None
@@ -102,8 +102,8 @@ class Loop(Clock):
     """Time and tasks.
 
     Attributes:
-        points: how many were passed so far, of `watched`.
-        suspensions: those of them at which a wait began.
+        points: how many points of `watched` have passed.
+        suspensions: the points at which a wait began.
         delivered: how many cancellations have been raised.
     """
 
@@ -122,11 +122,11 @@ class Loop(Clock):
         return task
 
     def run(self, task: Task) -> Any:
-        """Until a task has ended; its result, or its error raised."""
+        """Run until a task has ended; return its result or raise its error."""
         end = self.now + LIMIT
         while not task.ended.done:
             self._pass_point()
-            assert self.step(), f"{task.name} hangs: nothing will ever happen again"
+            assert self.step(), f"{task.name} hangs: no event is left"
             assert self.now <= end, f"{task.name} hangs"
         if task.raised is not None:
             raise task.raised
@@ -189,7 +189,7 @@ class Loop(Clock):
             if task.wait is not None and not task.wait.shielded and not task.called:
                 self._call(task, task.sticky)
 
-    # -- what tasks await --------------------------------------------------------------------------------------------
+    # -- awaitables of tasks -----------------------------------------------------------------------------------------
 
     async def wait(self, outcome: Outcome[Any] | None, *, shielded: bool = False) -> None:
         await Wait(outcome, shielded)
@@ -201,7 +201,7 @@ class Loop(Clock):
 
 
 class Watched:
-    """Awaits a call whose points count; dropped, it is closed, and `Dropped` is raised."""
+    """Awaits a call whose points count; if dropped, the call is closed, and `Dropped` is raised."""
 
     def __init__(self, loop: Loop, call: Any) -> None:
         self._loop, self._call = loop, call
@@ -235,7 +235,7 @@ class Watched:
 
 
 class VirtualLink(Link):
-    """One connection, seen from the client; it takes ``piece`` bytes at a time, if that is given."""
+    """One connection, seen from the client; it takes ``piece`` bytes at a time, if given."""
 
     def __init__(self, virtual: "Virtual", key: Key) -> None:
         super().__init__(key)
@@ -244,10 +244,10 @@ class VirtualLink(Link):
         self.open = False
         self.finished = False
         self._given, self._left = frames.FrameReader(), 0
-        """What the outbox was given, and how much of that is still in it."""
+        """The requests given to the outbox, and how many of their bytes are still in it."""
         self.arrived = frames.FrameReader()
         self.places: deque[list[Any]] = deque()
-        """Answers that are due, in the order of the requests: each a list of one when it is there."""
+        """Due answers, in the order of the requests: each a list, empty until the answer is there."""
 
     def write(self) -> None:
         if not self.open:
@@ -273,8 +273,8 @@ class Virtual:
 
     Attributes:
         piece: how many bytes a socket takes at once; ``None``: all.
-        held: requests that arrived while nothing is answered; ``None`` while all is.
-        sent: every request that was written, or begun to be.
+        held: requests that arrived while answers are held back; ``None`` while the broker answers.
+        sent: every request of which at least a byte was written.
     """
 
     plan: Plan = field(default_factory=Plan)
@@ -282,7 +282,7 @@ class Virtual:
     held: list[tuple[VirtualLink, bytes]] | None = None
     sent: list[Any] = field(default_factory=list)
     watching: int = 0
-    """Watchdogs that were not ended."""
+    """Watchdogs that are still running."""
 
     def __post_init__(self) -> None:
         self.loop = Loop(self.plan)
@@ -292,7 +292,7 @@ class Virtual:
         self.links: set[VirtualLink] = set()
         self.drivers: list[VirtualDriver] = []
         self._wakes_at = math.inf
-        self._today = time.time_ns() // 1_000_000  # as the producers' own clock has it
+        self._today = time.time_ns() // 1_000_000  # the same time of day as the producers' clock
 
     def __enter__(self) -> Self:
         return self
@@ -309,7 +309,7 @@ class Virtual:
         result: T = self.loop.run(self.loop.spawn(scenario))
         return result
 
-    # -- as a type of drivers ----------------------------------------------------------------------------------------
+    # -- the interface of a type of drivers --------------------------------------------------------------------------
 
     def __call__(self, core: ClientCore) -> "VirtualDriver":
         driver = VirtualDriver(self, core)
@@ -324,7 +324,7 @@ class Virtual:
     # -- bytes -------------------------------------------------------------------------------------------------------
 
     def begun(self, requests: Iterable[bytes]) -> None:
-        """The socket takes the first byte of these, and so all of them, sooner or later."""
+        """The socket has taken the first byte of these requests, so it will take all of them."""
         self.sent += [frames.parse_request(each).message for each in requests]
 
     def written(self, link: VirtualLink, data: bytes) -> None:
@@ -338,7 +338,7 @@ class Virtual:
                 self._serve(link, frame)
 
     def answer_all(self) -> None:
-        """What was held is answered, and so is what comes."""
+        """Answer the held requests, and all later ones."""
         held, self.held = self.held or [], None
         for link, frame in held:
             self._serve(link, frame)
@@ -379,7 +379,7 @@ class Virtual:
             driver.tell(Received(link.key, data))
 
     def finished(self, link: VirtualLink) -> None:
-        """The client writes nothing more: the connection ends when all is answered."""
+        """The client writes no more: the connection ends after all answers."""
         if link.open and (driver := self._driver_of(link)) is not None:
             link.open = False
             self.links.discard(link)
@@ -390,7 +390,7 @@ class Virtual:
 
 
 class VirtualDriver(Driver[VirtualLink]):
-    """The client's driver: as much of a loop as the others have, and no socket."""
+    """The client's driver: the same use of a loop as other drivers, without sockets."""
 
     def __init__(self, virtual: Virtual, core: ClientCore) -> None:
         super().__init__(core, lambda: virtual.loop.now, "virtual", lambda key: VirtualLink(virtual, key))
@@ -435,7 +435,7 @@ class VirtualDriver(Driver[VirtualLink]):
         raise NotImplementedError
 
     def watch(self, limit: float, report: Callable[[float, str], None]) -> Callable[[], None]:
-        """No thread: nothing here keeps a loop from turning."""
+        """Start no thread: no code here can block the loop."""
         self._virtual.watching += 1
 
         def stop() -> None:
@@ -463,7 +463,7 @@ class VirtualDriver(Driver[VirtualLink]):
         while not outcome.done:
             try:
                 await self._on.wait(outcome, shielded=True)
-            except Cancelled as cancelled:  # asyncio's manner
+            except Cancelled as cancelled:  # as asyncio raises it
                 late = cancelled
         return late
 

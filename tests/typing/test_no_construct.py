@@ -1,4 +1,4 @@
-"""What the codec is made of stays inside: nothing public of `ottla.codec` is, takes, gives or inherits construct."""
+"""construct stays inside the codec: no public name of `ottla.codec` is, takes, returns or inherits its types."""
 
 import importlib
 import inspect
@@ -13,7 +13,7 @@ import pytest
 import ottla.codec
 
 INSIDE = {"ottla.codec.wire", "ottla.codec.program", "ottla.codec.machine"}
-"""The declarations' own language, and what executes it."""
+"""The language of the declarations, and the code that executes it."""
 
 MODULES = sorted(
     found.name
@@ -23,14 +23,14 @@ MODULES = sorted(
 
 
 def types_in(annotation: Any) -> Iterator[Any]:
-    """An annotation and all that it is made of."""
+    """An annotation and all of its parts."""
     yield annotation
     for each in typing.get_args(annotation):
         yield from types_in(each)
 
 
 def promised(value: Any, module: ModuleType) -> Iterator[Any]:
-    """The types that a function, a property or a class shows: its bases, its annotations, those of its members."""
+    """The types that a function, a property or a class shows: its bases, its annotations, and its members'."""
     if isinstance(value, property):
         value = value.fget
     value = inspect.unwrap(getattr(value, "__func__", value))

@@ -1,7 +1,7 @@
-"""What type checkers make of a user's program: the good one is accepted, and each wrong line is an error, and which.
+"""Type checkers on a user's program: they accept the good one, and report the right error on each wrong line.
 
-pyright is asked in the form of basedpyright, the same checker with what it needs to run in its wheel; its mode "strict"
-is pyright's own. Both look at the program from outside the tree, as they would at a user's.
+pyright runs as basedpyright, the same checker with its runtime in the wheel; its mode "strict" is pyright's own. Both
+check the program from outside the tree, like a user's.
 """
 
 import json
@@ -86,7 +86,7 @@ WRONG = [
 
 @pytest.fixture(scope="module")
 def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with a good and a wrong program, from which ottla is found as by a user."""
+    """A folder with a good and a wrong program, which find ottla as a user's program does."""
     folder = tmp_path_factory.mktemp("program")
     (folder / "good.py").write_text(Path(good.__file__).read_text())
     (folder / "wrong.py").write_text(HEAD + "".join(f"    {line}\n" for line, *_ in WRONG))
@@ -96,7 +96,7 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def compare(errors: list[tuple[str, int, str]], rule: int) -> None:
-    """Hold errors (file, line, rule) against `WRONG`, column ``rule``: some on each line, none elsewhere."""
+    """Compare errors (file, line, rule) with `WRONG`, column ``rule``: at least one on each line, none elsewhere."""
     first = HEAD.count("\n") + 1
     lines = range(first, first + len(WRONG))
     assert [each for each in errors if each[0] != "wrong.py" or each[1] not in lines] == []
@@ -109,7 +109,7 @@ def compare(errors: list[tuple[str, int, str]], rule: int) -> None:
 
 @pytest.mark.slow
 def test_mypy_accepts_what_is_right_and_refuses_what_is_wrong(program: Path) -> None:
-    # Silent, because what is found on the MYPYPATH is checked, unlike what is installed; here that is another test.
+    # Silent, because mypy checks modules on MYPYPATH, unlike installed ones; another test checks ottla itself.
     options = ["--strict", "--output=json", "--config-file=", "--follow-imports=silent"]
     options.append(f"--cache-dir={ROOT / '.mypy_cache' / 'program'}")
     environment = os.environ | {"MYPYPATH": str(ROOT / "src")}

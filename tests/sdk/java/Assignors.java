@@ -23,11 +23,11 @@ import org.apache.kafka.common.Node;
 import org.apache.kafka.common.PartitionInfo;
 
 /**
- * Divides partitions among members as Kafka's assignors do, a line each.
+ * Runs Kafka's assignors: reads one case from each line, and answers it with one line.
  *
- * <p>"ASSIGNOR TOPIC=RACKS;RACKS;… MEMBER/INSTANCE/SUBSCRIPTION…", for each partition the racks of its replicas with
- * commas between them, subscriptions in hexadecimal digits, an instance of "-" for none, is answered with
- * "MEMBER/ASSIGNMENT…", or with "! " and the exception.
+ * <p>A line is "ASSIGNOR TOPIC=RACKS;RACKS;… MEMBER/INSTANCE/SUBSCRIPTION…", with the racks of each partition's replicas
+ * separated by commas, subscriptions in hexadecimal digits, and "-" for a member without an instance id. The answer is
+ * "MEMBER/ASSIGNMENT…", or "! " and the exception.
  */
 public final class Assignors {
     private static AbstractPartitionAssignor assignor(String name) {
