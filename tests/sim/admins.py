@@ -1,4 +1,4 @@
-"""A user who creates and deletes topics and cancels most calls. A call that is cancelled sends nothing afterwards."""
+"""A user who creates and deletes topics and cancels most calls. A cancelled call must not send a request any more."""
 
 from collections import Counter
 from dataclasses import dataclass, field
@@ -92,4 +92,4 @@ class Administrating:
             names = [*message.topic_names, *(each.name or "" for each in message.topics)]
         for name in names:
             if name in self.cancelled:
-                raise Violation("a cancelled call is carried out", f"{type(message).__name__} of {name}")
+                raise Violation("a cancelled call sends its request", f"{type(message).__name__} of {name}")

@@ -231,7 +231,7 @@ class ModelBrokers:
             self.cluster.transaction_version = 2
         return upgrades
 
-    # -- the brokers' life -------------------------------------------------------------------------------------------
+    # -- starts and ends ---------------------------------------------------------------------------------------------
 
     def begin(self) -> None:
         """The model cluster needs no start."""

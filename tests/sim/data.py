@@ -4,7 +4,7 @@ Rules:
 - acks=all is answered once the high watermark has passed the batch; if the leader changes first, with
   NOT_LEADER_OR_FOLLOWER, whether the batch survives or not.
 - A deposed leader that does not know it goes on: it takes batches that no reader will ever see, and serves its old log.
-- A Fetch that finds nothing waits for `max_wait_ms`, for data, or for an error.
+- A Fetch that finds no data waits for `max_wait_ms`, for data, or for an error.
 - Node ``n`` is in the rack ``rn``. A leader sends readers of another rack to the replica there if it believes that
   replica to be alive; a follower serves records up to the high watermark that it knows (KIP-392).
 
@@ -121,7 +121,7 @@ class Acknowledgement:
 
 @dataclass(slots=True)
 class Session:
-    """What a Fetch session remembers, by `_key`: the partitions asked for, and the high watermarks last sent."""
+    """A Fetch session, by `_key`: the partitions that the client wants, and the high watermarks last sent."""
 
     epoch: int = 1
     wanted: dict[Place, FetchPartition] = field(default_factory=dict)
@@ -170,14 +170,14 @@ class Leaders:
         self._unacknowledged: list[Acknowledgement] = []
         self._polls: dict[int, list[Poll]] = {}
         self.sessions: dict[int, dict[int, Session]] = {}
-        """Per node."""
+        """Node -> session id -> session."""
         self._session_ids = 0
         self.max_message_bytes = 2**20
-        """Of a batch: the topics' `max.message.bytes`."""
+        """The topics' `max.message.bytes`, the limit of a batch."""
         self.replicated_to: dict[tuple[int, Place], int] = {}
         """Per follower and partition, the high watermark that the follower knows."""
         self.over_quota: Callable[[], bool] = lambda: False
-        """Whether this answer is over a quota: its client has to wait, and a Fetch gets no records (KIP-219)."""
+        """Whether this answer is over a quota. If so, its client has to wait, and a Fetch gets no records (KIP-219)."""
         self.cuts = False
         """A batch that does not fit into an answer is sent in part."""
         self.features: Counter[str] = Counter()
@@ -231,7 +231,7 @@ class Leaders:
             if concerns(poll) and poll.attempt():
                 self._polls[node].remove(poll)
 
-    # -- who leads ---------------------------------------------------------------------------------------------------
+    # -- leaders -----------------------------------------------------------------------------------------------------
 
     def _judge(self, node: int, place: Place, client_epoch: int) -> int:
         """The error code for a client that asks ``node`` and knows the leader epoch ``client_epoch`` (-1: none)."""

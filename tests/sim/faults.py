@@ -254,7 +254,7 @@ def _expire(world: "Simulation", fault: Fault) -> None:
 def _recreate(world: "Simulation", fault: Fault) -> object:
     if RECREATED not in world.cluster.ids:
         return False
-    world.say("!", RECREATED, f"is deleted, and made again after {fault.seconds / 4:.2f} s")
+    world.say("!", RECREATED, f"is deleted, and recreated after {fault.seconds / 4:.2f} s")
     own = Random(f"{world.seed} recreated at {world.clock.now}")
     way = own.choice((_delete, _delete_late, _delete_quietly))
     way(world, fault, own)

@@ -174,7 +174,7 @@ class GroupLedger:
 
 
 def assigned(assignment: bytes) -> set[Place]:
-    """The partitions of an assignment as the protocol carries it."""
+    """The partitions of an assignment in the format of the protocol."""
     if not assignment:
         return set()
     found = parse_assignment(assignment)[1].assigned_partitions

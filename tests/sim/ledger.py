@@ -174,7 +174,7 @@ class Ledger:
             if offset >= log.high_watermark:
                 raise Violation(FALSE, f"{where} gets offset {offset}, the high watermark is {log.high_watermark}")
             if value not in self.sent:
-                raise Violation(FALSE, f"{where} gets {brief(value)} at offset {offset}, which nobody sent")
+                raise Violation(FALSE, f"{where} gets {brief(value)} at offset {offset}, which no producer sent")
             expected += 1
         return expected
 
@@ -217,7 +217,7 @@ class Ledger:
                 (topic, partition), first = found[value][0]
                 raise Violation(TWICE, f"{brief(value)} in {where} and in {topic}-{partition} at {first}")
             if sent.once and last.get(sent.producer, -1) >= sent.rank and not excused:
-                raise Violation(ORDER, f"{brief(value)} in {where} behind number {last[sent.producer]}")
+                raise Violation(ORDER, f"{brief(value)} in {where} after number {last[sent.producer]}")
             last[sent.producer] = sent.rank
             seen[value] = offset
             found[value].append((place, offset))

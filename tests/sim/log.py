@@ -1,4 +1,4 @@
-"""A partition's log as Kafka keeps it, reduced to what a client can notice.
+"""A partition's log as Kafka keeps it, reduced to behaviour that a client can notice.
 
 Rules:
 - A batch is appended whole, with its offset and the leader's epoch. Batches below the high watermark are on every
@@ -10,7 +10,7 @@ Rules:
   offset stays at the first batch. A leader verifies the transaction before it appends the first batch, and notes the
   attempt (`attempt`), so that no batch with a higher sequence becomes the first, and no marker in between is missed.
 - A marker of an older epoch, or of a replaced coordinator, is refused.
-- A fetch gets whole batches, beginning with the one that contains the offset; only the last may be cut, and never the
+- A fetch gets whole batches, beginning with the batch that contains the offset; only the last may be cut, and never the
   first.
 
 Source: UnifiedLog.java, ProducerAppendInfo.java, ProducerStateEntry.java, VerificationStateEntry.java,
@@ -255,7 +255,7 @@ class PartitionLog:
             self._add(each)
 
     def read(self, offset: int, limit: int, most: int, *, first: bool, cut: bool = False) -> tuple[bytes, int]:
-        """The bytes of batches from the one that contains ``offset`` up to ``limit``, and their size.
+        """The bytes of the batches from ``offset``, which may lie inside the first, up to ``limit``, and their size.
 
         Args:
             most: bytes. A later batch that does not fit is cut. The first is left out, or cut if ``cut`` is set, as

@@ -293,7 +293,7 @@ class Consuming:
         if fetched.cut is not None:
             self._feature("a batch is handed out in parts")
         if self.most is not None and len(records) > self.most:
-            raise Violation("a batch has more records than it may", f"{self.name}: {len(records)}")
+            raise Violation("a batch has more records than max_records", f"{self.name}: {len(records)}")
         if process.history.wanted:
             process.history.add("·", self.name, f"gets {place[0]}-{place[1]} {[each for each, _ in records]}")
         if place not in self.expected or machine.membership is None or claim is None:
@@ -470,7 +470,7 @@ class Consuming:
             self.process.do(lambda: machine.committer.commit_batch_soon(place, at, claim))
 
     def _told(self, what: str, places: Sequence[Place]) -> None:
-        self.process.history.add("·", self.name, f"is told: {what} {list(places)}")
+        self.process.history.add("·", self.name, f"its listener gets {what} {list(places)}")
 
     def _forget(self, places: Sequence[Place]) -> None:
         for place in places:

@@ -124,7 +124,7 @@ def play(seed: int, *, told: bool = False, broken: str | None = None) -> Result:
         return Onlookers(seed, told=told).run()
 
 
-# -- broken on purpose -------------------------------------------------------------------------------------------------
+# -- mutations of the readers ------------------------------------------------------------------------------------------
 
 OF_ONLOOKERS = Mutations("onlookers", within=200)
 MUTATIONS, SEEDS, _mutation = OF_ONLOOKERS.known, OF_ONLOOKERS.seeds, OF_ONLOOKERS.add

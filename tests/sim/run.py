@@ -44,7 +44,7 @@ from tests.sim.users import Process, Violation
 LIMIT = 200.0
 """Seconds after the last fault within which everything has to be done; a longer `max_poll_interval` adds to it."""
 LONGEST = 8.0
-"""Seconds that a fault lasts at most."""
+"""Most seconds that a fault lasts."""
 LOOK = 0.25
 """Seconds between two checks whether everything is done."""
 
@@ -55,7 +55,7 @@ class Result:
     violation: Violation | None
     history: list[str]
     seconds: float
-    """Of virtual time."""
+    """Virtual seconds that the world lasted."""
     records: int
     requests: int
     features: Counter[str]
@@ -451,7 +451,7 @@ class Simulation:
     def _let_pass(self, own: Random) -> None:
         """Delete a topic that the group reads; recreate it at once, after a while, or never."""
         cluster, pause = self.cluster, own.choice((0.0, 0.05, 0.5, None))
-        self.say("!", PASSING, f"is deleted, and made again after {pause}" if pause is not None else "is deleted")
+        self.say("!", PASSING, f"is deleted, and recreated after {pause}" if pause is not None else "is deleted")
         self.cluster.data.features["a topic of a group's pattern is deleted"] += 1
         cluster.delete(PASSING)
         if pause is not None:

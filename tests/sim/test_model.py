@@ -1,4 +1,4 @@
-"""The model cluster keeps those of Kafka's rules that the worlds depend on, for logs and for the group coordinator."""
+"""The model cluster keeps the rules of Kafka that the worlds depend on, for logs and for the group coordinator."""
 
 from random import Random
 from typing import Any

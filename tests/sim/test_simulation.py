@@ -78,7 +78,7 @@ FEATURES = {
 }
 """Events that occur at least twenty times in the ``SLOW`` worlds."""
 RARE = {"a session ends under a request"}
-"""Events that occur at least ten times: a client holds its requests in time, so only those in flight meet this one."""
+"""Events that occur at least ten times: a client holds its requests in time, so only requests in flight meet this."""
 
 
 def broken(results: list[Result]) -> list[str]:

@@ -122,7 +122,7 @@ class Teller:
     """Timeout of its transactions."""
     machine: ProducerCore | None = None
     since: int = -1
-    """Index of its last InitProducerId among those of its transactional id."""
+    """Index of its last InitProducerId in the list of its transactional id."""
     begun: float = 0.0
     """When its transaction began, or may have begun."""
     failures: list[OttlaError] = field(default_factory=list)
@@ -213,7 +213,7 @@ class Teller:
         features["an outcome is unknown"] += isinstance(told, TransactionOutcomeUnknown)
         features["an end is cancelled"] += isinstance(told, Cancelled)
         written.outcome = {True: COMMITTED, False: ABORTED, None: UNCERTAIN}[core.committed]
-        self.world.say("·", self.process.name, f"{written.name} is {written.outcome}; told {told!r}")
+        self.world.say("·", self.process.name, f"{written.name} is {written.outcome}; its end raised {told!r}")
         if error is None and told is None and not core.committed:
             raise Violation(UNTOLD, f"{written.name} is {written.outcome}")
         if core.committed and self.failures:
@@ -286,7 +286,7 @@ class Teller:
                 for leg in range(3):
                     yield from self._send(core, machine, written, f"{number}.{leg}")
             except (Cancelled, OttlaError) as error:
-                self.world.say("·", self.process.name, f"help ends: {error!r}")
+                self.world.say("·", self.process.name, f"the second task ends: {error!r}")
             done.succeed(None)
 
         self.process.run(help())
@@ -485,7 +485,7 @@ class Transfers:
             return
         again = isinstance(message, InitProducerIdRequest) and message.producer_id < 0
         if again and teller.initialized:
-            raise Violation("a producer begins again", f"{link.client.name} may have been fenced")
+            raise Violation("a producer initializes its id as a new one", f"{link.client.name} may have been fenced")
         if isinstance(message, InitProducerIdRequest) and not again:
             teller.renewed[message.producer_epoch] += 1
         if teller.fenced and isinstance(message, (ProduceRequest, *_OF_TRANSACTIONS)) and not link.writing:

@@ -188,7 +188,7 @@ class Transforms(Transfers):
         self.members[name] = self.workmen[name] = workman
         longest = max(self.ledger.timeouts.get(transactional_id, 0.0), workman.timeout)
         self.ledger.timeouts[transactional_id] = longest
-        self.say("·", name, f"comes, with transactional id {transactional_id}, instance {instance}")
+        self.say("·", name, f"joins, with transactional id {transactional_id}, instance {instance}")
         workman.process.run(workman.script(), partial(self._gone, workman))
 
     def _gone(self, workman: Workman) -> None:
@@ -302,7 +302,7 @@ class Transforms(Transfers):
             fault, self.armed = self.armed, None
             self._meet(link, message, fault)
         if isinstance(message, InitProducerIdRequest) and message.producer_id < 0 and workman.initialized:
-            raise Violation("a producer begins again", f"{workman.name} may have been fenced")
+            raise Violation("a producer initializes its id as a new one", f"{workman.name} may have been fenced")
         fatal = workman.producer.fatal if workman.producer is not None else None
         if fatal is not None and isinstance(message, _OF_TRANSACTIONS) and not link.writing:
             raise Violation(WRITES, f"{workman.name}: {type(message).__name__}")

@@ -1,6 +1,6 @@
 """Processes with a `ClientCore`, which run its steps as the shipped drivers do, and their users.
 
-A user is a generator that yields seconds to sleep, or a `Wait` for an outcome. It sees what a user of the SDK sees.
+A user is a generator that yields seconds to sleep, or a `Wait` for an outcome. It gets what the SDK returns or raises.
 """
 
 import math
@@ -27,7 +27,7 @@ from tests.sim.process import SimulatedProcess
 T = TypeVar("T")
 
 SLACK = 0.05
-"""Seconds that a call may be late."""
+"""Seconds by which a call may exceed its deadline."""
 AFTER = 1.0
 """Most seconds that a call may still take when its process thaws after the call's deadline."""
 TOO_BUSY = 20_000
@@ -63,7 +63,7 @@ class Cancelled(BaseException):
 
 @types.coroutine
 def pause(seconds: float) -> Generator[float, None, None]:
-    """Sleep in users' asynchronous code that the machines call, such as a listener."""
+    """Sleep in users' asynchronous code that the machines call: in a listener, for example."""
     yield seconds
 
 

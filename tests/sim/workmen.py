@@ -240,7 +240,7 @@ class Workman:
     # -- by hand -----------------------------------------------------------------------------------------------------
 
     def _work_by_hand(self, consumer: ConsumerCore, producer: ProducerCore) -> Script:
-        """Read within each transaction; after one that is not committed, another process reads its records again."""
+        """Read within each transaction. If it is not committed, end; another process reads its records again."""
         while self.ends_by is None and not self.stop.done:
             transaction = TransactionCore(self.process.core, producer)
             try:
@@ -328,7 +328,7 @@ class Workman:
         yield seconds
 
     def _within(self, error: BaseException | None, *, lost: bool) -> float:
-        """Seconds within which the end of a block has to be done, waiting only for what it has to wait for."""
+        """Seconds within which the end of a block has to be done, without any needless wait."""
         options = self.process.core.options
         if error is not None or lost:
             return ABORT_TIMEOUT
@@ -397,7 +397,7 @@ class Workman:
         await self._dawdle("lost", places)
 
     async def _dawdle(self, what: str, places: Sequence[Place]) -> None:
-        self.process.history.add("·", self.name, f"is told: {what} {list(places)}")
+        self.process.history.add("·", self.name, f"its listener gets {what} {list(places)}")
         if self.chance.random() < self.world.habits.dawdles:
             await pause(self.chance.uniform(0.0, 0.5))
 

@@ -131,7 +131,7 @@ class Hosted:
         hides, self.hides = self.hides, False
         return hides
 
-    # -- the broker's life -------------------------------------------------------------------------------------------
+    # -- starts and ends ---------------------------------------------------------------------------------------------
 
     def begin(self) -> None:
         """Start it, with its topics and its data folder synced to the disk, before any fault."""

@@ -72,7 +72,7 @@ class Peer(SimulatedProcess):
                 self._key = None
                 self._answer(None)
 
-    # -- inside
+    # -- internals
 
     def _advance(self, value: Any) -> None:
         if self._script is None or self.held(partial(self._advance, value)):

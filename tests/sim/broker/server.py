@@ -142,7 +142,7 @@ class Server:
         """Milliseconds since 1970."""
         return TODAY + round(self.clock.now * 1000)
 
-    # -- life
+    # -- starts and ends
 
     def start(self) -> None:
         """Start the broker on the disk that the last one has left."""
@@ -301,7 +301,7 @@ class Server:
                 return
         except OSError as error:
             self.features["a sync that the disk refuses"] += 1
-            self._say(f"the disk does not hold what was written: {error}")
+            self._say(f"sync failed: {error}")
             failed = True
         if self._survives(partial(self.core.synced, writes, failed=failed)):
             self._pump()

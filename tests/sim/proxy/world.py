@@ -62,7 +62,7 @@ REST = 0.2
 LIMIT_LASTS = 30.0
 """Idle seconds after which the proxy tries larger batches again: more than a client waits before it retries."""
 FEW, MOST = 200, 2**20
-"""Limits of a batch in bytes: one that allows few records, and one that no batch reaches."""
+"""Limits of a batch in bytes: the first allows few records, and no batch reaches the second."""
 STEPS = (threads.STEP, 1, 400, 1500)
 """Bytes that the proxy opens or builds in a step. A world's batches have some hundreds."""
 WAITS = (topics.METADATA_WAIT, 0.05)
