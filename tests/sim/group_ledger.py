@@ -29,7 +29,7 @@ FOREIGN = "a member commits a partition of another member"
 NOT_MINE = "a member reads a partition that it does not have"
 BEGINNING = "a member does not begin at the group's committed offset"
 STAYS = "a member leaves in order, and its group still has it"
-AGAIN_IN = "a consumer joins its group again after its block was left"
+AGAIN_IN = "a consumer joins its group again after its LeaveGroup"
 FEW = 10
 """Offsets that a client may commit twice: it does so after a later commit whose outcome is unknown."""
 AGAIN = "an acknowledged offset is committed again"
