@@ -1,13 +1,15 @@
-"""Play a seed again and print its history: ``python -m tests.sim SEED``.
+"""Replay a seed and print its history: ``python -m tests.sim SEED``.
 
-``python -m tests.sim FROM..TO`` tries many, on all processors. ``--broken NAME`` plays with a client that is broken on
-purpose (`tests.sim.mutations`), ``python -m tests.sim mutations`` tries all of these, on all processors, says what
-catches them, and notes it for the next time: behind a change of the client it may be other seeds. With ``--broker`` all
-of this is about brokerlite on a model disk (`tests.sim.broker`), not about the client against a model cluster; with
-``--transactions`` about the client's transactions (`tests.sim.transfers`), with ``--onlookers`` about those that read
-them committed (`tests.sim.onlookers`), with ``--transforms`` about consume, transform, produce
-(`tests.sim.transforms`), with ``--proxy`` about clients of the proxy (`tests.sim.proxy.world`), and with
-``--proxied-transactions`` about transactions through it (`tests.sim.proxy.transfers`).
+``python -m tests.sim FROM..TO`` plays many seeds, on all processors. ``--broken NAME`` breaks the client on purpose, by
+a mutation (`tests.sim.mutations`). ``python -m tests.sim mutations`` plays all mutations, on all processors, prints the
+seed that catches each, and stores it in ``caught.json``, so that the next run tries that seed first: after a change of
+the client, another seed may catch the mutation.
+
+By default the client runs against a model cluster. ``--broker`` runs brokerlite on a model disk instead
+(`tests.sim.broker`), ``--transactions`` the client's transactions (`tests.sim.transfers`), ``--onlookers`` consumers
+that read them committed (`tests.sim.onlookers`), ``--transforms`` consume, transform, produce (`tests.sim.transforms`),
+``--proxy`` clients of the proxy (`tests.sim.proxy.world`), and ``--proxied-transactions`` transactions through it
+(`tests.sim.proxy.transfers`).
 """
 
 import argparse
@@ -31,7 +33,7 @@ from tests.sim.transform_mutations import OF_TRANSFORMS
 
 
 class World(NamedTuple):
-    """What can be played in place of the client against the model cluster."""
+    """A world that can run instead of the client against the model cluster."""
 
     play: run.Play
     mutations: Mutations
@@ -88,7 +90,7 @@ def many(play: run.Play, first: int, last: int) -> int:
 
 
 def mutations(play: run.Play, broken: Mutations) -> int:
-    """Say of each mutation which seed catches it, and by what; note it for the next time, and try that one first."""
+    """Print for each mutation the seed that catches it and the violation; store the seeds for the next run."""
     missed, caught = 0, {}
     for name, result, seconds in run.caught(broken.seeds, play=play):
         if result is None:

@@ -1,4 +1,4 @@
-"""Somebody who makes and deletes topics, and is in a hurry: what is not yet sent when a call is cancelled never is."""
+"""A user who creates and deletes topics and cancels most calls. A cancelled call must not send a request any more."""
 
 from collections import Counter
 from dataclasses import dataclass, field
@@ -21,14 +21,14 @@ from tests.sim.users import Cancelled, Process, Script, Violation
 
 @dataclass(slots=True, eq=False)
 class Administrating:
-    """Cancels most of its calls; each topic has a name of its own."""
+    """Calls create_topic and delete_topic, each for a topic of its own, and cancels most of these calls."""
 
     process: Process
     chance: Random
     features: Counter[str]
     seconds: float
     cancelled: set[str] = field(default_factory=set)
-    """Topics that must not be made any more, or deleted, nor asked about."""
+    """Topics of cancelled calls: no request may create, delete or look up these any more."""
 
     def script(self) -> Script:
         yield from self.process.connect()
@@ -62,25 +62,27 @@ class Administrating:
             self.features[f"{what} is cancelled"] += 1
             self.cancelled.add(name)
         except TopicAlreadyExists as error:
-            raise Violation("a topic is reported as there before, and nobody else makes it", name) from error
+            raise Violation(
+                "create_topic fails because the topic exists, and no other client creates it", name
+            ) from error
         except OttlaError as error:
             self.process.history.add("·", self.process.name, f"{what}: {error}")
 
     def _watch(self, core: ClientCore) -> None:
-        """See what is asked for from now on."""
+        """From now on, check the topics of each request for metadata."""
         submit = core.submit
 
         def submitted(node: Node, exchange: Exchange, now: float, channel: str = DATA) -> None:
             if isinstance(exchange.message, MetadataRequest):
                 asked = self.cancelled & {each.name or "" for each in exchange.message.topics or ()}
                 if asked:
-                    raise Violation("metadata are asked for on behalf of nobody", ", ".join(sorted(asked)))
+                    raise Violation("a client asks for metadata that no call needs", ", ".join(sorted(asked)))
             submit(node, exchange, now, channel)
 
         core.submit = submitted  # type: ignore[method-assign]
 
     def sent(self, link: Link, message: Any) -> None:
-        """The process sends a request; what is written in pieces was handed over before."""
+        """The process sends a request. While ``link.writing``, it was handed over earlier, and is not checked."""
         if link.client is not self.process or link.writing:
             return
         names: list[str] = []
@@ -90,4 +92,4 @@ class Administrating:
             names = [*message.topic_names, *(each.name or "" for each in message.topics)]
         for name in names:
             if name in self.cancelled:
-                raise Violation("a cancelled call is carried out", f"{type(message).__name__} of {name}")
+                raise Violation("a cancelled call sends its request", f"{type(message).__name__} of {name}")

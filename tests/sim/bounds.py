@@ -1,14 +1,15 @@
-"""What a client may take for itself: memory, requests, and other calls' time.
+"""Bounds on a client: on its memory, on its requests, and on the time for which it delays other calls.
 
 Rules:
-- The batches of a producer that anything still holds are counted in its `buffer_memory`, each with what it takes beside
-  its records: those that are acknowledged must be gone.
-- What a node refuses for one reason is sent there again after one pause, and new metadata are asked for at most once in
-  each `retry_backoff`, however many partitions it refuses.
-- Brokers are given less time for a request than the client waits for the answer.
-- What waits for the end of the client is forgotten once it waits no more.
-- Where a broker throttles, nothing is wrong with it or with its partitions.
-- Brokers serve a connection's requests one by one, and acks=all waits for replicas: no other may wait behind it.
+- `buffer_memory` counts every batch of a producer that is still referenced, with its overhead. So an acknowledged batch
+  must be freed.
+- A client pauses once before it retries the batches that a node refused with one error, and asks for metadata at most
+  once in each `retry_backoff`, however many partitions the node refuses.
+- The timeout in a Produce request is shorter than the client's own timeout for the answer.
+- A callback for the end of the client is removed once its caller no longer waits.
+- A throttled answer is no error of the broker or of its partitions.
+- A broker serves the requests of a connection one by one, and acks=all waits for replicas. So no other request may wait
+  behind a Produce.
 """
 
 import gc
@@ -36,33 +37,33 @@ from tests.sim.network import Link
 from tests.sim.users import Process, Violation
 
 MEMORY = "a producer takes more memory than it counts"
-STORM = "what a node refuses for one reason is sent there again too often"
+STORM = "a client retries what a node refuses too often"
 CURIOUS = "a client asks for metadata too often"
-HASTY = "a client asks for metadata again before a pause, though no caller waits for them"
-LATE = "a broker is given as long for a request as the client waits for its answer"
-SLOTH = "a client does not ask for the metadata of all that it holds, though it is time"
-GREEDY = "a client asks for the metadata of all that it holds before it is time"
-KEPT = "a client keeps what waits no more"
-BLAME = "a broker that keeps to the protocol passes for one that does not"
-HASTE = "a client over its quota does not wait for as long as it is asked to"
+HASTY = "a client asks for metadata again without a pause, though no caller waits for them"
+LATE = "a broker gets as long for a request as the client waits for its answer"
+SLOTH = "a client does not refresh the metadata of all its topics, though the refresh is due"
+GREEDY = "a client refreshes the metadata of all its topics before that is due"
+KEPT = "a client keeps callbacks of callers that no longer wait"
+BLAME = "a client blames a broker that keeps to the protocol"
+HASTE = "a client over its quota does not wait for the throttle time"
 BEHIND = "a request waits behind Produce"
 
 SLACK = 4600
-"""Bytes that may be held beside: a callback's error keeps its batch until it is raised."""
+"""Bytes that may be referenced without being counted: a callback's error keeps its batch until a call raises it."""
 OVERHEAD = 2048
-"""Bytes that a batch takes beside its records."""
+"""Bytes that a batch takes in addition to its records."""
 MOST_AGAIN = 20
-"""Requests with retries of one error that a node gets within a second."""
+"""Most Produce requests in a second with which a client retries one error at a node."""
 MOST_CLOSERS = 30
-"""What waits for the end of a client at a time: consumers, producers, calls."""
+"""Most callbacks for the end of a client at a time: of consumers, producers and calls."""
 ROUNDING = 1e-9
-"""Seconds by which sums of times may differ."""
+"""Seconds by which two sums of times may differ."""
 MOST_METADATA = 40
-"""Requests for metadata that a client makes within a second."""
+"""Most requests for metadata that a client makes in a second."""
 
 
 class Watched(Batch):
-    """A batch of which can be seen whether it is still held."""
+    """A batch that weak references can follow, to see whether it is still referenced."""
 
     __slots__ = ("__weakref__",)
 
@@ -80,22 +81,22 @@ def check_closers(core: ClientCore, who: str) -> None:
 
 
 class Haste:
-    """Watches that metadata for which no caller waits are asked for after a pause, however many things go wrong."""
+    """Checks that metadata requests for which no caller waits follow a pause, however many errors there are."""
 
     def __init__(self, process: Process) -> None:
         self._process, self._wrong = process, ""
         process.checks.append(self._check)
 
     def asks(self) -> None:
-        """Metadata are about to be asked for, and not because a node keeps the client waiting."""
+        """The client is about to ask for metadata, and not because a node is slow to answer."""
         metadata, now = self._process.core.metadata, self._process.clock.now
         awaited = self._process.connecting or metadata._questions.waited_for
         if now < metadata._paused_until - ROUNDING and not metadata._asked:
-            self._wrong = f"{self._process.name} asks within the pause after a round in which no node answered"
+            self._wrong = f"{self._process.name} asks within the pause that follows a round without any answer"
         if awaited or metadata._troubles or metadata._asked:
             return
         if (age := now - metadata.updated_at) < self._process.core.options.retry_backoff - ROUNDING:
-            self._wrong = f"{self._process.name} has metadata of {age * 1000:.1f} ms ago"
+            self._wrong = f"{self._process.name} has metadata that are {age * 1000:.1f} ms old"
 
     def _check(self) -> None:
         if self._wrong:
@@ -103,28 +104,28 @@ class Haste:
 
 
 class Sloth:
-    """Watches that all topics that are held are asked for when that is due, and only then.
+    """Checks that the client refreshes the metadata of all its topics when that is due, and only then.
 
-    Whatever else is asked for meanwhile puts it off by no more than one question, to a node that may not answer; and a
-    caller who waits for one topic has that asked for alone, also while a question about all is under way. As long as
-    that has no answer, another node is asked about all, too, if one is free.
+    Any other question may delay the refresh by one question at most, to a node that may not answer. A caller who waits
+    for one topic has that topic asked for alone, even while the refresh is in flight. If the refresh stays unanswered,
+    the client asks another node as well (a hedge), if one is free.
     """
 
     def __init__(self, process: Process) -> None:
         self._process, self._due, self._asked_at, self._greedy = process, math.inf, -math.inf, ""
         self._failed = False
-        """A question has, since all were asked for: it may have been that about all."""
+        """A question failed since the last refresh was sent: it may have been the refresh."""
         self._others = 0
-        """Answers since it is due."""
+        """Answers to other questions since the refresh is due."""
         self._under_way = math.inf
-        """Since when a question about all is that was not answered, nor another one since."""
+        """When the oldest refresh in flight was sent; infinite if there is none, or if a later one is answered."""
         self._hedged_by = math.inf
-        """When another node is to be asked about all, unless one of them answers before."""
+        """When the client has to ask another node, unless an answer comes first."""
         process.checks.append(self._check)
         metadata = process.core.metadata
         metadata.observers.append(self._learned)
         self._refresh, self._suspect = metadata.refresh, metadata.suspect
-        metadata.refresh = self._asked_for  # type: ignore[method-assign] # to know when all are wanted
+        metadata.refresh = self._asked_for  # type: ignore[method-assign] # to know when a refresh is requested
         process.core.connections._suspect = self._suspected
 
     def _asked_for(self, now: float, delay: float = 0.0) -> None:
@@ -137,7 +138,7 @@ class Sloth:
         self._suspect(now, delay)
 
     def submitted(self, exchange: Exchange, now: float) -> None:
-        if exchange.kind is not MetadataRequest or not exchange.background:  # that of a call
+        if exchange.kind is not MetadataRequest or not exchange.background:  # a user's call asks for itself
             return
         core = self._process.core
         names, held = {each.name for each in exchange.message.topics or ()}, core.metadata._topics.held.keys()
@@ -148,7 +149,7 @@ class Sloth:
             early = now < due - ROUNDING and not (self._failed or self._process.connecting)
             if more and early and len(core.metadata._asked) == 1:
                 self._greedy = f"{self._process.name} asks for {sorted(more)}, due at {due:.3f}"
-            if self._under_way == math.inf:  # else what is wanted newer since is asked for again
+            if self._under_way == math.inf:  # else a refresh that became due since is still owed
                 self._due, self._under_way = math.inf, now
             self._asked_at, self._failed, self._others, asked_at = now, False, 0, now
             self._hedged_by = now + HEDGE_DELAY * 2 ** (len(core.metadata._asked) - 1)
@@ -176,17 +177,17 @@ class Sloth:
             self._due, self._failed, self._others = max(self._due, now), True, 0
             self._hedged_by = math.inf
         if now >= self._hedged_by and core.metadata._nodes.ids <= core.metadata._asked.keys():
-            self._hedged_by = now  # nobody else can be asked yet
+            self._hedged_by = now  # every node is being asked already
         if now > max(self._hedged_by, self._process.thawed) + 2 * core.options.retry_backoff:
-            raise Violation(SLOTH, f"{self._process.name}: one node is waited for since {self._asked_at:.3f}")
+            raise Violation(SLOTH, f"{self._process.name}: waits for one node since {self._asked_at:.3f}")
         due = max(self._due, self._process.thawed, core.metadata.updated_at)
         if self._others > 2 or (now > due + 2 * core.options.retry_backoff and not core.metadata._asked):
-            raise Violation(SLOTH, f"{self._process.name}: since {self._due:.3f}, {self._others} others were answered")
+            raise Violation(SLOTH, f"{self._process.name}: due at {self._due:.3f}, {self._others} other answers since")
 
 
 @dataclass(slots=True)
 class Memory:
-    """The batches of one producer; ``used`` says how many bytes it thinks it takes."""
+    """The batches of one producer; ``used`` returns the bytes that the producer counts."""
 
     producer: str
     used: Callable[[], int]
@@ -203,7 +204,7 @@ class Memory:
             return
         self._grown = False
         if self._held() > self.used() + SLACK:
-            gc.collect()  # what only cycles hold is as good as gone
+            gc.collect()  # a batch that only reference cycles keep counts as freed
             if (held := self._held()) > self.used() + SLACK:
                 raise Violation(MEMORY, f"{self.producer} holds {held} bytes, and counts {self.used()}")
 
@@ -215,21 +216,21 @@ class Memory:
 
 @dataclass(slots=True)
 class Requests:
-    """What clients ask for, and how often."""
+    """The requests of all clients, and how often they come."""
 
     clock: Clock
     features: Counter[str]
     _refused: dict[tuple[str, int], dict[tuple[str, int], int]] = field(default_factory=lambda: defaultdict(dict))
-    """(client, node) -> what the node refused last of each partition, by error code."""
+    """(client, node) -> the node's last error code for each partition."""
     _again: dict[tuple[str, int, int], deque[float]] = field(default_factory=lambda: defaultdict(deque))
     _metadata: dict[str, deque[float]] = field(default_factory=lambda: defaultdict(deque))
     _muted: dict[Link, float] = field(default_factory=dict)
-    """Until when nothing is to be sent there."""
+    """Per connection, the end of its throttle time."""
     most_again: int = 0
     most_metadata: int = 0
 
     def sent(self, link: Link, message: Any) -> None:
-        going_on = isinstance(message, SaslAuthenticateRequest)  # what the broker has asked for, within the handshake
+        going_on = isinstance(message, SaslAuthenticateRequest)  # the broker waits for it within the handshake
         if self.clock.now < self._muted.get(link, 0.0) and not (link.writing or going_on):
             raise Violation(HASTE, f"{link.label}: {type(message).__name__}")
         if isinstance(message, ProduceRequest):
@@ -259,7 +260,7 @@ class Requests:
             times = self._within(self._again[link.client.name, link.node, code])
             self.most_again = max(self.most_again, len(times))
             if len(times) > MOST_AGAIN:
-                raise Violation(STORM, f"{link.label} sends {len(times)} times within a second what met error {code}")
+                raise Violation(STORM, f"{link.label} retries error {code} in {len(times)} requests within a second")
 
     def delivered(self, link: Link, answer: Any) -> None:
         if throttled := getattr(answer, "throttle_time_ms", 0):
@@ -268,11 +269,11 @@ class Requests:
             refused = self._refused[link.client.name, link.node]
             for topic in answer.responses:
                 for each in topic.partition_responses:
-                    if each.error_code not in (0, MessageTooLarge.code):  # which is split, and needs no pause
+                    if each.error_code not in (0, MessageTooLarge.code):  # a batch that is split needs no pause
                         refused[topic.name or str(topic.topic_id), each.index] = each.error_code
 
     def _within(self, times: deque[float]) -> deque[float]:
-        """The times of the last second, and now."""
+        """Add the current time, and return the times of the last second."""
         times.append(self.clock.now)
         while times[0] <= self.clock.now - 1.0:
             times.popleft()

@@ -1,10 +1,10 @@
-"""What the users of a world talk to, as the world sees it: the model cluster here, or brokerlite, the shipped broker
+"""The brokers of a world behind one interface: the model cluster here, or brokerlite, the shipped broker
 (`tests.sim.broker.hosted`).
 
 Rules:
-- What a log has is seen by `View`s, of which the model's logs and brokerlite's have the same.
-- Before Kafka 3.6 leaders append what belongs to no transaction, and the next one of that producer decides about it
-  (KIP-890): what comes in so is known (`ModelBrokers.astray`), because no client could help it.
+- A world sees each log through a `View`; the model's logs and brokerlite's have the same one.
+- Before Kafka 3.6 leaders append records that belong to no transaction, and the producer's next transaction commits or
+  aborts them (KIP-890). No client can prevent that, so the world collects such records in `ModelBrokers.astray`.
 """
 
 from collections import Counter
@@ -26,9 +26,9 @@ from tests.sim.network import Network, Reply
 from tests.sim.transactions import ONGOING, STATE
 
 FOUND_OUT = 3.0
-"""Seconds after the end of a fault until the cluster has found it out, and is over it."""
+"""Seconds after the end of a fault within which the cluster notices it and recovers."""
 OUTAGE = 5.5
-"""Seconds that one lasts at least."""
+"""Seconds that an outage lasts at least."""
 OF_A_CLUSTER = (
     "cut",
     "move",
@@ -43,15 +43,15 @@ OF_A_CLUSTER = (
     "refuse",
     "freeze",
 )
-"""The faults of `tests.sim.faults` that concern no group, and lose nothing that was acknowledged."""
+"""The faults of `tests.sim.faults` that concern no group, and lose no acknowledged record."""
 
 
 class View(Protocol):
-    """What a log has.
+    """One log, as a world sees it.
 
     Attributes:
         stable: the offset up to which every transaction has ended.
-        decided: (offset, value) of what a read_committed reader is to see.
+        decided: (offset, value) of every record that a read_committed reader has to see.
     """
 
     @property
@@ -70,12 +70,12 @@ class View(Protocol):
 class Brokers(Protocol):
     """
     Attributes:
-        kinds: of faults that may strike them, and the wires.
-        features: how often what has happened.
-        over: everybody is done.
-        well_since: when something last hindered them in what they do by themselves.
-        scan: seconds after its timeout in which a transaction is ended.
-        appended: called with each batch that was not there before.
+        kinds: the faults that may strike the brokers and their connections.
+        features: how often each rare event happened.
+        over: all clients are done.
+        well_since: when a fault last hindered the brokers' background work.
+        scan: seconds from a transaction's timeout within which the coordinator aborts it.
+        appended: called with each batch that is appended and not a duplicate.
         answered: called with each client, its InitProducerId and the answer.
     """
 
@@ -97,18 +97,18 @@ class Brokers(Protocol):
     def scan(self) -> float: ...
 
     def strike(self, world: Any, fault: Fault) -> object:
-        """Args: world: what those of `tests.sim.faults` ask, which concern its processes, too."""
+        """Args: world: needs the attributes that the functions of `tests.sim.faults` use; some strike its processes."""
 
     def move_coordinators(self, transactional_id: str | None = None) -> None:
-        """Have another node coordinate a transactional id, or all of them; or the same one once it is there again."""
+        """Move the coordinator of one transactional id, or of all; brokerlite's only node stops and comes back."""
 
     def upgrade(self) -> bool:
-        """The second protocol of transactions is spoken from now on; whether it was not before."""
+        """Switch to version 2 of transactions; return whether the brokers spoke an older one."""
 
     def begin(self) -> None: ...
 
     def calm_down(self) -> None:
-        """Nothing goes wrong from now on."""
+        """No more faults from now on."""
 
     def end(self) -> None: ...
 
@@ -140,7 +140,7 @@ class ModelView:
 class ModelBrokers:
     """
     Args:
-        version: of transactions, as the cluster has it at first.
+        version: the version of transactions (KIP-890) with which the cluster starts.
 
     Attributes:
         astray: values of records that were appended and belong to no transaction.
@@ -174,7 +174,7 @@ class ModelBrokers:
         self.well_since = 0.0
         self.astray: set[bytes] = set()
 
-    # -- what is watched ---------------------------------------------------------------------------------------------
+    # -- observation -------------------------------------------------------------------------------------------------
 
     def handle(self, node: int, client: str, version: int, message: Any, reply: Reply) -> None:
         def answered(answer: Any) -> None:
@@ -207,7 +207,7 @@ class ModelBrokers:
         places = [place for place in self.cluster.logs if place[0] not in (OFFSETS, STATE)]
         return {place: ModelView(self.cluster, place) for place in places}
 
-    # -- what goes wrong ---------------------------------------------------------------------------------------------
+    # -- faults ------------------------------------------------------------------------------------------------------
 
     @property
     def kinds(self) -> tuple[str, ...]:
@@ -225,22 +225,22 @@ class ModelBrokers:
             self.cluster.move_some([self.cluster.transactions.place(transactional_id)])
 
     def upgrade(self) -> bool:
-        """Clients learn it when they connect."""
+        """Clients learn the new version when they connect."""
         upgrades = self.cluster.epochs_rise and self.cluster.transaction_version < 2
         if upgrades:
             self.cluster.transaction_version = 2
         return upgrades
 
-    # -- the brokers' life -------------------------------------------------------------------------------------------
+    # -- starts and ends ---------------------------------------------------------------------------------------------
 
     def begin(self) -> None:
-        """There is nothing to be done."""
+        """The model cluster needs no start."""
 
     def calm_down(self) -> None:
         self.cluster.transactions.reluctance = 0.0
 
     def end(self) -> None:
-        """An administrator aborts what hangs because it belongs to no transaction."""
+        """Abort, as an administrator, hanging transactions, which the coordinator does not know and will not end."""
         for place, log in self.cluster.logs.items():
             for producer_id, state in list(log.producers.items()):
                 if state.ongoing is not None and not self.cluster.verifies:

@@ -1,4 +1,4 @@
-"""Virtual time, in seconds: calls in the order of their times, then of their making."""
+"""Virtual time in seconds: calls run in the order of their times, and calls for the same time in the order of `at`."""
 
 import heapq
 import itertools
@@ -12,14 +12,14 @@ class Clock:
         self._numbers = itertools.count()
 
     def at(self, when: float, call: Callable[[], object]) -> None:
-        """Call at ``when``, or next if that is past."""
+        """Call at ``when``, or at the current time if ``when`` is past."""
         heapq.heappush(self._heap, (max(when, self.now), next(self._numbers), call))
 
     def later(self, delay: float, call: Callable[[], object]) -> None:
         self.at(self.now + delay, call)
 
     def step(self) -> bool:
-        """Let time pass to the next call and make it; ``False`` where nothing is ahead."""
+        """Advance the time to the next call and run it; ``False`` if no call is left."""
         if not self._heap:
             return False
         self.now, _, call = heapq.heappop(self._heap)

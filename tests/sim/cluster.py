@@ -1,15 +1,16 @@
-"""A cluster that keeps Kafka's promises and is otherwise as unkind as they allow.
+"""A model cluster that keeps Kafka's promises, and otherwise fails in every way that they allow.
 
-Not brokerlite: written for these tests alone, so that a mistake in our broker cannot hide one in our client.
+It is written for these tests alone and shares no code with brokerlite, so that a mistake in our broker cannot hide one
+in our client.
 
 Rules:
-- What lies below a high watermark is on every node and is never lost. What a leader has beyond that may be cut off, in
-  part or whole, with the next leader.
-- Who leads is known to the cluster at once and to its nodes one by one, after a while: each answers Metadata as it
-  knows things, and a deposed leader that has not heard goes on for a while.
-- A node that crashes, sleeps or is cut off from the others is found out after a while, and its partitions move.
-- Whoever leads the partition of `__consumer_offsets` that a group belongs to coordinates it; likewise for transactional
-  ids, if the world has `transactions`.
+- Records below a high watermark are on every node and are never lost. A new leader may truncate the old leader's
+  further records, in part or in whole.
+- The cluster knows a new leader at once, its nodes learn of it one by one. Each answers Metadata by its own knowledge,
+  and a deposed leader that does not know it goes on for a while.
+- A node that crashes, sleeps or is cut off from the others is noticed after a while, and its partitions move.
+- The leader of the group's partition of `__consumer_offsets` coordinates the group; likewise for transactional ids, if
+  the world has `transactions`.
 
 Source: KRaftMetadataCache.java, ReplicationControlManager.java, Partition.scala.
 """
@@ -91,31 +92,31 @@ RELEASES: dict[str, dict[int, tuple[int, int]]] = {
     | {12: (0, 4), 13: (0, 5), 14: (0, 5), 18: (0, 4), 19: (2, 7), 20: (1, 6), 22: (0, 5), 23: (2, 4)}
     | {17: (0, 1), 24: (0, 5), 25: (0, 4), 26: (0, 5), 28: (0, 5), 36: (0, 2), 61: (0, 0), 65: (0, 0), 66: (0, 1)},
 }
-"""Per release of Kafka, the versions of the APIs that are served here."""
+"""Per release of Kafka, the API versions that the model serves."""
 TRANSACTION_VERSIONS = {"4.3": 2}
-"""What a release has finalized as `transaction.version`."""
+"""Per release, the finalized level of the feature `transaction.version`."""
 
 
 class Leadership(NamedTuple):
     node: int
-    """-1: nobody."""
+    """-1: no leader."""
     epoch: int
 
 
 @dataclass(slots=True)
 class Node:
-    """One broker, with the cluster as it knows it."""
+    """One broker, and its own knowledge of the cluster."""
 
     number: int
     up: bool = True
     asleep: bool = False
     cut_off: bool = False
-    """The other nodes cannot reach it; clients can."""
+    """Clients can reach it, but the other nodes cannot."""
     leaders: dict[Place, Leadership] = field(default_factory=dict)
     ids: dict[str, UUID] = field(default_factory=dict)
     brokers: list[int] = field(default_factory=list)
     frozen: dict[Place, int] = field(default_factory=dict)
-    """Where it was deposed and has not heard of it: the high watermark that it last knew."""
+    """Partitions that it was deposed from without knowing it, and the high watermark that it last knew."""
 
     @property
     def healthy(self) -> bool:
@@ -125,9 +126,9 @@ class Node:
 class ModelCluster:
     """
     Args:
-        topics: names and numbers of partitions.
+        topics: the number of partitions of each topic.
         release: one of `RELEASES`.
-        transactions: there are coordinators of them.
+        transactions: there are transaction coordinators.
     """
 
     def __init__(
@@ -146,15 +147,15 @@ class ModelCluster:
         self.release = RELEASES[release]
         self.transaction_version = TRANSACTION_VERSIONS.get(release, 0)
         self.verifies = release >= "3.9"
-        """Leaders see that a partition is part of a transaction before they append (KIP-890)."""
+        """Before they append, leaders verify that a partition belongs to the transaction (KIP-890)."""
         self.epochs_rise = release >= "4"
-        """It knows transactions whose epochs rise, and minds epochs more (KIP-890)."""
+        """The cluster knows transactions that bump epochs, and checks epochs more strictly (KIP-890)."""
         self.nodes = {number: Node(number) for number in range(1, nodes + 1)}
         self.ids = {name: UUID(int=7 + index) for index, name in enumerate([*topics, OFFSETS, STATE])}
         self._named = {each: name for name, each in self.ids.items()}
-        """By the id of each topic that there ever was."""
+        """Id -> name of every topic, also of deleted ones."""
         self.buried: dict[Place, list[PartitionLog]] = {}
-        """Logs of topics that were deleted."""
+        """Logs of deleted topics."""
         self._next_id = 1000
         self._counts = dict(topics)
         places: list[Place] = [(name, index) for name, count in topics.items() for index in range(count)]
@@ -164,13 +165,13 @@ class ModelCluster:
         self._strict = release < "2.5"
         self.logs = {place: PartitionLog(strict=self._strict) for place in places}
         self.lagging: dict[Place, tuple[int, float]] = {}
-        """The high watermark that a new leader believes in, and until when."""
+        """The high watermark that a new leader knows, and until when it is behind."""
         self.cluster_id: str | None = "model"
-        """``None``: brokers do not say of which cluster they are."""
+        """``None``: brokers do not name their cluster."""
         self.ghost = ""
-        """A topic that was deleted: nodes still list it, and know nothing of it when they are asked."""
+        """A deleted topic that nodes still list, and do not know when a client asks for it alone."""
         self.creatable: dict[str, int] = {}
-        """Topics that are made once somebody asks for them and would have them created; with how many partitions."""
+        """Topics that are created when a client asks for them with auto creation, and their numbers of partitions."""
         self._fenced: set[int] = set()
         self._producer_ids = 1000
         self.data = Leaders(self, chance)
@@ -180,7 +181,7 @@ class ModelCluster:
         for node in self.nodes:
             self._learn(node)
 
-    # -- what the network asks ---------------------------------------------------------------------------------------
+    # -- requests ----------------------------------------------------------------------------------------------------
 
     def up(self, node: int) -> bool:
         return node in self.nodes and self.nodes[node].up
@@ -189,13 +190,13 @@ class ModelCluster:
         return self.up(node) and not self.nodes[node].asleep
 
     def name(self, topic: Any, node: int | None = None) -> str:
-        """The topic's name, however the request names it; as ``node`` knows it."""
+        """The name of the topic in a request, by name or id, as ``node`` knows it."""
         by_id = getattr(topic, "topic_id", NO_UUID)
         ids = self.ids if node is None else self.nodes[node].ids
         return topic_name(topic) if by_id == NO_UUID else _by_id(ids, by_id)
 
     def ever_named(self, topic: Any) -> str:
-        """The name of a topic that a request or an answer is about, also of one that was deleted since."""
+        """The name of the topic in a request or an answer, also of a deleted topic."""
         by_id = getattr(topic, "topic_id", NO_UUID)
         return topic_name(topic) if by_id == NO_UUID else self._named[by_id]
 
@@ -326,7 +327,7 @@ class ModelCluster:
     # -- logs --------------------------------------------------------------------------------------------------------
 
     def append(self, place: Place, records: Buffer) -> tuple[int, int, int]:
-        """(error code, base offset, end offset) at the leader; the high watermark follows by itself."""
+        """Append at the leader: (error code, base offset, end offset); the high watermark follows later."""
         epoch = self.leaders[place].epoch
         code, base, end = self.logs[place].append(records, epoch)
         if not code and end > self.logs[place].high_watermark:
@@ -345,10 +346,10 @@ class ModelCluster:
         rises: bool,
         then: Callable[[int], None],
     ) -> None:
-        """End a transaction in a partition; ``then(0)`` once its marker is on every replica, or refused for good."""
+        """End a transaction in a partition; ``then(0)`` once the marker is replicated, or refused for good."""
         log, epoch = self.logs[place], self.leaders[place].epoch
         code = log.mark(producer, commits=commits, coordinator_epoch=coordinator_epoch, leader_epoch=epoch, rises=rises)
-        if code:  # somebody newer has seen to it
+        if code:  # a newer epoch or coordinator has ended it
             then(0)
             return
         end = log.end
@@ -369,12 +370,12 @@ class ModelCluster:
         look()
 
     def note_transaction(self, place: Place, producer_id: int, epoch: int) -> None:
-        """Offsets were committed in a transaction; they themselves are kept beside the log."""
+        """Note a transaction's commit of offsets in the log; `Coordinators` keeps the offsets themselves."""
         self.logs[place].note((producer_id, epoch), self.leaders[place].epoch)
         self.replicate_soon(place)
 
     def replicate_soon(self, place: Place) -> None:
-        """Have the high watermark follow what the leader has."""
+        """Let the high watermark follow the leader's end."""
         log = self.logs[place]
         delay = self._chance.uniform(0.0005, 0.01)
         self.clock.later(delay, partial(self._replicate, place, log, self.leaders[place].epoch, log.end))
@@ -407,7 +408,7 @@ class ModelCluster:
         self.announce()
 
     def create(self, topic: str, partitions: int = 1) -> None:
-        """A topic, or another one of a name that was deleted, with as many partitions as before."""
+        """Create a topic; a recreated one gets as many partitions as before."""
         if topic in self.ids:
             return
         self._counts.setdefault(topic, partitions)
@@ -421,14 +422,14 @@ class ModelCluster:
         self.announce()
 
     def _make_soon(self, topics: Iterable[str]) -> None:
-        """The node that is asked does not know them yet as it answers."""
+        """Create topics shortly after the answer, which does not have them yet."""
         for name in [each for each in topics if each in self.creatable and each not in self.ids]:
             self.data.features["a topic comes into being"] += 1
             within = self._chance.choice((0.0, 0.01, 0.5))
             self.clock.later(self._chance.uniform(0.0, within), partial(self.create, name, self.creatable[name]))
 
     def grow(self, topic: str, more: int) -> None:
-        """Give a topic so many more partitions."""
+        """Add partitions to a topic."""
         first = self._counts[topic]
         self._counts[topic] += more
         able = [each.number for each in self.nodes.values() if each.healthy and each.number not in self._fenced]
@@ -448,14 +449,14 @@ class ModelCluster:
         return DeletableTopicResult(name=name, error_code=self._unsaid(name, code))
 
     def _unsaid(self, name: str, code: int) -> int:
-        """Some brokers wait no longer for the work, which is done all the same."""
+        """Sometimes replace success by REQUEST_TIMED_OUT: the broker stops waiting, but the work is done."""
         timed_out = not code and Random(f"{name} at {self.clock.now}").random() < 0.3
         return RequestTimedOut.code if timed_out else code
 
     # -- leaders -----------------------------------------------------------------------------------------------------
 
     def move(self, place: Place, to: int | None = None) -> None:
-        """Give a partition another leader, if there is one."""
+        """Give a partition another leader, if a node is available."""
         old, log = self.leaders[place], self.logs[place]
         able = [each.number for each in self.nodes.values() if each.healthy and each.number not in self._fenced]
         others = [number for number in able if number != old.node] or able
@@ -481,7 +482,7 @@ class ModelCluster:
             self.transactions.moved(place)
 
     def announce(self) -> None:
-        """Nodes hear who leads, each when it does."""
+        """Let the nodes learn of new leaders, each after its own delay."""
         for number in self.nodes:
             within = self._chance.choice((0.2, 0.4, 2.0))
             self.clock.later(self._chance.uniform(0.001, within), partial(self._learn, number))
@@ -520,7 +521,7 @@ class ModelCluster:
         self._suspect(number, 0.05, 1.0)
 
     def restart(self, number: int) -> None:
-        """Up again, perhaps before it knows of any topic."""
+        """The node is up again, maybe before it knows any topic."""
         node = self.nodes[number]
         node.up = True
         if self._chance.random() < 0.3:
@@ -567,5 +568,5 @@ def _by_id(ids: dict[str, UUID], topic_id: UUID) -> str:
 
 
 def topic_name(topic: Any) -> str:
-    """Messages call it ``name`` or ``topic``."""
+    """The name field of a message, which is ``name`` or ``topic``."""
     return str(getattr(topic, "name", "") or getattr(topic, "topic", ""))

@@ -3,10 +3,10 @@
 Rules:
 - acks=all is answered once the high watermark has passed the batch; if the leader changes first, with
   NOT_LEADER_OR_FOLLOWER, whether the batch survives or not.
-- A deposed leader that has not heard of it goes on: it takes batches that nobody will ever see, and shows what it had.
-- A Fetch that finds nothing waits for `max_wait_ms`, for data, or for an error.
-- Node ``n`` is in the rack ``rn``. A leader sends readers of another rack to the replica there, if it believes that one
-  to be alive; a follower shows what it has up to the high watermark that it has heard of (KIP-392).
+- A deposed leader that does not know it goes on: it takes batches that no reader will ever see, and serves its old log.
+- A Fetch that finds no data waits for `max_wait_ms`, for data, or for an error.
+- Node ``n`` is in the rack ``rn``. A leader sends readers of another rack to the replica there if it believes that
+  replica to be alive; a follower serves records up to the high watermark that it knows (KIP-392).
 
 Source: ReplicaManager.scala, RackAwareReplicaSelector.java, DelayedProduce.scala, DelayedFetch.scala,
 FetchSession.scala.
@@ -92,24 +92,24 @@ if TYPE_CHECKING:
 
 Place = tuple[str, int]
 RECREATED = "r-1"
-"""The topic that is deleted and made again."""
+"""The topic that is deleted and recreated."""
 PASSING = "g"
-"""A topic without records that the pattern of a group matches: it comes, and goes, and nobody misses it."""
+"""A topic without records that a group's pattern matches. It is created and deleted, and no test waits for it."""
 
 THROTTLE = 100
-"""Milliseconds for which a client is to wait whose answer is over a quota."""
+"""Milliseconds that a client over its quota has to wait."""
 
 IMPLICIT = 12
-"""The version of Produce from which partitions join a transaction by themselves (KIP-890)."""
+"""The version of Produce from which a produce adds its partition to the transaction (KIP-890)."""
 BY_ID = 13
-"""The version of Fetch from which topics go by id."""
+"""The version of Fetch from which topics are named by id."""
 FOLLOWERS = 11
-"""The version of Fetch from which followers may be read from."""
+"""The version of Fetch from which followers serve readers."""
 
 
 @dataclass(slots=True, eq=False)
 class Acknowledgement:
-    """A batch that waits for its replicas."""
+    """A batch that waits until its replicas have it."""
 
     node: int
     place: Place
@@ -121,7 +121,7 @@ class Acknowledgement:
 
 @dataclass(slots=True)
 class Session:
-    """What a Fetch session remembers, by `_key`: the partitions asked for, and the high watermarks told."""
+    """A Fetch session, by `_key`: the partitions that the client wants, and the high watermarks last sent."""
 
     epoch: int = 1
     wanted: dict[Place, FetchPartition] = field(default_factory=dict)
@@ -130,7 +130,7 @@ class Session:
 
 @dataclass(slots=True, eq=False)
 class Poll:
-    """A Fetch that waits."""
+    """A Fetch that waits for data."""
 
     places: frozenset[Place]
     attempt: Callable[[], bool]
@@ -145,11 +145,11 @@ class Ordinary(TypedDict):
 _ORDINARY = Ordinary(
     diverging_epoch=wire.EpochEndOffset(), current_leader=wire.LeaderIdAndEpoch(), snapshot_id=wire.SnapshotId()
 )
-"""Defaults of an answer to Fetch, which would be made again for each; nobody changes these."""
+"""Defaults of a partition in a Fetch answer, built once because that is expensive; no code changes them."""
 
 
 def _key(topic: FetchTopic | ForgottenTopic, version: int) -> str:
-    """By what a session knows the topic: a later one of the same name has another id."""
+    """The name under which a session keeps the topic: its id where the version has ids, because names are reused."""
     return str(topic.topic_id) if version >= BY_ID else topic.topic
 
 
@@ -160,7 +160,7 @@ class Endpoint(TypedDict):
 
 
 def _endpoint(node: int) -> dict[int, Endpoint]:
-    """Where a leader that an answer names listens (KIP-951)."""
+    """The address of the leader that an answer names (KIP-951)."""
     return {node: Endpoint(node_id=node, host=f"n{node}", port=PORT + node)} if node >= 0 else {}
 
 
@@ -170,26 +170,26 @@ class Leaders:
         self._unacknowledged: list[Acknowledgement] = []
         self._polls: dict[int, list[Poll]] = {}
         self.sessions: dict[int, dict[int, Session]] = {}
-        """Per node."""
+        """Node -> session id -> session."""
         self._session_ids = 0
         self.max_message_bytes = 2**20
-        """Of a batch: the topics' `max.message.bytes`."""
+        """The topics' `max.message.bytes`, the limit of a batch."""
         self.replicated_to: dict[tuple[int, Place], int] = {}
-        """The high watermark that a follower has heard of."""
+        """Per follower and partition, the high watermark that the follower knows."""
         self.over_quota: Callable[[], bool] = lambda: False
-        """Whether an answer is, so that the client waits before it asks again; one to Fetch holds nothing (KIP-219)."""
+        """Whether this answer is over a quota. If so, its client has to wait, and a Fetch gets no records (KIP-219)."""
         self.cuts = False
-        """A batch for which an answer has no room is sent in part."""
+        """A batch that does not fit into an answer is sent in part."""
         self.features: Counter[str] = Counter()
-        """How often what happened, of what a world may have."""
+        """How often each rare event happened."""
         self.strict = False
-        """As `PartitionLog.strict`."""
+        """See `PartitionLog.strict`."""
         self.refusals: dict[Place, tuple[int, bool, float]] = {}
-        """Error code with which batches are answered, whether they are stored all the same, and until when."""
+        """Error code with which batches are refused, whether they are stored nevertheless, and until when."""
         self.stubborn: dict[Place, float] = {}
-        """Until when every batch is refused so; else it is most of them."""
+        """Per partition, until when every batch gets its error of `refusals`; at other times most batches get it."""
 
-    # -- what changes ------------------------------------------------------------------------------------------------
+    # -- changes -----------------------------------------------------------------------------------------------------
 
     def replicated(self, place: Place) -> None:
         """The high watermark has moved."""
@@ -205,7 +205,7 @@ class Leaders:
                 self._look(node, lambda poll: place in poll.places)
 
     def learned(self, node: int) -> None:
-        """A node has heard who leads."""
+        """A node has got new metadata about leaders."""
         view = self._cluster.nodes[node].leaders
         for each in [each for each in self._unacknowledged if each.node == node]:
             if each.place not in view or view[each.place].epoch != each.leader_epoch:
@@ -214,7 +214,7 @@ class Leaders:
         self._look(node, lambda poll: True)
 
     def gone(self, topic: str, node: int | None = None) -> None:
-        """A topic was deleted; or ``node`` has heard of it."""
+        """A topic was deleted, or ``node`` has learned that it was."""
         self.replicated_to = {each: at for each, at in self.replicated_to.items() if each[1][0] != topic}
         for each in [each for each in self._unacknowledged if each.place[0] == topic]:
             if node in (None, each.node):
@@ -231,7 +231,7 @@ class Leaders:
             if concerns(poll) and poll.attempt():
                 self._polls[node].remove(poll)
 
-    # -- who leads ---------------------------------------------------------------------------------------------------
+    # -- leaders -----------------------------------------------------------------------------------------------------
 
     def _judge(self, node: int, place: Place, client_epoch: int) -> int:
         """The error code for a client that asks ``node`` and knows the leader epoch ``client_epoch`` (-1: none)."""
@@ -245,21 +245,21 @@ class Leaders:
         return 0 if view.node == node else NotLeaderOrFollower.code
 
     def _judge_reader(self, node: int, place: Place, client_epoch: int) -> int:
-        """As `_judge`; a node that has not heard of a topic's end has nothing to show of it, nor of the next."""
+        """As `_judge`; a node that still has the deleted topic of that name serves neither it nor the new one."""
         known = self._cluster.nodes[node].ids.get(place[0])
         if known is None or known != self._cluster.ids.get(place[0]):
             return UnknownTopicOrPartition.code
         return self._judge(node, place, client_epoch)
 
     def _place(self, node: int, key: Place) -> Place:
-        """What a node knows by a key of a session; the key itself, if nothing."""
+        """The partition of a session's key as the node names it, or the key itself if the node does not know it."""
         ids = self._cluster.nodes[node].ids
         return next((name for name, known in ids.items() if str(known) == key[0]), key[0]), key[1]
 
     def _visible(self, node: int, place: Place) -> int:
         """The high watermark as ``node`` knows it."""
         known = self._cluster.nodes[node]
-        leads = self._cluster.leaders.get(place)  # nobody leads it where the topic was deleted
+        leads = self._cluster.leaders.get(place)  # a deleted topic has no leader
         if leads is None or leads.node != node:
             return known.frozen.get(place, 0)
         lagging, until = self._cluster.lagging.get(place, (0, 0.0))
@@ -300,7 +300,7 @@ class Leaders:
         asked: list[tuple[Place, Buffer | None]],
         then: Callable[[dict[Place, int]], None],
     ) -> None:
-        """See that partitions where a transaction would begin are part of it; ``then`` gets error codes."""
+        """Verify that partitions where a transaction would begin belong to it; ``then`` gets the error codes."""
         batches = {
             place: parse_batch(records) for place, records in asked if records and not self._judge(node, place, -1)
         }
@@ -370,7 +370,7 @@ class Leaders:
                 not code and refusal == NotLeaderOrFollower.code
             )
         else:
-            code, base, end = 0, 10**9, 2 * 10**9  # a log that is cut off here: nobody else will ever see it
+            code, base, end = 0, 10**9, 2 * 10**9  # a deposed leader's log: it is truncated, and no reader sees it
         if code or refusal or message.acks != -1:
             settle(code or refusal, base)
             return
@@ -441,7 +441,7 @@ class Leaders:
             }
             session.told |= {place: each.high_watermark for place, each in told.items()}
             for place in [place for place, each in told.items() if each.records and place in wanted]:
-                wanted[place] = wanted.pop(place)  # it goes to the end, behind those that brought nothing
+                wanted[place] = wanted.pop(place)  # as Kafka does: partitions with data go to the end of the session
             reply(self._fetched(version, session_id, told))
             return True
 
@@ -459,7 +459,7 @@ class Leaders:
         self._clock.at(deadline, late)
 
     def _session(self, node: int, version: int, message: FetchRequest) -> tuple[int, int, Session, bool]:
-        """(error code, session id or 0, the session or what stands for one, whether it is incremental)."""
+        """(error code, session id or 0, the session or a temporary one, whether the Fetch is incremental)."""
         asked = {(_key(topic, version), each.partition): each for topic in message.topics for each in topic.partitions}
         sessions = self.sessions.setdefault(node, {})
         if version < 7 or message.session_epoch <= 0:
@@ -486,7 +486,7 @@ class Leaders:
     def _read(
         self, node: int, version: int, wanted: dict[Place, FetchPartition], message: FetchRequest
     ) -> tuple[dict[Place, PartitionData], int, bool]:
-        """(per partition what there is, bytes in all, whether any has an error)."""
+        """(answer of each partition, bytes in all, whether any has an error)."""
         found: dict[Place, PartitionData] = {}
         size, failed = 0, False
         for key, each in wanted.items():
@@ -498,7 +498,7 @@ class Leaders:
             code = 0 if follower else code
             if not code and log is not None and not 0 <= each.fetch_offset <= end:
                 code = OffsetOutOfRange.code
-            if code or log is None:  # which it is only with a code
+            if code or log is None:  # without a log there is always a code
                 failed = True
                 unknown = code == UnknownTopicOrPartition.code and version >= BY_ID
                 found[key] = self._failed(node, version, place, UnknownTopicId.code if unknown else code)
@@ -535,21 +535,21 @@ class Leaders:
         return found, size, failed
 
     def _preferred(self, node: int, version: int, rack: str) -> int:
-        """The replica in this rack that the node, a leader, sends readers to; -1: itself."""
+        """The replica in this rack to which the node, a leader, sends readers; -1: to itself."""
         if version < FOLLOWERS or not rack:
             return -1
         near = int(rack.removeprefix("r"))
         return near if near != node and near in self._cluster.nodes[node].brokers else -1
 
     def _follows(self, node: int, version: int, place: Place) -> bool:
-        """The node is a follower, by all it knows, and serves readers."""
+        """Whether the node believes that it is a follower, and serves readers."""
         view = self._cluster.nodes[node].leaders.get(place)
         return version >= FOLLOWERS and view is not None and view.node not in (node, -1)
 
     def _heard_of(self, node: int, place: Place) -> int:
-        """The high watermark as the node, a follower, has heard of it: a little old, or older where it is cut off."""
+        """The high watermark that the node, a follower, knows: a little old, or older if the node is cut off."""
         known = self.replicated_to.get((node, place), 0)
-        log = self._cluster.logs.get(place)  # there is none where the topic was deleted, and the node does not know it
+        log = self._cluster.logs.get(place)  # none if the topic was deleted and the node does not know that
         if log is not None and self._cluster.nodes[node].healthy and self._chance.random() < 0.7:
             known = self.replicated_to[node, place] = log.high_watermark
         return known
@@ -653,7 +653,7 @@ class Leaders:
         )
 
     def write_markers(self, node: int, message: WriteTxnMarkersRequest, reply: Reply) -> None:
-        """As an administrator asks for."""
+        """WriteTxnMarkers, as an administrator sends it."""
 
         def one(marker: WritableTxnMarker, place: Place) -> int:
             if marker.producer_id < 0 or marker.producer_epoch < 0:
@@ -718,7 +718,7 @@ class Leaders:
 
 
 def _known(code: int, version: int) -> int:
-    """What a client of a ``version`` of Produce is told of an error of the transaction's coordinator."""
+    """Map an error of the transaction coordinator to an error that this ``version`` of Produce has."""
     if code in (NotCoordinator.code, CoordinatorLoadInProgress.code):
         return NotEnoughReplicas.code
     if code == ProducerFenced.code:

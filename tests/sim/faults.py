@@ -1,4 +1,4 @@
-"""What goes wrong, and when: drawn from the seed before the run begins."""
+"""Faults and their times, drawn from the seed before the run begins."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 LONG = 10.0
-"""Seconds: deadlines of delivery that are not shorter outlast most faults."""
+"""Seconds: a delivery timeout of at least this outlasts most faults."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +32,7 @@ class Fault:
     at: float
     kind: str
     seconds: float
-    """How long it lasts, where it lasts."""
+    """How long it lasts, if it has a duration."""
 
 
 def drawn(chance: Random, seconds: float, most: float) -> list[Fault]:
@@ -48,7 +48,7 @@ def drawn(chance: Random, seconds: float, most: float) -> list[Fault]:
         for _ in range(chance.randint(3, 9))
     ]
     if chance.random() < 0.4:
-        # Beginnings are delicate: of producer ids, of leaders.
+        # The first requests for producer ids and leaders are delicate, so a fault at the start finds more.
         faults.append(Fault(0.0, "refuse", chance.uniform(0.1, 4.0)))
     return sorted(faults, key=lambda each: each.at)
 
@@ -72,7 +72,7 @@ def _crash(world: "Simulation", fault: Fault) -> None:
 
 
 def _outage(world: "Simulation", fault: Fault) -> None:
-    """All nodes are down for long."""
+    """All nodes are down for a long time."""
     for node in [each.number for each in world.cluster.nodes.values() if each.up]:
         world.say("!", f"node {node}", "crashes, as all others do")
         world.cluster.crash(node)
@@ -135,7 +135,7 @@ def _refuse(world: "Simulation", fault: Fault) -> None:
         (NotEnoughReplicasAfterAppend, True),
         (RequestTimedOut, True),
         (KafkaStorageError, False),
-        (NotLeaderOrFollower, True),  # it led when it appended, and stepped down while it waited for its replicas
+        (NotLeaderOrFollower, True),  # it appended as the leader, and was deposed while it waited for its replicas
         (UnknownTopicOrPartition, True),
     )
     error, stored = world.chance.choice(errors)
@@ -185,9 +185,9 @@ def _move_coordinator(world: "Simulation", fault: Fault) -> None:
 
 
 def _refuse_commits(world: "Simulation", fault: Fault) -> object:
-    """The coordinator takes no offsets of some partitions; no repetition helps, until somebody has mended that."""
+    """The coordinator refuses offsets of some partitions with an error that no retry overcomes until it is mended."""
     if not world.group.everything:
-        return False  # the others commit once, and nobody would do it again
+        return False  # other members do not repeat a failed commit
     error = world.chance.choice((OffsetMetadataTooLarge, TopicAuthorizationFailed))
     for place in world.chance.sample(world.group.places, world.chance.randint(1, len(world.group.places))):
         world.say("!", f"{place[0]}-{place[1]}", f"cannot be committed for {fault.seconds:.2f} s: {error.name}")
@@ -196,13 +196,13 @@ def _refuse_commits(world: "Simulation", fault: Fault) -> object:
 
 
 def _delay_commits(world: "Simulation", fault: Fault) -> None:
-    """The coordinator takes no offsets of some partitions for a moment, and later it does: they are sent again."""
+    """The coordinator refuses offsets of some partitions for a moment, and clients retry the commits."""
     until = world.clock.now + min(fault.seconds, 2.0)
     for place in world.chance.sample(world.group.places, world.chance.randint(1, len(world.group.places))):
         world.say("!", f"{place[0]}-{place[1]}", f"cannot be committed yet, until {until:.4f}")
         world.cluster.groups.refusals[place] = (UnknownTopicOrPartition.code, until)
     node = world.cluster.leaders[world.cluster.groups.place(world.group.group)].node
-    if node not in world.network.slow:  # so that others follow meanwhile
+    if node not in world.network.slow:  # slow answers let other commits follow meanwhile
         world.network.slow[node] = (1, 50)
         world.clock.at(until, partial(_quicken, world, node))
 
@@ -212,7 +212,7 @@ def _quicken(world: "Simulation", node: int) -> None:
 
 
 def _lose_replicas(world: "Simulation", fault: Fault) -> None:
-    """Leaders append, and there are not enough replicas: until long after some deadlines, where these are short."""
+    """Leaders append without enough replicas, and for longer than a short delivery timeout."""
     timeout = world.options.delivery_timeout
     until = world.clock.now + (1.5 * timeout if timeout < LONG else fault.seconds / 2)
     places = [place for place in world.cluster.leaders if place[0] != OFFSETS]
@@ -223,7 +223,7 @@ def _lose_replicas(world: "Simulation", fault: Fault) -> None:
 
 
 def _step_down(world: "Simulation", fault: Fault) -> None:
-    """Leaders append and answer that they lead no more; some then lose what they know of producers."""
+    """Leaders append and answer NOT_LEADER_OR_FOLLOWER; some then lose their producers' state."""
     places = [place for place in world.cluster.leaders if place[0] != OFFSETS]
     until = world.clock.now + fault.seconds / 2
     for place in world.chance.sample(places, world.chance.randint(1, len(places))):
@@ -235,7 +235,7 @@ def _step_down(world: "Simulation", fault: Fault) -> None:
 
 
 def _expire(world: "Simulation", fault: Fault) -> None:
-    """Producers are forgotten, as soon as that may happen."""
+    """Forget producers as soon as that is allowed."""
     until = world.clock.now + fault.seconds
 
     def attempt() -> None:
@@ -254,7 +254,7 @@ def _expire(world: "Simulation", fault: Fault) -> None:
 def _recreate(world: "Simulation", fault: Fault) -> object:
     if RECREATED not in world.cluster.ids:
         return False
-    world.say("!", RECREATED, f"is deleted, and made again after {fault.seconds / 4:.2f} s")
+    world.say("!", RECREATED, f"is deleted, and recreated after {fault.seconds / 4:.2f} s")
     own = Random(f"{world.seed} recreated at {world.clock.now}")
     way = own.choice((_delete, _delete_late, _delete_quietly))
     way(world, fault, own)
@@ -264,7 +264,7 @@ def _recreate(world: "Simulation", fault: Fault) -> object:
 
 
 def _delete_late(world: "Simulation", fault: Fault, own: Random) -> None:
-    """What the old log has taken is heard behind the news of the other."""
+    """Recreate the topic while the old log's acknowledgements are in flight: they arrive after the new metadata."""
     for each in world.producers:
         each.rush = 3
     for node in world.cluster.nodes:
@@ -287,7 +287,7 @@ def _delete_late(world: "Simulation", fault: Fault, own: Random) -> None:
 
 
 def _delete_quietly(world: "Simulation", fault: Fault, own: Random) -> None:
-    """Nothing is under way to the old log: all that goes to the other is of a new epoch."""
+    """Recreate the topic while no batch is in flight: all batches for the new log then have a new epoch."""
     for each in world.producers:
         each.avoid(0.6)
     world.clock.later(0.5, partial(_delete, world, fault, own))
@@ -304,7 +304,7 @@ def _delete(world: "Simulation", fault: Fault, own: Random, *, at_once: bool = F
         if at_once:
             world.cluster.announce_at_once()
         for place in [place for place in world.cluster.leaders if place[0] == RECREATED]:
-            # Replicas of new topics need a moment.
+            # The replicas of a new topic take a moment to be in sync.
             for each in world.producers:
                 if each.batches_at(place) and world.release < "4.3":
                     world.ledger.forget(place, each.process.name)

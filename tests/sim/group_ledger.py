@@ -1,9 +1,9 @@
-"""What a group was promised: all is handled, commits stand and never go back, nobody handles what is another's.
+"""The promises of a group: records are handled, commits last and never go back, members keep to their partitions.
 
 Rules:
-- Whoever is given a partition begins where the coordinator said the group stands. With the order within a partition
-  this bounds what is handled twice: what lies between the last commit and the end of a assignment, and nothing else.
-- No commit goes back, none is ahead of what has been handled, and none is of a partition that another member has.
+- A member that is assigned a partition begins at the group's committed offset. Within a partition records come in
+  order, so the group repeats only records between the last commit and the end of an assignment.
+- No commit goes back, is ahead of the handled records, or concerns a partition that another member has.
 """
 
 from collections import Counter, defaultdict
@@ -24,15 +24,15 @@ from tests.sim.network import Link
 from tests.sim.users import Violation
 
 BACKWARDS = "a commit goes backwards"
-AHEAD = "a commit is ahead of what was handled"
-FOREIGN = "a member commits what is another's"
-NOT_MINE = "a member reads what it does not have"
-BEGINNING = "a member begins elsewhere than the group stands"
-STAYS = "a member leaves in order, and its group does not know"
-AGAIN_IN = "a consumer whose block is being left joins its group again"
+AHEAD = "a commit is ahead of the handled records"
+FOREIGN = "a member commits a partition of another member"
+NOT_MINE = "a member reads a partition that it does not have"
+BEGINNING = "a member does not begin at the group's committed offset"
+STAYS = "a member leaves in order, and its group still has it"
+AGAIN_IN = "a consumer joins its group again after its LeaveGroup"
 FEW = 10
-"""Offsets that a client may repeat: it does so, later, behind a commit of which nobody knows what became of it."""
-AGAIN = "what is committed is committed again"
+"""Offsets that a client may commit twice: it does so after a later commit whose outcome is unknown."""
+AGAIN = "an acknowledged offset is committed again"
 UNCOMMITTED = "an acknowledged commit is lost"
 
 
@@ -45,25 +45,25 @@ class GroupLedger:
     _upto: dict[Place, int] = field(default_factory=lambda: defaultdict(int))
     """All offsets before it have been handled."""
     _given: dict[tuple[str, int], set[Place]] = field(default_factory=dict)
-    """(member, generation) -> what SyncGroup gave."""
+    """(member, generation) -> the partitions that SyncGroup assigned."""
     _stands: dict[tuple[str, Place], list[int]] = field(default_factory=lambda: defaultdict(list))
-    """(process, partition) -> where the coordinator said that the group stands, since it began there last."""
+    """(process, partition) -> the committed offsets that the coordinator returned since the last assignment began."""
     _unanswered: Counter[str] = field(default_factory=Counter)
-    """Commits of each process."""
+    """Per process, commits without an answer."""
     _has: dict[tuple[str, str, Place], int] = field(default_factory=dict)
-    """(process, member, partition) -> what was acknowledged last."""
+    """(process, member, partition) -> the offset that was acknowledged last."""
     _again: Counter[str] = field(default_factory=Counter)
-    """Per process, offsets that were acknowledged and sent once more."""
+    """Per process, acknowledged offsets that were committed again."""
     _leaving: dict[str, bool] = field(default_factory=dict)
-    """Processes whose consumer's block is being left, and whether LeaveGroup has been sent since."""
+    """Processes whose consumer's block was left, and whether LeaveGroup has been sent since."""
     shared: set[str] = field(default_factory=set)
     """Processes with several consumers."""
     everything: bool = False
-    """Members commit everything that was handed out, and name no offsets."""
+    """Members commit every record that they got, without naming offsets."""
     repeats: int = 0
     """Records that were handled more than once."""
 
-    # -- what the wires tell -----------------------------------------------------------------------------------------
+    # -- requests and answers ----------------------------------------------------------------------------------------
 
     def delivered(self, process: str, request: Any, answer: Any) -> None:
         """A client got an answer."""
@@ -85,18 +85,18 @@ class GroupLedger:
                         self._stands[process, (topic.name, each.partition_index)].append(each.committed_offset)
 
     def committed(self, group: Group, member: str, place: Place, offset: int) -> None:
-        """The coordinator takes an offset."""
+        """The coordinator accepts a commit."""
         where = f"{member} commits {place[0]}-{place[1]} at {offset}"
         before = group.offsets[place][0] if place in group.offsets else 0
         if offset < before:
-            raise Violation(BACKWARDS, f"{where}, the group stands at {before}")
+            raise Violation(BACKWARDS, f"{where}, the group's offset is {before}")
         if offset > self._upto[place]:
-            raise Violation(AHEAD, f"{where}, handled is what lies before {self._upto[place]}")
+            raise Violation(AHEAD, f"{where}, the records before {self._upto[place]} are handled")
         for each in group.members.values():
             if each.id != member and place in assigned(each.assignment):
-                raise Violation(FOREIGN, f"{where} in generation {group.generation}, in which {each.id} has it")
+                raise Violation(FOREIGN, f"{where} in generation {group.generation}, where {each.id} has it")
 
-    # -- what users tell ---------------------------------------------------------------------------------------------
+    # -- users -------------------------------------------------------------------------------------------------------
 
     def may_read(self, who: str, member: str, generation: int, place: Place) -> None:
         given = self._given.get((member, generation))
@@ -104,13 +104,13 @@ class GroupLedger:
             raise Violation(NOT_MINE, f"{who} ({member}) gets {place[0]}-{place[1]} in generation {generation}")
 
     def begins(self, who: str, place: Place, offset: int) -> int:
-        """The first record of a assignment; returns its offset."""
+        """The first record of an assignment; returns its offset."""
         stands = {max(each, 0) for each in self._stands[who, place]}
-        if who not in self.shared:  # else it is not known who of them was told
+        if who not in self.shared:  # else the answer may have been for another consumer of the process
             del self._stands[who, place]
         if offset not in stands:
             where = f"{who} begins {place[0]}-{place[1]} at {offset}"
-            raise Violation(BEGINNING, f"{where}, was told {sorted(stands) or 'nothing'}")
+            raise Violation(BEGINNING, f"{where}, the coordinator returned {sorted(stands) or 'nothing'}")
         return offset
 
     def read(self, who: str, place: Place, expected: int, records: list[tuple[int, bytes]]) -> int:
@@ -125,24 +125,24 @@ class GroupLedger:
             self._upto[place] += 1
 
     def acknowledged(self, who: str, offsets: Mapping[Place, int]) -> None:
-        """A commit that somebody waited for has succeeded."""
+        """A commit that a caller awaited has succeeded."""
         group = self.ledger.cluster.groups.groups.get(self.group)
         for place, offset in offsets.items():
             if group is None or place not in group.offsets or group.offsets[place][0] < offset:
                 raise Violation(UNCOMMITTED, f"{who}: {place[0]}-{place[1]} at {offset}")
 
     def leaves(self, process: str) -> None:
-        """The block of a consumer is being left from now on."""
+        """The user has begun to leave a consumer's block."""
         self._leaving[process] = False
 
     def left(self, who: str, member: str, instance: str | None) -> None:
-        """A member has left in order, with time to spare: nobody waits for the end of its session."""
+        """A member has left in order and in time: the group need not wait until its session expires."""
         group = self.ledger.cluster.groups.groups.get(self.group)
         if group is not None and instance is None and member in group.members:
             raise Violation(STAYS, f"{who} ({member})")
 
     def sent(self, link: Link, message: Any) -> None:
-        """What is acknowledged need not be committed again, unless an answer is missing."""
+        """Check that a member commits no acknowledged offset again, unless an answer is missing."""
         if link.client.name in self._leaving and link.client.name not in self.shared:
             self._leaving[link.client.name] |= isinstance(message, LeaveGroupRequest)
             if self._leaving[link.client.name] and isinstance(message, JoinGroupRequest):
@@ -162,7 +162,7 @@ class GroupLedger:
         self._unanswered[client] += 1
 
     def behind(self) -> str:
-        """What is left to be handled or committed, for people; empty once nothing is."""
+        """The records that are not handled or not committed yet, for people; empty if there are none."""
         group = self.ledger.cluster.groups.groups.get(self.group)
         left = []
         for place in self.places:
@@ -174,7 +174,7 @@ class GroupLedger:
 
 
 def assigned(assignment: bytes) -> set[Place]:
-    """The partitions of an assignment as the protocol carries it."""
+    """The partitions of an assignment in the format of the protocol."""
     if not assignment:
         return set()
     found = parse_assignment(assignment)[1].assigned_partitions

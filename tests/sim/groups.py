@@ -1,15 +1,15 @@
 """Coordinators of classic groups, with Kafka's rules.
 
     EMPTY ── join ──► PREPARING ── all have joined, or time is up ──► COMPLETING ── the leader's SyncGroup ──► STABLE
-      ▲                 ▲  │ nobody is left                               │                                    │
+      ▲                 ▲  │ no member is left                            │                                    │
       └─────────────────│──┘                                              │                                    │
-                        └────── a member joins, leaves, dies ─────────────┴────────────────────────────────────┘
+                        └────── a member joins, leaves, times out ────────┴────────────────────────────────────┘
 
 Rules:
-- What survives a move of the coordinator is what was stored: the offsets, and the group as of its last SyncGroup.
-- Sessions and rebalances end by virtual time; a coordinator that sleeps lets nobody die until it wakes.
-- Offsets are taken from members of the current generation only; from strangers only while the group is empty, or as
-  part of a transaction. Those are pending until its marker is written; then of two for a partition the later one holds.
+- A new coordinator knows the stored state: the offsets, and the group as of its last SyncGroup.
+- Sessions and rebalances expire in virtual time; while the coordinator sleeps, no member expires.
+- Only members of the current generation may commit. Others may while the group is empty, or within a transaction.
+  A transaction's offsets are pending until its marker is written; of two commits for a partition the later one wins.
 
 Source: GroupMetadataManager.java, ClassicGroup.java, OffsetMetadataManager.java.
 """
@@ -77,7 +77,7 @@ if TYPE_CHECKING:
     from tests.sim.cluster import ModelCluster
 
 PARTITIONS = 2
-"""Of `__consumer_offsets`."""
+"""The number of partitions of `__consumer_offsets`."""
 SESSIONS = (1.0, 1800.0)
 """`group.min.session.timeout.ms` (here lower than Kafka's 6 s, so that runs are short) and the maximum."""
 INITIAL_DELAY = 0.2
@@ -101,9 +101,9 @@ class Member:
     assignment: bytes = b""
     heard: float = 0.0
     join: Reply | None = None
-    """Waits for the others to join."""
+    """Waits until the others have joined."""
     sync: Reply | None = None
-    """Waits for the leader."""
+    """Waits for the leader's SyncGroup."""
 
 
 @dataclass(slots=True, eq=False)
@@ -116,21 +116,21 @@ class Group:
     leader: str = ""
     members: dict[str, Member] = field(default_factory=dict)
     pending: dict[str, None] = field(default_factory=dict)
-    """Ids that were given out (KIP-394), and with which nobody has joined yet."""
+    """Member ids that the coordinator gave out (KIP-394), and that no client has joined with yet."""
     offsets: dict[Place, tuple[int, int, str | None]] = field(default_factory=dict)
     """(offset, leader epoch, metadata)."""
     since: dict[Place, int] = field(default_factory=dict)
-    """The number of the commit that holds."""
+    """Per partition, the number of the commit that set the offset."""
     uncommitted: dict[int, dict[Place, tuple[int, tuple[int, int, str | None]]]] = field(default_factory=dict)
-    """By producer id, what open transactions are about to commit, each with its number."""
+    """By producer id, the offsets of open transactions, each with the number of its commit."""
     stored: "Group | None" = None
     """The group as of its last SyncGroup, or as it became empty."""
     exists: bool = False
-    """Somebody has committed, member or not."""
+    """There was a commit, of a member or not."""
     initial: bool = False
-    """It was empty, and waits a while for more members."""
+    """The group was empty, and its rebalance waits a while for more members."""
     phase: int = 0
-    """Counts rebalances, so that late timers are known as such."""
+    """Counts rebalances, so that timers of earlier ones are ignored."""
     load_ends: float = 0.0
 
     def store(self) -> None:
@@ -147,21 +147,21 @@ class Coordinators:
         self._clock: Clock = cluster.clock
         self.groups: dict[str, Group] = {}
         self._withheld: dict[int, list[tuple[Place, Callable[[], None]]]] = {}
-        """Per node that does not know that it coordinates no more, what it will answer once it does."""
+        """Per node that does not know that it no longer coordinates, the refusals that it sends once it knows."""
         self._ids = 0
         self._commits = 0
         self.refusals: dict[Place, tuple[int, float]] = {}
-        """Error code with which offsets of a partition are refused, and until when."""
+        """Per partition, the error code with which its offsets are refused, and until when."""
         self.expelled: Callable[[str], None] = lambda member: None
-        """DeliveryCallback of every member that was silent for its session."""
+        """Called with every member that is removed because its session expired."""
         self.committed: Commit = lambda group, member, place, offset: None
-        """DeliveryCallback of every offset that is taken."""
+        """Called with every offset that is accepted."""
 
     def place(self, group: str) -> Place:
-        """The partition that keeps ``group``."""
+        """The partition of `__consumer_offsets` that has the group."""
         return ("__consumer_offsets", sum(group.encode()) % PARTITIONS)
 
-    # -- who coordinates ---------------------------------------------------------------------------------------------
+    # -- the coordinator ---------------------------------------------------------------------------------------------
 
     def handle(self, node: int, client: str, version: int, message: Any, reply: Reply) -> None:
         group_id = _group_of(message)
@@ -201,7 +201,7 @@ class Coordinators:
                 raise AssertionError(f"the model does not serve {message}")
 
     def moved(self, place: Place) -> None:
-        """Another node coordinates the groups of a partition, or the same one again: it knows what was stored."""
+        """Another node coordinates the groups of a partition, or the same one again, from their stored state."""
         for name, group in self.groups.items():
             if self.place(name) != place:
                 continue
@@ -273,7 +273,7 @@ class Coordinators:
         protocols: dict[str, bytes],
         reply: Reply,
     ) -> tuple[Member, bool] | None:
-        """The member that joins, and whether it is new; ``None`` where it has been answered."""
+        """The member that joins, and whether it is new; ``None`` if the join was answered."""
         instance = message.group_instance_id
         if message.member_id:
             member = group.members.get(message.member_id)
@@ -309,7 +309,7 @@ class Coordinators:
         return member
 
     def _replaced(self, group: Group, old: Member, new: str) -> tuple[Member, bool]:
-        """A static member has come back under another id; the old one is fenced."""
+        """A static member has come back with another member id; the old id is fenced."""
         for reply, answer in ((old.join, _NOT_JOINED), (old.sync, _NOT_SYNCED)):
             if reply:
                 reply(replace(answer, error_code=FencedInstanceId.code))
@@ -318,10 +318,10 @@ class Coordinators:
         group.members[new] = member
         if group.leader == old.id:
             group.leader = new
-        if group.state is State.STABLE:  # what is stored is no rebalance, which nobody would end
+        if group.state is State.STABLE:  # a stored rebalance would never complete
             group.store()
         self._watch(group, [member])
-        # The leader may know the old id already, and would assign to that: so once more.
+        # The leader may have got the old id already, and would assign to that: so rebalance again.
         return member, group.state is State.COMPLETING
 
     def _prepare(self, group: Group) -> None:
@@ -343,7 +343,7 @@ class Coordinators:
             self._complete(group)
 
     def _complete(self, group: Group) -> None:
-        """The next generation begins with those who have joined."""
+        """Begin the next generation, with the members that have joined."""
         if group.state is not State.PREPARING:
             return
         for member in [each for each in group.members.values() if not each.join and not each.instance]:
@@ -372,7 +372,7 @@ class Coordinators:
         self._later(group, wait, lambda: self._unsynced(group) if group.phase == phase else None)
 
     def _unsynced(self, group: Group) -> None:
-        """Who has not sent SyncGroup in time is removed."""
+        """Remove members that did not send SyncGroup in time."""
         if group.state is State.COMPLETING:
             for member in [each for each in group.members.values() if not each.sync]:
                 del group.members[member.id]
@@ -401,10 +401,10 @@ class Coordinators:
             else (),
         )
 
-    # -- being a member ----------------------------------------------------------------------------------------------
+    # -- members -----------------------------------------------------------------------------------------------------
 
     def _known(self, group: Group, member_id: str, instance: str | None, generation: int) -> int:
-        """The error code for somebody who says that it is this member of this generation."""
+        """The error code for a client that claims to be this member in this generation."""
         if instance and any(each.instance == instance and each.id != member_id for each in group.members.values()):
             return FencedInstanceId.code
         if member_id not in group.members or instance not in (None, group.members[member_id].instance):
@@ -503,7 +503,7 @@ class Coordinators:
     # -- time --------------------------------------------------------------------------------------------------------
 
     def _later(self, group: Group, delay: float, call: Callable[[], None]) -> None:
-        """As the coordinator's own timer: it does not run while that sleeps."""
+        """Run on the coordinator's timer: not while that node sleeps."""
 
         def ring() -> None:
             leader = self._cluster.leaders[self.place(group.name)].node
@@ -520,7 +520,7 @@ class Coordinators:
         member.heard = self._clock.now
 
     def _watch(self, group: Group, members: list[Member]) -> None:
-        """Remove members that are silent for their session."""
+        """Remove members whose session expires."""
 
         def look(member: Member) -> None:
             if group.members.get(member.id) is not member:
@@ -539,7 +539,7 @@ class Coordinators:
             self._later(group, each.session or 0.1, partial(look, each))
 
     def _lapse(self, group: Group, member_id: str) -> None:
-        """An id that was given out is good for a session."""
+        """A member id that was given out expires after a session."""
         if member_id in group.pending:
             del group.pending[member_id]
             self._try_complete(group)
@@ -643,7 +643,7 @@ class Coordinators:
             verified({})
 
     def _refused(self, places: Iterable[Place]) -> dict[Place, int]:
-        """Those of which no offsets are taken now, and why."""
+        """The partitions whose offsets are refused now, with their error codes."""
         refusals = {place: self.refusals.get(place, (0, 0.0)) for place in places}
         return {place: code for place, (code, until) in refusals.items() if self._clock.now < until}
 
@@ -660,7 +660,7 @@ class Coordinators:
         return code
 
     def transaction_ended(self, place: Place, producer_id: int, *, commits: bool) -> None:
-        """A marker is written in a partition of `__consumer_offsets`."""
+        """A marker was written to a partition of `__consumer_offsets`."""
         for group in self.groups.values():
             if self.place(group.name) != place:
                 continue
@@ -740,7 +740,7 @@ def _group_of(message: Any) -> str:
 
 
 def _refusal(message: Any, version: int, code: int) -> Any:
-    """An answer that is nothing but an error."""
+    """An answer that has only an error."""
     match message:
         case JoinGroupRequest():
             return _refused_join(code, version, message.member_id)
@@ -784,7 +784,7 @@ def _refusal(message: Any, version: int, code: int) -> Any:
 
 
 def _known(code: int, version: int) -> int:
-    """What a client of a ``version`` of TxnOffsetCommit is told of an error of the transaction's coordinator."""
+    """Map an error of the transaction coordinator to an error that this ``version`` of TxnOffsetCommit has."""
     if code == NotCoordinator.code:
         return CoordinatorLoadInProgress.code
     if code == ProducerFenced.code:

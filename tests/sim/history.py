@@ -1,4 +1,4 @@
-"""What happened in a run, for people: times, who said what to whom, what users saw, what was broken."""
+"""The history of a run, for people: times, requests and answers, users' calls and results, faults."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -24,15 +24,15 @@ from tests.sim.clock import Clock
 
 
 class History:
-    """Kept only where ``wanted``: a run whose seed is known can be had again."""
+    """Keeps lines only if ``wanted``: a run can be replayed from its seed."""
 
     def __init__(self, clock: Clock, wanted: bool) -> None:
         self._clock, self.wanted = clock, wanted
         self.lines: list[str] = []
 
     def add(self, mark: str, who: str, text: str) -> None:
-        """One line; ``mark`` is ``>`` for a request, ``<`` for an answer, ``×`` for a broken wire, ``!`` for a fault,
-        ``·`` for what users do and see, ``#`` for what the cluster does."""
+        """Add a line; ``mark`` is ``>`` for a request, ``<`` for an answer, ``×`` for a broken connection, ``!`` for a
+        fault, ``·`` for a user, ``#`` for the cluster."""
         if self.wanted:
             self.lines.append(f"{self._clock.now:9.4f}  {mark} {who:<8} {text}")
 
@@ -50,7 +50,7 @@ def _name(message: Any) -> str:
 
 
 def code(number: int) -> str:
-    """An error code by its name; empty for none."""
+    """The name of an error code; empty for code 0."""
     error = broker_error(number, "")
     return "" if not number else error.name if isinstance(error, BrokerError) else str(number)
 

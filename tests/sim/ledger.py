@@ -1,6 +1,6 @@
-"""What was promised to users, and whether it was kept.
+"""Checks the promises to producers and readers, and the rules of Kafka for their requests.
 
-Each check names the invariant that it holds, and the record or the partition that breaks it.
+Each violation names the promise, and the record or the partition that breaks it.
 """
 
 from collections import Counter, defaultdict
@@ -27,17 +27,17 @@ LOST = "an acknowledged record is lost"
 WITHDRAWN = "a record is in the log whose call ended before it was accepted"
 TWICE = "a record is in the log twice"
 ORDER = "records of a producer are out of order"
-SILENT = "a record failed and nobody was told"
-RECEIPT = "a receipt names a place where the record is not"
+SILENT = "a record failed, and no call raised an error"
+RECEIPT = "a receipt names an offset where the record is not"
 LATE = "a record is sent that was reported as failed"
 STORED = "a record is in the log that was reported as certainly not stored"
-UNWRITTEN = "a flush ends before what was sent with acks=0 is written"
+UNWRITTEN = "a flush ends before records with acks=0 are written"
 GAP = "a reader skips or repeats records"
 OLD_LEADER = "a client goes back to an older leader"
-CROWD = "more than five Produce requests are under way on a connection"
+CROWD = "more than five Produce requests are in flight on a connection"
 TOGETHER = "the first batch of an epoch does not travel alone"
-OLD_EPOCH = "new records go to the log of a recreated topic in the epoch of the old"
-FALSE = "a reader sees what is not in the log"
+OLD_EPOCH = "new records go to the log of a recreated topic in the old epoch"
+FALSE = "a reader gets a record that is not in the log"
 
 
 WITH_EPOCHS = 4
@@ -45,7 +45,7 @@ WITH_EPOCHS = 4
 
 
 def brief(value: bytes) -> str:
-    """A record's value without what makes it long."""
+    """A record's value without its padding."""
     return value.rstrip(b".").decode()
 
 
@@ -62,13 +62,13 @@ class Sent:
     once: bool
     """Sent with idempotence."""
     outcome: Outcome[Receipt] | None
-    """What the user was told of it, who awaits it or gave a callback."""
+    """The result that the user awaits or gets by a callback; ``None`` if it does neither."""
     accepted: Outcome[None] | None = None
-    """Whether the producer has taken it; ``None`` before it was offered."""
+    """The producer's acceptance; ``None`` before the record was offered."""
     withdrawn: bool = False
-    """Its call was cancelled, or failed, before it was accepted."""
+    """Its call was cancelled or failed before the record was accepted."""
     rank: int = -1
-    """In the order in which records were offered."""
+    """Its number in the order in which records were offered."""
 
     @property
     def is_accepted(self) -> bool:
@@ -76,7 +76,7 @@ class Sent:
 
     @property
     def failure(self) -> OttlaError | None:
-        """What the user was told that it failed with."""
+        """The error that the user got for the record."""
         return self.outcome.error if self.outcome is not None and self.is_accepted else None
 
     @property
@@ -87,23 +87,24 @@ class Sent:
 
 @dataclass(slots=True)
 class Ledger:
-    """The log as it is in the end, against what users were told."""
+    """Compares the logs at the end with the results that users got."""
 
     cluster: ModelCluster
     sent: dict[bytes, Sent] = field(default_factory=dict)
     written: set[bytes] = field(default_factory=set)
     """Records that were sent with acks=0."""
     failures: dict[tuple[str, str], int] = field(default_factory=lambda: defaultdict(int))
-    """(producer, topic) -> unawaited records that were reported as failed."""
+    """(producer, topic) -> how many unawaited records were reported as failed."""
     forgotten: set[tuple[Place, int, str]] = field(default_factory=set)
-    """Partitions, how often their topic was recreated, and producers that the log does not know, without their knowing.
+    """(partition, number of times that it was recreated, producer): the log has lost the producer's state unnoticed.
 
-    Such a log takes any sequence: of batches that are sent together the second is stored where the first is refused,
-    and once more where its answer is lost. A client that names topics by name, as below Produce 13, can hardly tell.
+    Such a log accepts any sequence. Of two batches sent together it may refuse the first and store the second, and it
+    stores a retry again whose first answer was lost. A client that names topics by name, as before Produce 13, can
+    hardly notice that.
     """
     ranks: int = 0
     flushed: set[str] = field(default_factory=set)
-    """Producers that have closed in order, having told all their failures."""
+    """Producers that have closed in order and reported all failures."""
     _parsed: dict[int, list[tuple[int, bytes]]] = field(default_factory=dict)
 
     def reported(self, producer: str, error: DeliveryFailed) -> None:
@@ -111,24 +112,24 @@ class Ledger:
             self.failures[producer, topic] += count
 
     def offered(self, sent: Sent) -> None:
-        """The record is offered to the producer, behind all that were before."""
+        """The record is offered to the producer, after all earlier ones."""
         self.ranks += 1
         sent.rank = self.ranks
 
     def generation(self, place: Place) -> int:
-        """How often the topic was recreated."""
+        """How often the topic was recreated so far."""
         return len(self.cluster.buried.get(place, ()))
 
     def forget(self, place: Place, producer: str) -> None:
-        """The log, which takes any sequence then, does not know a producer that may not know of it."""
+        """The log has lost the state of a producer that may not notice it; unless strict, it accepts any sequence."""
         if not self.cluster.data.strict:
             self.forgotten.add((place, self.generation(place), producer))
 
     def sent_off(self, message: Any, *, earlier: bool) -> None:
-        """The bytes of a request are written; with acks=0 that is all that anybody hears.
+        """The bytes of a request are written, which is the only outcome of a record with acks=0.
 
         Args:
-            earlier: it was handed over a while ago, and what was reported meanwhile came too late.
+            earlier: the request was handed over earlier; an error reported since then came too late to stop it.
         """
         if not isinstance(message, ProduceRequest):
             return
@@ -142,7 +143,7 @@ class Ledger:
                         raise Violation(LATE, f"{brief(sent.value)} of {sent.producer}: {sent.failure}")
 
     def check_written(self, sent: Collection[Sent]) -> None:
-        """A flush has ended of what was ``sent`` with acks=0."""
+        """A flush of the records in ``sent``, with acks=0, has ended."""
         missing = [
             each for each in sent if each.value not in self.written and not (each.outcome and each.outcome.error)
         ]
@@ -164,7 +165,7 @@ class Ledger:
         ]
 
     def read(self, who: str, place: Place, expected: int, records: list[tuple[int, bytes]]) -> int:
-        """A user got records where ``expected`` was the next offset; returns the offset that is next now."""
+        """A user got records from the offset ``expected`` on; returns the next offset."""
         log = self.cluster.logs[place]
         for offset, value in records:
             where = f"{who} at {place[0]}-{place[1]}"
@@ -173,12 +174,12 @@ class Ledger:
             if offset >= log.high_watermark:
                 raise Violation(FALSE, f"{where} gets offset {offset}, the high watermark is {log.high_watermark}")
             if value not in self.sent:
-                raise Violation(FALSE, f"{where} gets {brief(value)} at offset {offset}, which nobody sent")
+                raise Violation(FALSE, f"{where} gets {brief(value)} at offset {offset}, which no producer sent")
             expected += 1
         return expected
 
     def holds(self, sent: Sent) -> bool:
-        """Whether the record is in a log of its topic, on every replica."""
+        """Whether the record is in a log of its topic, below the high watermark."""
         logs = [log for place, log in self.cluster.logs.items() if place[0] == sent.topic]
         return any(value == sent.value for log in logs for _, value in self._records(log))
 
@@ -194,7 +195,7 @@ class Ledger:
         self._check_promises(found)
 
     def _check_log(self, place: Place, log: PartitionLog, found: dict[bytes, list[tuple[Place, int]]]) -> None:
-        """One log; a record may be in another one too, where that is of a topic which was deleted."""
+        """Check one log. If the topic was recreated, a record may also be in the other topic's log."""
         recreated = place in self.cluster.buried
         generation = next((n for n, old in enumerate(self.cluster.buried.get(place, ())) if old is log), None)
         generation = self.generation(place) if generation is None else generation
@@ -204,7 +205,7 @@ class Ledger:
             sent = self.sent.get(value)
             where = f"{place[0]}-{place[1]} at {offset}"
             if sent is None:
-                raise Violation(FALSE, f"{brief(value)} in {where} was never accepted by a producer")
+                raise Violation(FALSE, f"{brief(value)} in {where} was never sent to a producer")
             if sent.withdrawn:
                 raise Violation(WITHDRAWN, f"{brief(value)} of {sent.producer} in {where}")
             if "certainly not stored" in str(sent.failure):
@@ -216,7 +217,7 @@ class Ledger:
                 (topic, partition), first = found[value][0]
                 raise Violation(TWICE, f"{brief(value)} in {where} and in {topic}-{partition} at {first}")
             if sent.once and last.get(sent.producer, -1) >= sent.rank and not excused:
-                raise Violation(ORDER, f"{brief(value)} in {where} behind number {last[sent.producer]}")
+                raise Violation(ORDER, f"{brief(value)} in {where} after number {last[sent.producer]}")
             last[sent.producer] = sent.rank
             seen[value] = offset
             found[value].append((place, offset))
@@ -240,27 +241,27 @@ class Ledger:
                 told = f"{receipt.topic}-{receipt.partition} at {receipt.offset}"
                 place_found, offset = found[sent.value][0]
                 stored = f"{place_found[0]}-{place_found[1]} at {offset}"
-                raise Violation(RECEIPT, f"{brief(sent.value)} of {sent.producer}: told {told}, stored in {stored}")
+                raise Violation(RECEIPT, f"{brief(sent.value)} of {sent.producer}: receipt {told}, stored in {stored}")
         for (producer, topic), values in missing.items():
             if len(values) > self.failures[producer, topic]:
                 reported = self.failures[producer, topic]
-                lost = f"{len(values)} are missing, {reported} were told of; first {brief(values[0])}"
+                lost = f"{len(values)} are missing, {reported} were reported; first {brief(values[0])}"
                 raise Violation(SILENT, f"{producer} to {topic!r}: {lost}")
 
 
 @dataclass(slots=True)
 class Epochs:
-    """Watches that no client goes back to an older leader epoch (KIP-320), as long as it keeps a topic in mind.
+    """Checks that no client goes back to an older leader epoch (KIP-320) while it remembers the topic.
 
-    Fetches are watched when they are sent. What looks up offsets and epochs is watched when it is asked for: it may
-    wait for its connection, and where a newer leader is found meanwhile, its answer counts no more.
+    A Fetch is checked when it is sent. A lookup of offsets or epochs is checked when the client requests it: it may
+    wait for its connection, and if the client finds a newer leader meanwhile it ignores the answer.
     """
 
     cluster: ModelCluster
     shared: set[str] = field(default_factory=set)
-    """Processes with several consumers, each of which knows what it knows."""
+    """Processes with several consumers, each with its own knowledge."""
     ids: bool = True
-    """Topics have ids. Without them a broker that is behind for long passes for one that knows of another topic."""
+    """Topics have ids. Without ids, a client cannot tell a stale broker from a broker with a recreated topic."""
     _newest: dict[tuple[str, Place], int] = field(default_factory=dict)
 
     def sent(self, process: str, message: Any, channel: str) -> None:
@@ -297,7 +298,7 @@ class Epochs:
 
 @dataclass(slots=True)
 class Window:
-    """Watches that at most five Produce requests of a connection are unanswered: a broker knows five batches again."""
+    """Checks that a connection has at most five unanswered Produce requests: a broker remembers five batches."""
 
     _unanswered: Counter[Link] = field(default_factory=Counter)
 
@@ -314,26 +315,26 @@ class Window:
 
 @dataclass(slots=True)
 class Identities:
-    """Watches what is sent under which producer id and epoch.
+    """Checks which batches are sent under which producer id and epoch.
 
-    - The first batch of an epoch travels alone: a log without state for the producer takes any sequence.
-    - Records that are new go to a recreated topic in a new epoch. What has its sequence when the client learns of the
-      topic keeps it: an attempt may have reached either log.
+    - The first batch of an epoch travels alone: a log without state for the producer accepts any sequence.
+    - New records for a recreated topic get a new epoch. Records with a sequence from before the client learned of the
+      recreation keep it: an attempt may have reached either log.
     """
 
     name: Callable[[Any], str]
-    """Of a topic in a request or an answer."""
+    """The name of a topic in a request or an answer."""
     _last: dict[tuple[str, Place], tuple[int, int]] = field(default_factory=dict)
-    """Per client and partition, the producer id and epoch that were sent last."""
+    """(client, partition) -> the producer id and epoch that were last sent."""
     _old: dict[tuple[str, Place], tuple[tuple[int, int], int]] = field(default_factory=dict)
-    """The same when the client learned of another topic of the name, and the sequence that was next."""
+    """(client, partition) -> id and epoch when the client learned of the recreation, and the next sequence then."""
     _acknowledged: dict[tuple[str, Place], tuple[int, int]] = field(default_factory=dict)
-    """The newest of which something was."""
+    """(client, partition) -> the newest id and epoch with an acknowledged batch."""
     _under_way: dict[tuple[str, Place], list[tuple[Link, int]]] = field(default_factory=lambda: defaultdict(list))
-    """By its first sequence."""
+    """(client, partition) -> the first sequences of batches in flight."""
 
     def recreated(self, client: str, following: dict[Place, int]) -> None:
-        """A client learns of another topic of the name; per partition, the sequence that is next."""
+        """A client learns that a topic was recreated; ``following`` has the next sequence of each partition."""
         for place, sequence in following.items():
             if last := self._last.get((client, place)):
                 self._old[client, place] = last, sequence
@@ -368,7 +369,7 @@ class Identities:
                 self._acknowledged[key] = batch.producer_id, batch.producer_epoch
 
     def _batches(self, link: Link, message: Any) -> Iterator[tuple[tuple[str, Place], RecordBatch]]:
-        """What a request has under a producer id."""
+        """The batches of a request that have a producer id."""
         if isinstance(message, ProduceRequest) and message.acks == -1:
             for topic in message.topic_data:
                 for data in topic.partition_data:

@@ -1,17 +1,17 @@
-"""A partition's log as Kafka keeps it, cut down to what a client can notice.
+"""A partition's log as Kafka keeps it, reduced to behaviour that a client can notice.
 
 Rules:
-- A batch is appended whole, stamped with its offset and the leader's epoch. What lies below the high watermark is on
-  every replica and survives any leader; what lies above may be cut off with a new leader.
-- Per producer id the last five batches are remembered. A repeat of one of them is answered with its first offset; a new
-  epoch begins at sequence 0; an id without state may begin anywhere, or at 0
-  only (``strict``). Truncation takes back what it cuts.
-- A transaction begins with its first batch and ends with its marker; until the marker is on every replica, the last
-  stable offset stays before it. Who asks for its first batch to be appended has it verified before (`attempt`): then no
-  batch with a higher sequence can be the first, and no marker that comes in between is overlooked.
-- A marker of an older epoch, or of a coordinator that was replaced, is refused.
-- A fetch gets whole batches, the first of them the one that holds the offset; only the last may be torn, and never
-  the first.
+- A batch is appended whole, with its offset and the leader's epoch. Batches below the high watermark are on every
+  replica and survive every leader change; batches above it may be truncated by a new leader.
+- The log remembers the last five batches per producer id. A duplicate of one is answered with its first offset. A new
+  epoch begins at sequence 0. A producer id without state may begin at any sequence or, if ``strict``, only at 0.
+  Truncation removes the state of the truncated batches, too.
+- A transaction begins with its first batch and ends with its marker; until the marker is replicated, the last stable
+  offset stays at the first batch. A leader verifies the transaction before it appends the first batch, and notes the
+  attempt (`attempt`), so that no batch with a higher sequence becomes the first, and no marker in between is missed.
+- A marker of an older epoch, or of a replaced coordinator, is refused.
+- A fetch gets whole batches, beginning with the batch that contains the offset; only the last may be cut, and never the
+  first.
 
 Source: UnifiedLog.java, ProducerAppendInfo.java, ProducerStateEntry.java, VerificationStateEntry.java,
 LeaderEpochFileCache.java.
@@ -44,21 +44,21 @@ class Stored(NamedTuple):
     data: bytes
     base: int
     end: int
-    """One past its last offset."""
+    """The offset after its last record."""
     leader_epoch: int
     producer: tuple[int, int]
-    """Id and epoch."""
+    """Producer id and epoch."""
     span: tuple[int, int]
     """First and last sequence."""
     transactional: bool = False
     commits: bool | None = None
-    """Of a marker."""
+    """For a marker: whether it commits."""
     coordinator_epoch: int = -1
-    """Of a marker."""
+    """For a marker: the coordinator's epoch."""
 
 
 class Ended(NamedTuple):
-    """A transaction that has its marker."""
+    """A transaction whose marker is written."""
 
     producer_id: int
     first: int
@@ -72,12 +72,12 @@ class ProducerState:
     recent: dict[tuple[int, int], int] = field(default_factory=dict)
     """The last five batches: (first, last) sequence -> offset."""
     ongoing: int | None = None
-    """Where its open transaction begins."""
+    """The first offset of its open transaction."""
     coordinator_epoch: int = -1
-    """Of its last marker."""
+    """The coordinator epoch of its last marker."""
 
     def add(self, batch: Stored) -> Ended | None:
-        """Take note of a batch; the transaction that it ends."""
+        """Add a batch to the state; return the transaction that it ends, if it is a marker."""
         if batch.producer[1] != self.epoch:
             self.epoch, self.recent = batch.producer[1], {}
         if batch.commits is not None:
@@ -99,13 +99,13 @@ class ProducerState:
 
 @dataclass(slots=True)
 class Attempt:
-    """Batches that would have begun a transaction, and did not yet."""
+    """Batches that are to begin a transaction, and are not appended yet."""
 
     epoch: int
     lowest: int
-    """Of their sequences."""
+    """The lowest of their sequences."""
     rises: bool
-    """Of version 2: who is not known has to begin at sequence 0."""
+    """They are of version 2: a producer without state has to begin at sequence 0."""
 
 
 @dataclass(slots=True)
@@ -115,9 +115,9 @@ class PartitionLog:
     producers: dict[int, ProducerState] = field(default_factory=dict)
     ended: list[Ended] = field(default_factory=list)
     attempts: dict[int, Attempt] = field(default_factory=dict)
-    """By producer id; what only this leader knows."""
+    """By producer id; only this leader knows them."""
     strict: bool = False
-    """Kafka up to 2.4: an id without state has to begin at sequence 0."""
+    """Kafka up to 2.4: a producer id without state has to begin at sequence 0."""
     _bases: list[int] = field(default_factory=list)
 
     @property
@@ -126,17 +126,17 @@ class PartitionLog:
 
     @property
     def stable(self) -> int:
-        """The last stable offset: what read_committed may see ends there."""
+        """The last stable offset: read_committed readers see records before it."""
         hidden = [each.first for each in self.ended if each.marker >= self.high_watermark]
         open_ = [each.ongoing for each in self.producers.values() if each.ongoing is not None]
         return min([self.high_watermark, *hidden, *open_])
 
     def aborted(self, offset: int, up_to: int) -> list[Ended]:
-        """Aborted transactions that have records from ``offset`` on, and before ``up_to``."""
+        """Aborted transactions with records between ``offset`` and ``up_to``."""
         return [each for each in self.ended if not each.committed and each.marker >= offset and each.first < up_to]
 
     def begins(self, batch: RecordBatch, *, minds_epochs: bool) -> bool:
-        """Whether a batch would begin a transaction, if it may at all."""
+        """Whether the batch would begin a transaction."""
         state = self.producers.get(batch.producer_id)
         return (
             batch.transactional
@@ -145,7 +145,7 @@ class PartitionLog:
         )
 
     def attempt(self, batch: RecordBatch, *, rises: bool, minds_epochs: bool) -> int:
-        """Note that a batch would begin a transaction, before the coordinator is asked; an error code."""
+        """Note, before the coordinator is asked, that the batch would begin a transaction; return an error code."""
         state = self.producers.get(batch.producer_id)
         if minds_epochs and state is not None and batch.producer_epoch < state.epoch:
             return InvalidProducerEpoch.code
@@ -158,7 +158,7 @@ class PartitionLog:
         return 0
 
     def append(self, data: Buffer, leader_epoch: int) -> tuple[int, int, int]:
-        """(error code, base offset, end offset) of a batch; the offsets of its first copy if it is a repeat."""
+        """(error code, base offset, end offset) of a batch; a duplicate gets the offsets of its first copy."""
         batch = parse_batch(data)
         if not batch.crc_matches:
             return CorruptMessage.code, -1, -1
@@ -183,7 +183,7 @@ class PartitionLog:
         return 0, base, stored.end
 
     def note(self, producer: tuple[int, int], leader_epoch: int) -> None:
-        """Append what the broker itself writes as part of a transaction; nothing of it matters but that."""
+        """Append a batch of the broker itself to a transaction, as for a commit of offsets; its value is arbitrary."""
         builder = BatchBuilder()
         builder.append(0, None, None)
         data = builder.build(producer_id=producer[0], producer_epoch=producer[1], transactional=True)
@@ -193,10 +193,10 @@ class PartitionLog:
     def mark(
         self, producer: tuple[int, int], *, commits: bool, coordinator_epoch: int, leader_epoch: int, rises: bool
     ) -> int:
-        """End a transaction; an error code.
+        """Append a marker; return an error code.
 
         Args:
-            rises: in version 2 the marker's epoch is higher than that of the records.
+            rises: version 2, in which the marker's epoch is higher than the epoch of the records.
         """
         producer_id, epoch = producer
         state = self.producers.get(producer_id)
@@ -248,19 +248,19 @@ class PartitionLog:
             self.ended.append(ended)
 
     def truncate(self, end: int) -> None:
-        """Cut off the batches from offset ``end`` on, which lies between two of them."""
+        """Remove the batches from offset ``end`` on, which is a boundary of batches."""
         kept = [each for each in self.batches if each.end <= end]
         self.batches, self.producers, self._bases, self.ended, self.attempts = [], {}, [], [], {}
         for each in kept:
             self._add(each)
 
     def read(self, offset: int, limit: int, most: int, *, first: bool, cut: bool = False) -> tuple[bytes, int]:
-        """The bytes of batches from the one that holds ``offset`` up to ``limit``, and how many.
+        """The bytes of the batches from ``offset``, which may lie inside the first, up to ``limit``, and their size.
 
         Args:
-            most: bytes; a later batch that does not fit is torn, the first is left out, or torn too if it is to be
-                ``cut``, as other brokers do it.
-            first: of the whole answer, and so given whole however large it is.
+            most: bytes. A later batch that does not fit is cut. The first is left out, or cut if ``cut`` is set, as
+                some brokers do.
+            first: this partition is the first of the answer, which gets its first batch whole however large it is.
         """
         out: list[bytes] = []
         size = 0
@@ -276,6 +276,6 @@ class PartitionLog:
         return b"".join(out)[: max(most, len(out[0]))], size
 
     def end_of_epoch(self, epoch: int) -> tuple[int, int]:
-        """(the largest epoch not above ``epoch`` that has batches, one past its last offset); (-1, -1) for none."""
+        """(largest epoch up to ``epoch`` that has batches, the offset after its last record); (-1, -1) if none has."""
         held = [each for each in self.batches if each.leader_epoch <= epoch]
         return (held[-1].leader_epoch, held[-1].end) if held else (-1, -1)

@@ -1,10 +1,10 @@
-"""Brokers that want OAUTHBEARER: tokens that last for seconds, sessions that end (KIP-368), an endpoint that fails.
+"""Brokers that require OAUTHBEARER: short-lived tokens, sessions that expire (KIP-368), a token endpoint that fails.
 
 Rules:
-- Nothing is asked before a client has proved who it is, or while it does so.
-- A node closes a connection at the first request after its session; a client sends none, unless it has no token that
-  would do: it renews the session before.
-- Nodes take a token for some seconds after its time, as Kafka does for the sake of clocks that differ.
+- A client sends no other request before it has authenticated, and none while it reauthenticates.
+- A node closes a connection at the first request after its session has expired. A client renews the session in time,
+  and sends a request after its end only if it has no token that lasts long enough.
+- Nodes accept a token for some seconds after its expiry, as Kafka does because clocks differ.
 
 Source: SaslServerAuthenticator.java, SocketServer.scala (processCompletedReceives).
 """
@@ -27,36 +27,36 @@ from tests.sim.clock import Clock
 from tests.sim.network import Link, Reply
 from tests.sim.users import Process, Violation
 
-BEFORE = "a client asks for something before it has proved who it is"
+BEFORE = "a client sends a request before it has authenticated"
 HURRY = "a client renews a session more than once in a second"
-ENDED = "a client lets a session end though it has a token for the next one"
+ENDED = "a client lets a session expire though it has a token for the next one"
 
 HANDSHAKE = ApiVersionsRequest | SaslHandshakeRequest | SaslAuthenticateRequest
 
 SKEW = 30.0
-"""Seconds for which a token is taken after its time: `sasl.oauthbearer.clock.skew.seconds`."""
+"""Seconds for which an expired token is accepted: `sasl.oauthbearer.clock.skew.seconds`."""
 LATEST = 1.0
-"""Seconds until what was sent arrives."""
+"""Most seconds until a request arrives."""
 _FAILURES = 3
-"""Of the endpoint, in a row."""
+"""Most failures of the endpoint in a row."""
 
 
 @dataclass(frozen=True)
 class Endpoint:
-    """Stands for a user's function, which a process does not call."""
+    """Stands for a user's function; the simulated process never calls it."""
 
     def __call__(self) -> Token:
         raise NotImplementedError
 
 
 class Logins:
-    """Args: until: when the endpoint has no more failures."""
+    """Args: until: after this time the endpoint does not fail."""
 
     def __init__(self, clock: Clock, chance: Random, features: Counter[str], until: float) -> None:
         self._clock, self._chance, self._features, self._until = clock, chance, features, until
         self.sasl = OAuthBearer(Endpoint())
         self._longest = chance.choice((2.0, 3.0, 60.0))
-        """Seconds of a session: `connections.max.reauth.ms`."""
+        """Most seconds of a session: `connections.max.reauth.ms`."""
         self._lasts = chance.choice((6.0, 12.0, 60.0))
         self._expire_at: dict[bytes, float] = {}
         self._failures: Counter[str] = Counter()
@@ -64,7 +64,7 @@ class Logins:
     # -- the endpoint ------------------------------------------------------------------------------------------------
 
     def fetch(self, process: Process) -> None:
-        """What the driver of a process does with `RunInThread`."""
+        """Carry out `RunInThread` for a process."""
         self._clock.later(self._chance.choice((0.001, 0.02, 0.02, 0.3)), lambda: process.hear(self._fetched(process)))
 
     def _fetched(self, process: Process) -> TokenFetched:
@@ -82,7 +82,7 @@ class Logins:
     # -- the nodes ---------------------------------------------------------------------------------------------------
 
     def serve(self, link: Link, version: int, message: Any, reply: Reply, close: Callable[[str], None]) -> bool:
-        """See to what concerns the session; ``False`` if the request is for others."""
+        """Serve the requests of authentication, and check the session; ``False`` leaves the request to the cluster."""
         now = self._clock.now
         match message:
             case ApiVersionsRequest() if not link.logged_in:
@@ -120,7 +120,7 @@ class Logins:
             link.session_began, link.session, link.session_ends = now, lasts / 1000, now + lasts / 1000
         return SaslAuthenticateResponse(error_code=0, error_message=None, auth_bytes=b"", session_lifetime_ms=lasts)
 
-    # -- what clients send -------------------------------------------------------------------------------------------
+    # -- the clients' requests ---------------------------------------------------------------------------------------
 
     def sent(self, link: Link, message: Any) -> None:
         if isinstance(message, HANDSHAKE) or link.writing:

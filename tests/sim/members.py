@@ -1,7 +1,7 @@
-"""Members of a group, each a user who handles batches and commits, as one would with `ottla.sdk.consumer`.
+"""Members of a group: users who handle batches and commit, as users of `ottla.sdk.consumer` do.
 
-A user may be slow, may cancel what it waits for, may leave in order or by an error, or may be killed; the world sees to
-it that somebody follows.
+A user may be slow, may cancel its calls, may leave in order or by an error, or may be killed; then the world starts a
+successor.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -32,7 +32,7 @@ from tests.sim.users import Cancelled, Process, Script, Tasks, Violation, Wait, 
 
 @dataclass(frozen=True, slots=True)
 class Calling:
-    """An assignor that calls the client while it divides partitions."""
+    """An assignor that calls the client while it assigns partitions."""
 
     assignor: Assignor
     call: Callable[[], None]
@@ -62,22 +62,21 @@ class Manner:
     heartbeat: float
     max_poll_interval: float
     commits: str
-    """``soon``: after each batch; ``sync``: that, and wait for it; ``all``: everything, and wait;
-    ``auto``: by itself."""
+    """``soon``: each batch; ``sync``: each batch, and wait; ``all``: everything, and wait; ``auto``: automatically."""
     slow: float
     """Chance that a batch takes longer than `max_poll_interval`."""
     static: bool
-    """Whether members have names that last (KIP-345)."""
+    """Members have instance ids (KIP-345)."""
     impatient: float
-    """Chance that a call is cancelled while it waits."""
+    """Chance that a waiting call is cancelled."""
     leaves: float
-    """Chance that the user leaves, with what is in hand, where a call was cancelled."""
+    """Chance that the user leaves after a cancelled call, with unhandled batches."""
     tasks: float
-    """Chance that a task of its own waits for a commit, and the user goes on."""
+    """Chance that a separate task awaits a commit, while the user continues."""
     curious: bool
-    """Some ask where the group stands, and do not wait for long."""
+    """Some members ask for the committed offsets, and soon cancel the call."""
     pattern: bool
-    """Topics are found by a pattern; a node that has just started may know of none, so that they come and go."""
+    """Members subscribe to a pattern. A node that has just started may know no topics, so matching topics vanish."""
 
     @classmethod
     def drawn(cls, chance: Random, own: Random) -> "Manner":
@@ -118,7 +117,7 @@ class Manner:
 
 @dataclass(slots=True, eq=False)
 class Consuming:
-    """One member; ``name`` is for people, ``instance`` for the group. It is its own listener, too."""
+    """A member, and its own listener; ``name`` is for people, ``instance`` is its instance id."""
 
     name: str
     process: Process
@@ -128,49 +127,49 @@ class Consuming:
     topics: tuple[str, ...]
     instance: str | None
     rival: bool
-    """Somebody else has its instance id, too, and one of them is to be told."""
+    """Another member has its instance id, and one of the two is to be fenced."""
     stop: Outcome[None] = field(default_factory=Outcome)
-    """Settled when the user is to leave."""
+    """Settled when the user has to leave."""
     expected: dict[Place, int | None] = field(default_factory=dict)
-    """Per partition that the user was told of, the next offset; ``None`` until the first."""
+    """Per assigned partition, the next offset; ``None`` before the first record."""
     seed: int = 0
     beside: Callable[[], None] | None = None
-    """Sends a record with a producer of the same process."""
+    """Sends a record by a producer in the same process."""
     away: int = 0
-    """How often it has asked for no batch for too long."""
+    """How often the user did not ask for batches for longer than `max_poll_interval`."""
     dawdled: int = 0
-    """How many batches took it too long."""
+    """How many batches took longer than `max_poll_interval`."""
     leaving: bool = False
     waiting: bool = False
-    """It waits for a batch."""
+    """A call waits for a batch."""
     left: Outcome[None] = field(default_factory=Outcome)
-    """Settled when the block is left."""
+    """Settled when the block has ended."""
     machine: ConsumerCore | None = None
     whims: Random = field(init=False)
     own: Random = field(init=False)
-    """Of the tasks beside."""
+    """Draws for the separate tasks."""
     most: int | None = field(init=False)
     """`max_records`."""
     ahead: bool = field(init=False)
-    """It takes batches ahead of its next call, as code that blocks does."""
+    """The user takes batches ahead of its next call, as blocking code does."""
     apart: bool = field(init=False)
-    """One task asks for batches, and another leaves the block."""
+    """One task asks for batches, and another one leaves the block."""
     in_hand: bool = False
     """A batch is being handled."""
     done: dict[Place, tuple[Assignment, int]] = field(default_factory=dict)
-    """What has been handled of each partition, and under which assignment."""
+    """Per partition, the last assignment and the offset up to which its records are handled."""
     uncommitted: dict[Place, int] = field(default_factory=dict)
-    """What a call said that it cannot be committed."""
+    """Offsets of which a call reported that they cannot be committed."""
     handled: tuple[Place, CommittedOffset, Claim] | None = None
-    """The last batch: what commits it."""
+    """The last handled batch, as arguments of a commit."""
     awaited: dict[Outcome[None], tuple[Place, int]] = field(default_factory=dict)
-    """Commits that tasks wait for."""
+    """Commits that tasks await."""
     asked: dict[Assignment, int] = field(default_factory=dict)
-    """What is to be committed, and was not waited for."""
+    """Offsets that the user committed without waiting."""
     ends_client: bool = False
-    """The client is being left, and its consumer with it."""
+    """The user leaves the client, and thereby the consumer."""
     enough: Outcome[None] = field(default_factory=Outcome)
-    """Settled when the user has waited for long enough, and cancels the call that is under way."""
+    """Settled when the user cancels its current call."""
 
     def __post_init__(self) -> None:
         self.whims = Random(f"{self.seed} {self.name} whims")
@@ -184,7 +183,7 @@ class Consuming:
 
     @property
     def member_id(self) -> str:
-        """Who it is to the group, as far as it knows."""
+        """The member id, as far as the client knows it."""
         return self.machine.membership.member_id if self.machine and self.machine.membership else ""
 
     def script(self) -> Script:
@@ -215,7 +214,7 @@ class Consuming:
                 if taken is None:
                     taken = yield from process.perform(machine.next_batch(self.name), "the next batch", cancel=cancel)
                 self.waiting = False
-                if self.ahead and self.own.random() < 0.02:  # what Ctrl-C does to a thread
+                if self.ahead and self.own.random() < 0.02:  # as Ctrl-C in a thread
                     self._feature("a batch does not reach its caller")
                     process.do(partial(machine.put_back, taken[0]))
                     continue
@@ -228,18 +227,18 @@ class Consuming:
                 if not self.stop.done and self.chance.random() < self.manner.leaves:
                     error = cancelled
             except CommitFailed as failed:
-                process.history.add("·", self.name, f"hears that a commit failed: {failed}")
+                process.history.add("·", self.name, f"gets the error of a commit: {failed}")
             except FencedInstanceId as fenced:
                 if not self.rival:
-                    raise Violation("a member is fenced by nobody", self.name) from None
-                process.history.add("·", self.name, "hears that somebody has taken its place")
+                    raise Violation("a member is fenced, and no other member has its instance id", self.name) from None
+                process.history.add("·", self.name, "is fenced by a member with its instance id")
                 error = fenced
             except Whim:
-                if not self.leaving:  # which is when listeners raise
+                if not self.leaving:  # listeners raise only while the block is left
                     raise
             except OttlaError as failed:
                 if not (isinstance(failed, Closed) and self.leaving):
-                    raise Violation("a member is stopped by what passes", f"{self.name}: {failed!r}") from failed
+                    raise Violation("a member is stopped by a transient error", f"{self.name}: {failed!r}") from failed
             finally:
                 self.waiting = False
         alone = process.name == self.name and process.name not in self.ledger.shared
@@ -259,7 +258,7 @@ class Consuming:
         return taken
 
     def _leave_beside(self, machine: ConsumerCore) -> Script:
-        """Leave the block, once that is due, while its loop waits for a batch."""
+        """Leave the block when that is due, while its loop waits for a batch."""
         yield Wait(self.stop, "the end")
         while not self.waiting:
             yield 0.01
@@ -269,7 +268,7 @@ class Consuming:
         yield from self._leave(machine, None, f"{self.name} beside")
 
     def _stay_away(self, machine: ConsumerCore) -> Script:
-        """Ask for no batch for so long that the group may not wait for it."""
+        """Ask for no batch for longer than `max_poll_interval`: then the client has to leave the group."""
         self.away += 1
         self._feature("a member asks for no batch after a call that was cancelled")
         frozen, began = self.process.thawed, self.process.clock.now
@@ -279,7 +278,7 @@ class Consuming:
             raise Violation("a member keeps its partitions without asking for batches", f"{self.name}: {since}")
 
     def _patience(self) -> Outcome[None]:
-        """Settled when the user is to leave, or has waited for long enough."""
+        """The outcome that cancels a call: when the user has to leave, or loses patience."""
         enough = self.enough = Outcome()
         if self.chance.random() < self.manner.impatient:
             self.process.clock.later(self.chance.choice((0.0, 0.01, 0.1, 1.0)), lambda: enough.succeed(None))
@@ -294,14 +293,14 @@ class Consuming:
         if fetched.cut is not None:
             self._feature("a batch is handed out in parts")
         if self.most is not None and len(records) > self.most:
-            raise Violation("a batch has more records than it may", f"{self.name}: {len(records)}")
+            raise Violation("a batch has more records than max_records", f"{self.name}: {len(records)}")
         if process.history.wanted:
             process.history.add("·", self.name, f"gets {place[0]}-{place[1]} {[each for each, _ in records]}")
         if place not in self.expected or machine.membership is None or claim is None:
-            raise Violation("a member gets a partition that it was not told of", f"{self.name}: {place}")
+            raise Violation("a member gets records of a partition without `assigned`", f"{self.name}: {place}")
         membership, assignment = machine.membership, claim.assignment
         if not any(isinstance(step, Revoke) and place in step.places for step in membership.steps):
-            # What is to be given up, and was not yet, is nobody else's.
+            # A partition that is about to be revoked may still be read: no other member has it before that.
             self.ledger.may_read(self.name, membership.member_id, membership.generation, place)
         expected = self.expected[place]
         if expected is None:
@@ -329,7 +328,7 @@ class Consuming:
         if self.manner.commits == "all":
             if self.own.random() < 0.2 and not assignment.over:
                 process.do(lambda: machine.committer.commit_soon(None))
-            told = assignment.over and self.uncommitted.get(place) == at.offset  # which is said once
+            told = assignment.over and self.uncommitted.get(place) == at.offset  # the error is raised once
             offsets = {} if told else {place: at.offset}
             yield from self._commit(machine.committer.commit(None), offsets, self._patience())
         elif self.own.random() < self.manner.tasks:
@@ -344,7 +343,7 @@ class Consuming:
     def _commit_batch(
         self, machine: ConsumerCore, place: Place, at: CommittedOffset, claim: Claim, cancel: Outcome[None]
     ) -> Script:
-        """Have a batch committed, and wait: for that, and for no other partition."""
+        """Commit a batch, and wait for its partition, not for others."""
         ended: Outcome[None] = Outcome()
         self.awaited[ended] = place, at.offset
         try:
@@ -364,14 +363,14 @@ class Consuming:
         except OttlaError as failed:
             if isinstance(failed, Closed) and (self.leaving or process.core.closed):
                 return
-            raise Violation("a commit fails in another way than it may", f"{self.name}: {failed!r}") from failed
+            raise Violation("a commit fails with an unexpected error", f"{self.name}: {failed!r}") from failed
         else:
             self.ledger.acknowledged(self.name, offsets)
 
     # -- tasks beside ------------------------------------------------------------------------------------------------
 
     def _now_and_then(self, machine: ConsumerCore) -> Script:
-        """Have all committed, whether or not it was tried before: a commit that fails is the user's to repeat."""
+        """Commit everything now and then: a failed commit is not repeated by the client, but by its user."""
         while not machine.closed and not self.leaving:
             yield self.own.uniform(0.05, 1.5)
             if self.in_hand or machine.closed or self.leaving:
@@ -386,7 +385,7 @@ class Consuming:
                 self.process.history.add("·", self.name, "does not wait for a commit")
 
     def _asking(self) -> Script:
-        """Ask again and again where the group stands."""
+        """Ask for the committed offsets again and again."""
         process, group = self.process, self.ledger.group
         for number in range(40):
             enough: Outcome[None] = Outcome()
@@ -398,28 +397,28 @@ class Consuming:
             except Cancelled:
                 self._feature("committed is cancelled")
             except OttlaError as failed:
-                process.history.add("·", self.name, f"does not learn where its group stands: {failed}")
+                process.history.add("·", self.name, f"cannot get the group's offsets: {failed}")
             yield self.own.uniform(0.0, 0.02 if number < 10 else 0.5)
             if self.leaving:
                 return
 
     def _taken(self, offsets: Mapping[Place, CommittedOffset]) -> None:
-        """The coordinator has these offsets; what is told so may call the client."""
+        """on_commit: the coordinator has these offsets. The callback may call the client."""
         self._feature("on_commit calls the client")
         for ended, (place, offset) in self.awaited.items():
             if place in offsets and offsets[place].offset >= offset:
-                self.process.bounded(Wait(ended, f"a commit of {place[0]}-{place[1]}, which is taken", 0.0))
+                self.process.bounded(Wait(ended, f"a commit of {place[0]}-{place[1]}, which is acknowledged", 0.0))
         self.process.do(lambda: None)
         if self.beside is not None and self.own.random() < 0.3:
             self.beside()
 
     def _assigning(self) -> None:
-        """An assignor may call the client."""
+        """Call the client from an assignor, which is allowed."""
         self._feature("an assignor calls the client")
         self.commit_handled()
         self.process.do(lambda: None)
 
-    # -- what the listener is told -----------------------------------------------------------------------------------
+    # -- the listener ------------------------------------------------------------------------------------------------
 
     async def assigned(self, places: Sequence[Place]) -> None:
         self._told("assigned", places)
@@ -433,7 +432,7 @@ class Consuming:
         if membership is not None:
             lost = {place for step in membership.steps if isinstance(step, Lose) for place in step.places}
             if lost.intersection(places) or not set(places).issubset(membership.owned):
-                raise Violation("a member is told of a revocation where it has lost", f"{self.name}: {places}")
+                raise Violation("revoked is called for partitions that are lost", f"{self.name}: {places}")
         self._forget(places)
         self._call_in("revoked", places)
         await self._dawdle()
@@ -448,7 +447,7 @@ class Consuming:
         await self._dawdle()
 
     def _call_in(self, what: str, places: Sequence[Place]) -> None:
-        """A listener may call the client."""
+        """Call the client from a listener, which is allowed."""
         process, machine = self.process, self.machine
         if machine is None or machine.closed or self.whims.random() > 0.3:
             return
@@ -462,21 +461,21 @@ class Consuming:
             self.beside()
 
     def commit_handled(self) -> None:
-        """Have the last batch that is done committed; also from a delivery callback."""
+        """Commit the last handled batch; a delivery callback may call this, too."""
         machine, handled = self.machine, self.handled
         if machine is not None and handled is not None and not machine.closed:
             place, at, claim = handled
             if self.manner.commits == "all" and at.offset <= claim.assignment.asked:
-                return  # to name an offset again is to have it sent again
+                return  # naming an offset again would send it again
             self.process.do(lambda: machine.committer.commit_batch_soon(place, at, claim))
 
     def _told(self, what: str, places: Sequence[Place]) -> None:
-        self.process.history.add("·", self.name, f"is told: {what} {list(places)}")
+        self.process.history.add("·", self.name, f"its listener gets {what} {list(places)}")
 
     def _forget(self, places: Sequence[Place]) -> None:
         for place in places:
             if place not in self.expected:
-                raise Violation("a member is told twice that a partition goes", f"{self.name}: {place}")
+                raise Violation("a partition is revoked or lost twice", f"{self.name}: {place}")
             del self.expected[place]
 
     async def _dawdle(self) -> None:
@@ -502,7 +501,7 @@ class Consuming:
                 machine.leave(error, task or self.name), "leaving the group", within=limit, cancel=cancel
             )
         except (CommitFailed, TimeoutExpired) as failed:
-            process.history.add("·", self.name, f"leaves with what is not committed: {failed}")
+            process.history.add("·", self.name, f"leaves with records that are not committed: {failed}")
         except Cancelled:
             cancelled = True
             process.history.add("·", self.name, "is cancelled while it leaves")
@@ -514,9 +513,9 @@ class Consuming:
         self.left.succeed(None)
 
     def _end_with_client(self, machine: ConsumerCore) -> Script:
-        """The client is left, and the consumer never was: its member says good-bye all the same."""
+        """Leave the client without leaving the consumer: its member must send LeaveGroup nevertheless."""
         process, core = self.process, self.process.core
-        process.history.add("·", self.name, "leaves its client without a word")
+        process.history.add("·", self.name, "leaves its client, and not its consumer")
         self._feature("a client is left before its consumer")
         self.leaving = self.ends_client = True
         began, member = process.clock.now, self.member_id
@@ -529,7 +528,7 @@ class Consuming:
             self.ledger.left(self.name, member, self.instance)
 
     def _check_committed(self) -> None:
-        """The listener raised, and nothing was said of commits: all that was asked for are there."""
+        """The listener raised, and no commit failed: every requested commit has arrived."""
         for assignment, offset in self.asked.items():
             if assignment.over in ("", CLOSED):
                 self.ledger.acknowledged(self.name, {assignment.place: offset})

@@ -1,7 +1,7 @@
-"""The client, broken on purpose: a simulator that does not notice would prove nothing.
+"""Mutations of the client: they break it on purpose, to prove that the simulator notices.
 
-Each mutation changes the real machines through the class or module that it names. If a name is gone, entering it is a
-`LookupError`: whoever renamed it says here how the mistake would be made now.
+Each mutation replaces attributes of the real classes or modules. If an attribute is gone, entering the mutation raises
+`LookupError`: whoever renames code has to adapt the mutations that break it.
 """
 
 import json
@@ -77,16 +77,16 @@ from ottla.sdk.produce.sender import Sender
 from ottla.sdk.steps import TURN
 
 Change = Callable[[Any], Any]
-"""Makes the broken thing of the good one."""
+"""Makes the broken attribute from the original one."""
 
 
 @contextmanager
 def changed(*changes: tuple[Any, str, Change]) -> Iterator[None]:
-    """(owner, name, change): replace these attributes of classes and modules for a while."""
+    """Replace attributes of classes and modules, each given as (owner, name, change), and restore them at the end."""
     originals = []
     for owner, name, _ in changes:
         if name not in vars(owner):
-            raise LookupError(f"{owner.__name__} has no {name!r} any more: say in tests/sim/mutations.py what is now")
+            raise LookupError(f"{owner.__name__} has no {name!r} any more: adapt the mutation to the new code")
         originals.append((owner, name, vars(owner)[name]))
     for (owner, name, change), (_, _, original) in zip(changes, originals, strict=True):
         setattr(owner, name, change(original))
@@ -98,22 +98,23 @@ def changed(*changes: tuple[Any, str, Change]) -> Iterator[None]:
 
 
 CAUGHT = Path(__file__).with_name("caught.json")
-"""Mutation -> a seed that has caught it, which is tried first: most would not meet what it takes.
+"""Mutation -> a seed that has caught it. It is tried first, because most seeds do not catch a given mutation.
 
-``python -m tests.sim mutations`` writes it. Where a seed catches nothing any more, others are tried: that takes longer.
+``python -m tests.sim mutations`` writes the file. If a seed no longer catches its mutation the others are tried, which
+takes longer.
 """
 
 
 class Mutations:
-    """What is broken on purpose in one kind of world.
+    """The mutations of one kind of world.
 
     Args:
-        kind: of world, as ``python -m tests.sim`` has it.
-        within: seeds, within which each is caught.
+        kind: the kind of world, by its option of ``python -m tests.sim``.
+        within: the number of seeds that are tried for each mutation.
 
     Attributes:
-        known: by their names, which say what goes wrong.
-        seeds: by the same names, those to be tried.
+        known: name -> the mutation; a name says what goes wrong.
+        seeds: name -> the seeds to try, in order.
     """
 
     def __init__(self, kind: str, within: int) -> None:
@@ -129,7 +130,7 @@ class Mutations:
         self.seeds[name] = [*first, *range(self._within)]
 
     def note(self, caught: Mapping[str, int]) -> None:
-        """Have these seeds tried first from now on."""
+        """Store the seeds to be tried first from now on."""
         told = json.loads(CAUGHT.read_text())
         told[self.kind] = {name: seed for name in self.known if (seed := caught.get(name)) is not None}
         CAUGHT.write_text(json.dumps(told, indent=1) + "\n")
@@ -257,7 +258,7 @@ _mutation("delivery has no deadline", (Results, "expire", _nothing))
 _mutation("what was reported as failed is sent when its connection is there", (Batch, "withdraw", _nothing))
 
 
-# -- the fetcher and what it knows of leaders --------------------------------------------------------------------------
+# -- the fetcher and the leaders ---------------------------------------------------------------------------------------
 
 
 def _from_the_next_batch_on(buffer: Any) -> Any:
@@ -404,7 +405,7 @@ def _told_once_it_has_returned(gone: Any) -> Any:
                 wait = steps.send(sent)
             except StopIteration as end:
                 return end.value
-            self._known.update(known)  # which a cancellation leaves as it is
+            self._known.update(known)  # a cancellation leaves this as it is
             sent = yield wait
             for place in places:
                 self._known.pop(place, None)
@@ -464,7 +465,7 @@ _mutation("a request does not wait for the one before to be written", (Pipeline,
 _mutation("nobody pauses before trying again", (ClientCore, "backoff", lambda _: lambda self, failures: 0.0))
 
 
-# -- what was mended, and user code outside of the machines ------------------------------------------------------------
+# -- past bugs, and users' code outside of the machines ----------------------------------------------------------------
 
 
 def _kept_when_cancelled(wait: Any) -> Any:
@@ -883,7 +884,7 @@ _mutation("nobody who waits for room is let in", (Room, "_let_in", _waiters_are_
 _mutation("memory is never given back", (Room, "give_back", _memory_is_never_given_back))
 
 
-# -- what somebody broke who had not seen these tests ------------------------------------------------------------------
+# -- mutations by an engineer who had not seen these tests -------------------------------------------------------------
 
 
 def _sequences_begin_again(_: Any) -> Any:

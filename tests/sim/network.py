@@ -1,18 +1,18 @@
-"""Wires between clients and nodes: they delay, break, fall silent, and deliver late what was thought lost.
+"""Connections between clients and nodes: they delay, break, go silent, and deliver late requests that seemed lost.
 
 Rules:
-- A connection keeps the order of its bytes; nothing keeps the order between connections.
-- A node answers a connection's requests one by one, in their order: what waits at the node holds up what is behind it.
-- A client's socket takes a request at once, or, while it is clogged, in pieces; the client is told when the last one is
-  taken, and sends nothing before that.
-- When a connection breaks, what its client had sent before may still arrive: some of it, never a later part without an
-  earlier one. What a node says on it is lost.
-- A connection that is swallowed is open on both sides, and nothing passes.
-- A silent (partitioned) way loses nothing by itself: bytes are repeated until it is mended, and arrive then.
-- A commit that a later one of the same client has overtaken is never heard. Kafka could not tell that it is old, and no
-  client can call it back, so that there is nothing to test. Nor is a static member's JoinGroup whose connection has
-  ended, once a later one of its instance id was heard: Kafka would take the late one for yet another member of that
-  name, and fence the member that has joined (GroupMetadata.replaceStaticMember).
+- A connection keeps the order of its bytes; there is no order between connections.
+- A node answers a connection's requests one by one, in their order: a request that waits delays those behind it.
+- A client's socket takes a request at once or, while it is clogged, in pieces. The client gets `Written` with the last
+  piece, and sends nothing before that.
+- When a connection breaks, requests that its client sent before may still arrive: some of them, never a later one
+  without an earlier one. The node's answers are lost.
+- A swallowed connection stays open on both sides, and transports nothing.
+- A silent (partitioned) route loses nothing by itself: TCP repeats the bytes, and they arrive when it is mended.
+- A commit that a later commit of the same client has overtaken is dropped. Kafka could not see that it is old, and a
+  client cannot recall it, so there is nothing to test. A static member's JoinGroup on an ended connection is dropped as
+  well, once a later one of its instance id has arrived: Kafka would take the late one for another member of that name,
+  and fence the member that has joined (GroupMetadata.replaceStaticMember).
 """
 
 import math
@@ -31,8 +31,8 @@ from tests.sim.clock import Clock
 from tests.sim.history import History
 
 Reply = Callable[[Any], None]
-"""Called once with the response message, at once or later; with a pair of it and its version where that is not the
-request's; with ``None`` where there is no answer."""
+"""Called once with the response, at once or later: with the message, with a pair of message and version if the version
+is not the request's, or with ``None`` if the request gets no answer."""
 
 Admit = Callable[["Link", int, Any, Reply, Callable[[str], None]], bool]
 
@@ -50,7 +50,7 @@ class Client(Protocol):
 
 
 class Cluster(Protocol):
-    """What answers."""
+    """The nodes that answer."""
 
     def up(self, node: int) -> bool: ...
 
@@ -61,7 +61,7 @@ class Cluster(Protocol):
 
 @dataclass(slots=True)
 class Incoming:
-    """A request on its way."""
+    """A request in flight."""
 
     number: int
     request: frames.Request
@@ -76,76 +76,76 @@ class Link:
     node: int
     label: str
     open: bool = True
-    """As far as the client knows."""
+    """The client believes that the connection is open."""
     late: float = 0.0
-    """Until when nothing arrives of what is on its way, where the client knows that it has ended; infinite: until that
-    is brought."""
+    """After the client's end of the connection, nothing in flight arrives before this time; infinite: not before
+    `Network.bring`."""
     reset: bool = False
-    """The node has heard that it ended."""
+    """The node knows that the connection has ended."""
     swallowed: bool = False
-    """Somebody between the two has forgotten it: nothing passes any more, and nobody says so."""
+    """A firewall has forgotten the connection: bytes no longer pass, and neither side learns that."""
     sent_clear: float = 0.0
-    """When the last bytes towards the node arrive."""
+    """When the last bytes for the node arrive."""
     answer_clear: float = 0.0
     on_its_way: deque[Incoming] = field(default_factory=deque)
     queue: deque[Incoming] = field(default_factory=deque)
     serving: bool = False
     reader: frames.FrameReader = field(default_factory=frames.FrameReader)
     clogged: float = 0.0
-    """Until when the client's socket takes little at a time."""
+    """Until when the client's socket takes requests in pieces."""
     writing: bool = False
-    """The client has not been told yet that what it sent is written."""
+    """The client has not got `Written` for its last request yet."""
     produces: bool = False
-    """It is for Produce."""
+    """The client uses it for Produce."""
     finished: bool = False
-    """The client has said that it sends nothing more."""
+    """The client has announced that it sends nothing more."""
     logged_in: bool = False
-    """The client has proved who it is."""
+    """The client has authenticated."""
     proving: bool = False
-    """It has begun to."""
+    """An authentication is in progress."""
     proved_at: float = -math.inf
-    """When it began that last."""
+    """When the last authentication began."""
     session: float = math.inf
     session_began: float = -math.inf
     session_ends: float = math.inf
-    """For how many seconds that lasts, since when, and when it has to have done so again."""
+    """The authenticated session: its seconds, its begin, and when the client has to have reauthenticated."""
 
 
 class Network:
-    """Args: chance: of ordinary delays and of what a broken connection still delivers."""
+    """Args: chance: draws ordinary delays, and which requests of a broken connection still arrive."""
 
     def __init__(self, clock: Clock, chance: Random, history: History) -> None:
         self._clock, self._chance, self._history = clock, chance, history
         self.cluster: Cluster
         self.links: dict[tuple[str, Key], Link] = {}
         self.slow: dict[int, tuple[float, float]] = {}
-        """Per node, how many times slower the ways to it and from it are."""
+        """Per node, the factors by which the routes to it and from it are slower."""
         self._silent: dict[tuple[str, int], float] = {}
-        """Per (client, node), until when nothing passes."""
+        """Per (client, node), until when the route is silent."""
         self._labels: dict[tuple[str, Key], str] = {}
         self._left: deque[Link] = deque(maxlen=100)
-        """Connections that their clients have ended, and that may still bring something."""
+        """Connections that their clients have ended, and that may still deliver requests."""
         self._stranded: list[Link] = []
-        """Connections that have ended, of which what is on its way waits to be brought."""
+        """Ended connections whose requests in flight wait for `bring`."""
         self._held: dict[int, list[Callable[[], None]]] = {}
-        """Per node that sleeps, the answers that it could give already."""
+        """Per sleeping node, the answers that it will send when it wakes."""
         self._all: list[Link] = []
         self.features: Counter[str] = Counter()
         self.requests = 0
         self.cut_short: Counter[str] = Counter()
-        """Per client, connections for Produce that it closed before the node had read what it sent."""
+        """Per client, Produce connections that it closed before the node had read all of its requests."""
         self._committed: dict[str, int] = {}
-        """Per client, the number of the latest commit that was heard."""
+        """Per client, the number of the latest commit that arrived."""
         self._joined: dict[str, int] = {}
-        """Per instance id, the number of the latest JoinGroup that was heard."""
+        """Per instance id, the number of the latest JoinGroup that arrived."""
         self.sent: Callable[[Link, Any], None] = lambda link, message: None
-        """DeliveryCallback of every request when its client sends it."""
+        """Called with every request when its client sends it."""
         self.admit: Admit = lambda link, version, message, reply, close: False
-        """Sees to a request before the cluster does; whether it needs to be asked no more."""
+        """Called with every request before the cluster; returns whether it has handled the request."""
         self.delivered: Callable[[Link, Any, Any], None] = lambda link, request, answer: None
-        """DeliveryCallback of every answer when its client gets it."""
+        """Called with every answer when its client gets it."""
         self.lag: Callable[[], float] = lambda: 0.0
-        """For how many seconds what is on its way stays there, where a connection has ended for its client."""
+        """Seconds for which requests in flight are held back after the client's end of the connection."""
 
     # -- faults ------------------------------------------------------------------------------------------------------
 
@@ -154,7 +154,7 @@ class Network:
         self._silent[client, node] = max(until, self._silent.get((client, node), 0.0))
 
     def cut(self, link: Link, why: str) -> None:
-        """Break a connection; its client hears of it at once."""
+        """Break a connection; its client gets `Lost` at once."""
         if not link.open:
             return
         link.open = False
@@ -168,7 +168,7 @@ class Network:
         link.client.hear(Lost(link.key, why))
 
     def strand(self, link: Link, why: str) -> None:
-        """Break a connection of which everything that is on its way still arrives, once it is brought."""
+        """Break a connection, and keep all of its requests in flight until `bring`."""
         if not link.open:
             return
         on_its_way = deque(link.on_its_way)
@@ -177,7 +177,7 @@ class Network:
         self._stranded.append(link)
 
     def bring(self, client: Client) -> None:
-        """What was stranded of a client arrives."""
+        """Deliver the requests of a client's stranded connections."""
         for link in [each for each in self._stranded if each.client is client]:
             self._stranded.remove(link)
             link.late = 0.0
@@ -190,12 +190,12 @@ class Network:
         link.swallowed = True
 
     def clog(self, link: Link, seconds: float) -> None:
-        """The client's socket takes little at a time for a while."""
+        """For a while the client's socket takes requests in pieces."""
         self._history.add("×", link.label, f"is clogged for {seconds:.2f} s")
         link.clogged = self._clock.now + seconds
 
     def crash(self, node: int) -> None:
-        """All connections of a node break, and what it had in hand is gone."""
+        """Break all connections of a node, and lose its unanswered requests."""
         self._held.pop(node, None)
         for link in [each for each in [*self.links.values(), *self._left] if each.node == node]:
             link.queue.clear()
@@ -204,12 +204,12 @@ class Network:
             self.cut(link, "reset by the node")
 
     def abandon(self, client: Client) -> None:
-        """A client's process is gone."""
+        """A client's process has ended."""
         for link in [each for each in self.links.values() if each.client is client]:
             self._close(link)
 
     def wake(self, node: int) -> None:
-        """A paused node runs again: serve what has piled up."""
+        """A paused node runs again: serve the requests that have arrived."""
         held, self._held[node] = self._held.get(node, []), []
         for say in held:
             say()
@@ -218,11 +218,11 @@ class Network:
                 self._serve(link)
 
     def left_behind(self) -> bool:
-        """Whether something that was sent on a connection which has ended may still arrive."""
+        """Whether a request may still arrive from a connection that has ended."""
         self._all = [each for each in self._all if each.open or each.on_its_way or each.queue]
         return any(not each.open for each in self._all)
 
-    # -- what clients do ---------------------------------------------------------------------------------------------
+    # -- the clients' actions ----------------------------------------------------------------------------------------
 
     def connect(self, client: Client, action: Connect) -> None:
         node = action.port - PORT
@@ -248,18 +248,18 @@ class Network:
         self._clock.later(self._delay(link), arrive)
 
     def send(self, client: Client, action: Send) -> bool:
-        """Take what a client sends; ``False`` where it is told later (`Written`) that everything is taken."""
+        """Take a client's request; ``False`` if the client gets `Written` later, when all of it is taken."""
         link = self.links.get((client.name, action.key))
         if link is None:
             return False
-        assert not link.writing, f"{link.label}: nothing may be sent before what was sent last is written"
+        assert not link.writing, f"{link.label}: the client sends before its last request is written"
         data = b"".join(action.parts)
         if self._clock.now >= link.clogged:
             self._take(link, data)
             return True
         link.writing = True
         self.features["a request is written in pieces"] += 1
-        # The last piece has something: a node that has read everything may answer.
+        # The last piece is never empty: a node that has read all bytes may answer before `Written`.
         cuts = sorted(min(self._chance.randint(0, len(data)), len(data) - 1) for _ in range(self._chance.randint(0, 3)))
         pieces = [data[start:end] for start, end in zip([0, *cuts], [*cuts, len(data)], strict=True)]
         left = link.clogged - self._clock.now
@@ -270,7 +270,7 @@ class Network:
         return False
 
     def _take_piece(self, link: Link, piece: bytes) -> None:
-        if link.open:  # what the socket has not taken is lost with its connection
+        if link.open:  # bytes that the socket has not taken are lost with the connection
             self._take(link, piece)
 
     def _written(self, link: Link) -> None:
@@ -289,7 +289,7 @@ class Network:
             self._clock.at(link.sent_clear, partial(self._arrive, link, incoming))
 
     def finish(self, client: Client, action: Finish) -> None:
-        """The client sends nothing more: the node ends the connection once it has read everything."""
+        """The client sends nothing more: the node closes the connection once it has read everything."""
         if link := self.links.get((client.name, action.key)):
             link.finished = True
             self._clock.later(self._delay(link) + 0.01, partial(self._end_finished, link))
@@ -307,13 +307,13 @@ class Network:
             self._close(link)
 
     def _close(self, link: Link) -> None:
-        """The client closes: what it sent arrives, and then the node sees the end."""
+        """The client closes: its requests arrive, and then the node sees the end."""
         link.open = False
         link.late = self._clock.now + self.lag()
         del self.links[link.client.name, link.key]
         self._history.add("×", link.label, "closed by the client")
 
-    # -- what passes -------------------------------------------------------------------------------------------------
+    # -- on the way --------------------------------------------------------------------------------------------------
 
     def _delay(self, link: Link, *, back: bool = False) -> float:
         delay = self._chance.uniform(0.0002, 0.004) * self.slow.get(link.node, (1.0, 1.0))[back]
@@ -348,7 +348,7 @@ class Network:
                 self.cluster.handle(link.node, link.client.name, header.api_version, message, reply)
 
     def _overtaken(self, link: Link, incoming: Incoming) -> bool:
-        """Whether a later request was heard that makes this one one of which nobody would know that it is old."""
+        """Whether a later request has arrived, and Kafka could not see that this one is old."""
         match incoming.request.message:
             case OffsetCommitRequest():
                 heard, of, old = self._committed, link.client.name, True

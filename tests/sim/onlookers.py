@@ -1,9 +1,10 @@
-"""Readers of committed records, in the worlds of the tellers (`tests.sim.transfers`).
+"""Readers of committed records in the worlds of the tellers (`tests.sim.transfers`).
 
 Rules:
-- When all is quiet, each has read what read_committed shows of every partition, in order and each record once, and
-  stands at the end: what nobody may see is passed over.
-- Whom a reader names as the producer that it waits for has a transaction open at its last stable offset.
+- In the end each reader has read every record that read_committed shows, in order and once, and its position is the
+  end of the log: it has skipped aborted records and markers.
+- A reader that waits at the last stable offset names the producer whose transaction it waits for. That producer has a
+  transaction open there.
 """
 
 from collections import defaultdict
@@ -30,7 +31,7 @@ NAMED = "a reader names the transaction that it waits for"
 
 
 class Onlooker:
-    """Reads all there is of the tellers' topics."""
+    """Reads all committed records of the tellers' topics."""
 
     def __init__(self, world: "Onlookers", process: Process, places: list[Place]) -> None:
         self.world, self.process, self.places = world, process, places
@@ -53,10 +54,10 @@ class Onlooker:
                 fetched, _ = yield from process.perform(machine.next_batch(process.name), "records")
                 self.seen[fetched.topic, fetched.partition] += [each.value or b"" for each in fetched.records()]
         except OttlaError as error:
-            raise Violation("a reader is stopped by what passes", f"{process.name}: {error!r}") from error
+            raise Violation("a reader is stopped by a transient error", f"{process.name}: {error!r}") from error
 
     def behind(self) -> list[Place]:
-        """The partitions that are not read to their end."""
+        """The partitions that it has not read to their end."""
         logs, fetcher = self.world.cluster.logs, self.fetcher
         return [place for place in self.places if fetcher is None or (fetcher.position(place) or 0) < logs[place].end]
 
@@ -69,21 +70,21 @@ class Onlooker:
             [first] = [each for each in self.world.cluster.logs[place].batches if each.base == still.offset]
             self.world.features[NAMED] += 1
             if first.producer != (still.holder.producer_id, still.holder.epoch):
-                raise Violation("a reader names another producer than the one that it waits for", f"{place}: {first}")
+                raise Violation("a reader names another producer than the one it waits for", f"{place}: {first}")
 
     def check(self) -> None:
         for place in self.places:
             shown, seen = [value for _, value in self.world.brokers.views[place].decided], self.seen[place]
             if seen != shown:
                 at = next((i for i, (one, other) in enumerate(zip(seen, shown, strict=False)) if one != other), -1)
-                raise Violation("a reader of committed records gets others", f"{place}: {seen} for {shown}, from {at}")
+                raise Violation("a reader misses committed records", f"{place}: {seen} for {shown}, from {at}")
 
 
 class Onlookers(Transfers):
-    """Tellers with readers beside them."""
+    """The world of the tellers with readers."""
 
     RELEASES = ("3.9", "4.3")
-    """Of the model, whose logs are looked into."""
+    """Releases of the model cluster, because the checks need its logs."""
 
     def __init__(self, seed: int, *, told: bool = False) -> None:
         super().__init__(seed, told=told)
@@ -123,7 +124,7 @@ def play(seed: int, *, told: bool = False, broken: str | None = None) -> Result:
         return Onlookers(seed, told=told).run()
 
 
-# -- broken on purpose -------------------------------------------------------------------------------------------------
+# -- mutations of the readers ------------------------------------------------------------------------------------------
 
 OF_ONLOOKERS = Mutations("onlookers", within=200)
 MUTATIONS, SEEDS, _mutation = OF_ONLOOKERS.known, OF_ONLOOKERS.seeds, OF_ONLOOKERS.add
@@ -138,7 +139,7 @@ def _aborted_for_ever(marker: bytes) -> bytes:
 
 
 def _hidden_stay_hidden(add: Any) -> Any:
-    """A position is not moved over what nobody may see."""
+    """A position does not move past hidden records."""
 
     def broken(self: Position, batches: Any, visible: Any, *rest: Any) -> Any:
         before = self.position, self.position_epoch

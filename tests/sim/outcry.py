@@ -1,9 +1,10 @@
-"""What a client's log says of brokers that are not available: not too often, and nothing that is not so.
+"""Checks the lines that a client logs about unavailable brokers: not too many, and none that is false.
 
 Rules:
-- Of what is not available there is one line in `OUTAGE` seconds at most, and one of what is available again.
-- A broker that answered the client within the last seconds is not reported, unless it takes no other connection. The
-  handshake does not count, nor does what a frozen client has not read.
+- In `OUTAGE` seconds there is at most one line about unavailable brokers, and one about brokers that are available
+  again.
+- No line names a broker that answered the client within the last seconds, unless the broker accepts no further
+  connection. Answers of the handshake do not count, and neither do answers that a frozen client has not read.
 """
 
 from collections import Counter
@@ -15,14 +16,14 @@ from tests.sim.logins import HANDSHAKE
 from tests.sim.users import Process, Violation
 
 FLOOD = "outages of brokers are reported too often"
-FALSE = "a broker is reported as not available that has just answered"
+FALSE = "a broker is reported as unavailable that has just answered"
 
 TRUE_FOR = 3.0
-"""Seconds without an answer, at least, of every broker that is reported."""
+"""A broker is reported only after this many seconds without an answer."""
 
 
 class Outcry:
-    """Of one client."""
+    """Checks the log of one client."""
 
     def __init__(self, process: Process, features: Counter[str]) -> None:
         self._process, self._features = process, features
@@ -49,12 +50,12 @@ class Outcry:
             if before and not self._outages._over:
                 self._line("a broker is available again", now)
 
-        self._outages._report = reported  # type: ignore[method-assign] # to see what is written
-        self._outages._report_over = reported_over  # type: ignore[method-assign] # the same
+        self._outages._report = reported  # type: ignore[method-assign] # to see each line
+        self._outages._report_over = reported_over  # type: ignore[method-assign] # to see each line
         process.checks.append(self._check)
 
     def _waits(self, node: int) -> bool:
-        """A request waits for another connection to the node."""
+        """Whether a request waits for another connection to the node."""
         connections = self._process.core.connections._connections.items()
         return any(
             key[0] == node and each.state is not State.READY and each.requests.waiting for key, each in connections

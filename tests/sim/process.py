@@ -1,4 +1,4 @@
-"""A simulated process, of a client of any kind: it can freeze, and it can be killed."""
+"""A simulated process with a client of any kind: it can freeze, and it can be killed."""
 
 from collections.abc import Callable
 
@@ -8,25 +8,25 @@ from tests.sim.network import Client, Network
 
 
 class SimulatedProcess(Client):
-    """A process on the simulated network; whatever it does it does by `held`."""
+    """A process on the simulated network; it asks `held` before each of its actions."""
 
     def __init__(self, name: str, clock: Clock, network: Network, history: History) -> None:
         self.name, self.clock, self.network, self.history = name, clock, network, history
         self.alive = True
         self.thawed = 0.0
-        """When it was frozen last, the end of that."""
+        """The end of the last freeze."""
 
     @property
     def frozen(self) -> bool:
         return self.clock.now < self.thawed
 
     def freeze(self, seconds: float) -> None:
-        """The process does nothing for a while, and does not know it."""
+        """Stop the process for a while; it does not notice that."""
         self.history.add("!", self.name, f"freezes for {seconds:.2f} s")
         self.thawed = max(self.thawed, self.clock.now + seconds)
 
     def kill(self) -> None:
-        """The process ends at once, and its connections with it."""
+        """End the process and its connections at once."""
         self.history.add("!", self.name, "is killed")
         self._gone()
 
@@ -35,7 +35,7 @@ class SimulatedProcess(Client):
         self.network.abandon(self)
 
     def held(self, call: Callable[[], object]) -> bool:
-        """Whether nothing is to be done now: a dead process never does it, a frozen one does when it thaws."""
+        """Whether ``call`` must not run now: a dead process never runs it, a frozen one runs it when it thaws."""
         if self.alive and self.frozen:
             self.clock.at(self.thawed, call)
         return not self.alive or self.frozen

@@ -1,4 +1,4 @@
-"""Somebody who reads the topic that is recreated, and whatever there is of it: a fetcher that follows it."""
+"""A reader that follows the recreated topic from log to log, with a fetcher."""
 
 from dataclasses import dataclass, field
 
@@ -12,9 +12,9 @@ from tests.sim.users import Process, Script, Violation, Wait
 
 @dataclass(slots=True, eq=False)
 class Following:
-    """Reads each log of the topic from its beginning; where topics have no ids, perhaps only from where the last ended.
+    """Reads each log of the topic from its beginning; without topic ids, maybe only from the end of the old log on.
 
-    What is deleted before it was read is gone, so that only the last logs have to be read to their end.
+    Records that are deleted before they are read are gone, so only the last logs have to be read to their end.
     """
 
     process: Process
@@ -37,7 +37,7 @@ class Following:
             try:
                 fetched = process.do(fetcher.take)
             except OttlaError as error:
-                raise Violation("a reader is stopped by what passes", f"{process.name}: {error!r}") from error
+                raise Violation("a reader is stopped by a transient error", f"{process.name}: {error!r}") from error
             if fetched is None:
                 yield Wait(process.do(fetcher.wait), "records")
                 continue
@@ -48,7 +48,7 @@ class Following:
     def _read(self, place: Place, offset: int, value: bytes) -> None:
         where = f"{self.process.name} at {place[0]}-{place[1]}"
         if value not in self.ledger.sent:
-            raise Violation(FALSE, f"{where} gets {brief(value)} at offset {offset}, which nobody sent")
+            raise Violation(FALSE, f"{where} gets {brief(value)} at offset {offset}, which no producer sent")
         expected = self._expected.get(place, 0)
         if offset not in (expected, 0):
             raise Violation(GAP, f"{where} gets offset {offset} where {expected} is next ({brief(value)})")
@@ -56,7 +56,7 @@ class Following:
         self._got.add((place, offset, value))
 
     def behind(self) -> str:
-        """What is left to be read, for people; empty once all is."""
+        """The partitions that are not read to their end, for people; empty if there are none."""
         left = [f"{place[0]}-{place[1]}" for place in self.places if not self._has_read(place)]
         return f"{self.process.name} has not read {', '.join(left)}" if left else ""
 

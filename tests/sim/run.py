@@ -1,4 +1,4 @@
-"""One run: a world drawn from a seed, played until every promise is kept or one is broken."""
+"""One run: a world drawn from a seed, played until all work is done or a promise is broken."""
 
 import gc
 import logging
@@ -42,11 +42,11 @@ from tests.sim.starting import Starting
 from tests.sim.users import Process, Violation
 
 LIMIT = 200.0
-"""Seconds after the last fault in which everything has to be done; members that dawdle hold up their group for more."""
+"""Seconds after the last fault within which everything has to be done; a longer `max_poll_interval` adds to it."""
 LONGEST = 8.0
-"""Seconds that a fault lasts at most."""
+"""Most seconds that a fault lasts."""
 LOOK = 0.25
-"""Seconds between two looks at whether everything is done."""
+"""Seconds between two checks whether everything is done."""
 
 
 @dataclass(slots=True)
@@ -55,15 +55,15 @@ class Result:
     violation: Violation | None
     history: list[str]
     seconds: float
-    """Of virtual time."""
+    """Virtual seconds that the world lasted."""
     records: int
     requests: int
     features: Counter[str]
-    """How often what happened, of what a world may have."""
+    """How often each rare event happened."""
 
     @property
     def cause(self) -> str:
-        """The shortest cause: which invariant, of what."""
+        """The last line of the violation: the promise, and the record or partition that breaks it."""
         return str(self.violation).strip().splitlines()[-1] if self.violation else ""
 
 
@@ -79,14 +79,14 @@ class Simulation:
         self.release = release = chance.choice(("1.0", "2.1", "2.8", "4.3", "4.3", "4.3"))
         self.network = Network(self.clock, Random(seed + 1), self.history)
         self.sent_to = dict(self.topics)
-        """What producers send to; one of these topics may be recreated; only `Following` reads it."""
+        """The topics that producers send to. One of them may be recreated; only `Following` reads that one."""
         if Random(f"{seed} recreated").random() < 0.4:
             self.sent_to[RECREATED] = 2
         self.cluster = ModelCluster(
             self.clock, Random(seed + 2), self.network, self.history, self.sent_to, nodes, release
         )
         self.new, max_age = dict[str, int](), 300.0
-        """Topics that come into being because somebody sends to them."""
+        """Topics that are created when a producer sends to them."""
         if (own := Random(f"{seed} new topics")).random() < 0.2:
             self.new = {f"n{number}": own.randint(1, 2) for number in range(own.choice((3, 12)))}
             self.cluster.creatable = self.new
@@ -112,19 +112,19 @@ class Simulation:
         self.cluster.groups.expelled = self._expelled
         calm = chance.random() < 0.2
         self._quiet_until = self.seconds + LONGEST + 4 * self.manner.session if calm else 0.0
-        """Some worlds go on for a while when nothing happens any more."""
+        """Some worlds continue for a while after everything is done."""
         self.admin: Administrating | None = None
         self.members: dict[str, Consuming] = {}
         self._members = 0
         self.producing = 0
         self.over = False
-        """Nothing is left to be done."""
+        """All work is done."""
         self.ended = False
-        """Everybody has gone home, too."""
+        """All members have left, too."""
         short = chance.random() < 0.3
         own = Random(f"{seed} idle")
         self.max_idle = own.choice((0.1, 0.3)) if own.random() < 0.2 else None
-        """Seconds after which producers forget a topic, where that is worth a try."""
+        """Seconds after which producers forget an idle topic, in the worlds that test this."""
         most = chance.choice((200, 2000, 2**20))
         self.options = Options(
             connect_timeout=chance.choice((1.0, 10.0)),
@@ -145,17 +145,17 @@ class Simulation:
             self.network.admit = self.logins.serve
             self.options = replace(self.options, sasl=self.logins.sasl)
         if self.options.fetch_buffer_bytes < 2**20:
-            # A partition for which there was no room waits until the Fetch of the others is answered.
+            # A partition without room in the buffer waits until the Fetch for the other partitions is answered.
             self.options = replace(self.options, fetch_max_wait=0.5)
         self.pattern = Random(f"{seed} pattern").random() < 0.4
-        """Who reads without a group finds its topics by a pattern."""
+        """The reader without a group finds its topics by a pattern."""
         if self.pattern and not self.manner.pattern and Random(f"{seed} ghost").random() < 0.5:
             self.cluster.ghost = "g"
         self.cluster.data.features["consumers fetch little ahead"] += self.options.fetch_buffer_bytes < 2**20
         self.cluster.data.features["a group reads a pattern"] += self.manner.pattern
         self.quota = Random(f"{seed} quota")
         self.throttles = release >= "2.1" and self.quota.random() < 0.15
-        """Answers to Produce and Fetch are over a quota now and then."""
+        """Some answers to Produce and Fetch are over a quota."""
         if self.throttles:
             self.cluster.data.over_quota = lambda: self.quota.random() < 0.1
         self.cluster.data.cuts = most < 2000 or Random(f"{seed} cuts").random() < 0.5
@@ -182,7 +182,7 @@ class Simulation:
         self.history.add(mark, who, text)
 
     def _sent(self, link: Link, message: Any) -> None:
-        if not link.writing:  # what is written in pieces was handed over, with what was known then, long ago
+        if not link.writing:  # a request written in pieces was handed over long ago, and had the epochs of that time
             self.epochs.sent(link.client.name, message, link.key[1])
         self.window.sent(link, message)
         self.identities.sent(link, message)
@@ -197,7 +197,7 @@ class Simulation:
             known = self.processes[link.client.name].core.cluster.topic_id(RECREATED)
             if known != self.cluster.ids.get(RECREATED):
                 for topic in message.topic_data:
-                    if topic.name == RECREATED:  # by its id it would be refused
+                    if topic.name == RECREATED:  # a request with the topic's id would be refused
                         for each in topic.partition_data:
                             self.ledger.forget((RECREATED, each.index), link.client.name)
 
@@ -252,28 +252,28 @@ class Simulation:
                 if again and incarnation >= 0:
                     for each in [each for each in self.producers if each.process is process]:
                         self.identities.recreated(who, each.following(topic))
-                if incarnation < 0 or again:  # the others are never made again
+                if incarnation < 0 or again:  # only the recreated topic and new topics may start over
                     self.epochs.forgot(who, topic)
                 incarnations[topic] = incarnation
 
-        core.submit = submitted  # type: ignore[method-assign] # to know with which epochs questions are made
-        core.metadata._ask_another = asks  # type: ignore[method-assign] # to know whether it is time
-        topics.forget = forgotten  # type: ignore[method-assign] # to know when epochs may start over
+        core.submit = submitted  # type: ignore[method-assign] # to see the epochs in each request
+        core.metadata._ask_another = asks  # type: ignore[method-assign] # to see whether the pause has passed
+        topics.forget = forgotten  # type: ignore[method-assign] # to see when epochs may start over
         core.metadata.observers.append(learned)
         return process
 
     def spare(self, fit: Callable[[Node], bool]) -> int | None:
-        """A node that may fail: sometimes the last healthy one."""
+        """A node that may fail; only sometimes the last healthy one."""
         healthy = [each.number for each in self.cluster.nodes.values() if each.healthy and fit(each)]
         if not healthy or (len(healthy) == 1 and self.chance.random() < 0.7):
             return None
         return self.chance.choice(healthy)
 
     def may_expire(self, place: Place, producer_id: int) -> bool:
-        """Whether a leader may forget a producer, as after a day without a batch of its own, or where all are deleted.
+        """Whether a leader may forget a producer, as Kafka does after a day without batches, or if all were deleted.
 
-        Up to Kafka 2.4 it asks for sequence 0 then, so that only the repeat of a first batch must not be under way.
-        Later it takes any sequence, so that nothing may be: Kafka would store a repeat twice.
+        Up to Kafka 2.4 the leader then requires sequence 0, so only a retry of the first batch must not be in flight.
+        Later it accepts any sequence, so no batch may be in flight: Kafka would store a retry twice.
         """
         if self.network.left_behind():
             return False
@@ -287,7 +287,7 @@ class Simulation:
             if each.producer_id_at(place) == producer_id:
                 self.ledger.forget(place, each.process.name)
 
-    # -- people ------------------------------------------------------------------------------------------------------
+    # -- users -------------------------------------------------------------------------------------------------------
 
     def _people(self) -> None:
         chance = self.chance
@@ -345,7 +345,7 @@ class Simulation:
             self.clock.later(chance.choice((0.0, 0.0, self.seconds / 2)), self.join)
 
     def join(self, instance: str | None = None, *, rival: bool = False) -> None:
-        """One more member of the group: mostly in a process of its own."""
+        """Add a member to the group, mostly in a process of its own."""
         if self.over:
             return
         self._members += 1
@@ -370,27 +370,27 @@ class Simulation:
         process.run(member.script(), lambda: self._gone(name))
 
     def _gone(self, name: str) -> None:
-        """A member has left, and goes home if it was the last in its process."""
+        """A member has left; close its process if it was the last user there."""
         member = self.members.pop(name)
         for producing in self.producers:
             if producing.member is member:
                 producing.member = None
         self._close_unused(member.process)
         if not self.members:
-            self.join()  # which is nothing if it is over
+            self.join()  # which does nothing once everything is done
 
     def _close_unused(self, process: Process) -> None:
-        """End a process in which nobody is left."""
+        """Close a process that has no user left."""
         used = [each.process for each in self.members.values()]
         used += [each.process for each in self.producers if not each.done] + [each.process for each in self.readings]
         if process not in used:
             process.close()
 
     def kill(self, name: str) -> None:
-        """A process with members dies, and somebody takes the place of each after a while."""
+        """Kill a process with members, and start a successor for each after a while."""
         process = self.members[name].process
         if any(each.process is process for each in self.producers):
-            return  # what it sends is to be seen to its end
+            return  # the checks need all outcomes of the producer
         process.kill()
         for each in [each for each in self.members.values() if each.process is process]:
             del self.members[each.name]
@@ -398,7 +398,7 @@ class Simulation:
                 self.clock.later(self.chance.uniform(0.0, 3.0), partial(self.join, each.instance))
 
     def usurp(self, name: str) -> None:
-        """Somebody takes the place of a static member that lives; or is fenced, if that one is just joining, too."""
+        """Start a member with the instance id of a living one; one of the two is fenced."""
         member = self.members[name]
         member.rival = True
         self.join(member.instance, rival=True)
@@ -431,13 +431,13 @@ class Simulation:
             self.clock.later(LOOK, self._look)
             while not self.ended:
                 if not self.clock.step():
-                    raise Violation("nothing will ever happen again", self._left())
+                    raise Violation("no event is left, and not everything is done", self._left())
             self.ledger.check()
             for each in self.readings:
                 each.end()
         except Violation as broken:
             violation = broken
-        except Exception as error:  # whatever a machine raises is a finding, and must not end the other seeds
+        except Exception as error:  # any exception of a machine is a finding, and must not end the run of other seeds
             violation = Violation("a machine raises", "".join(traceback.format_exception(error)))
             violation.__cause__ = error
         finally:
@@ -449,9 +449,9 @@ class Simulation:
         )
 
     def _let_pass(self, own: Random) -> None:
-        """A topic that the group reads is deleted, and made again at once, after a while, or never."""
+        """Delete a topic that the group reads; recreate it at once, after a while, or never."""
         cluster, pause = self.cluster, own.choice((0.0, 0.05, 0.5, None))
-        self.say("!", PASSING, f"is deleted, and made again after {pause}" if pause is not None else "is deleted")
+        self.say("!", PASSING, f"is deleted, and recreated after {pause}" if pause is not None else "is deleted")
         self.cluster.data.features["a topic of a group's pattern is deleted"] += 1
         cluster.delete(PASSING)
         if pause is not None:
@@ -463,14 +463,14 @@ class Simulation:
             self.cluster.data.features[f"fault: {fault.kind}"] += 1
 
     def _left(self) -> str:
-        """What is still to be done, for people; empty once nothing is."""
+        """The work that is not done yet, for people; empty if there is none."""
         left = [f"{self.producing} producers are not done"] if self.producing else []
         left += filter(None, (*(each.behind() for each in self.readings), self.group.behind()))
         left += filter(None, [self.following.behind()] if self.following else [])
         return "; ".join(left)
 
     def _expelled(self, member: str) -> None:
-        """Nobody who lives may be, once nothing has gone wrong for a while."""
+        """The coordinator removes a member; a living one must not be removed once the faults are over."""
         swallowed = {link.client.name for link in self.network.links.values() if link.swallowed}
         known = [
             each.member_id
@@ -478,7 +478,7 @@ class Simulation:
             if each.process.alive and not each.process.frozen and each.process.name not in swallowed
         ]
         if member in known and self.clock.now > self.seconds + LONGEST + 2 * self.manner.session:
-            raise Violation("a member that lives is thrown out", f"{member} was silent for {self.manner.session:g} s")
+            raise Violation("a living member is removed from its group", f"{member}, after {self.manner.session:g} s")
 
     def _look(self) -> None:
         left = self._left()
@@ -499,12 +499,12 @@ class Simulation:
 
 
 def _buffer(chance: Random, most: int) -> int:
-    """What a consumer may fetch ahead, where a partition's part of an answer has ``most`` bytes: often hardly more."""
+    """Bytes that a consumer may fetch ahead, if a partition gets ``most`` bytes of an answer: often hardly more."""
     return chance.choice((1, 2, 3)) * min(most, 2000) if chance.random() < 0.3 else 64 * 2**20
 
 
 class Handler(logging.Handler):
-    """Of log lines, which sends some of them as records."""
+    """A log handler that sends some lines as records."""
 
     def __init__(self, world: Simulation) -> None:
         super().__init__(logging.WARNING)
@@ -515,14 +515,14 @@ class Handler(logging.Handler):
             each for each in self._world.producers if each.machine and each.process.alive and not each.process.frozen
         ]
         if self._chance.random() < 0.3:
-            for each in able:  # one of them may be what the line is of
+            for each in able:  # one of them may be the producer that the line is about
                 self._world.cluster.data.features["a log handler sends"] += 1
                 each.send_from("a log handler")
 
 
 @contextmanager
 def logged_to(handler: logging.Handler | None) -> Iterator[None]:
-    """Nobody else gets the lines: one that is kept keeps the error that it tells of, and what that holds."""
+    """Hand log lines to ``handler`` alone: a line that pytest keeps would keep its error, and the batches of that."""
     log = logging.getLogger("ottla")
     level, propagate = log.level, log.propagate
     if handler is not None:
@@ -542,7 +542,7 @@ def play(seed: int, *, told: bool = False, broken: str | None = None) -> Result:
     """Play one seed.
 
     Args:
-        told: with its history.
+        told: keep the history.
         broken: the name of a mutation of the client.
     """
     with MUTATIONS[broken]() if broken else nullcontext():
@@ -556,25 +556,25 @@ class Play(Protocol):
 
 
 def play_many(seeds: Iterable[int], *, processes: int | None = None, play: Play = play) -> Iterator[Result]:
-    """Play many, over processes; in the order of the seeds."""
+    """Play many seeds on several processors, and yield the results in the order of the seeds."""
     with ProcessPoolExecutor(processes, mp_context=get_context("spawn"), initializer=_begin) as pool:
         yield from pool.map(play, seeds, chunksize=8)
 
 
 def _begin() -> None:
-    """Of a process that plays worlds: what the client logs of troubles is no news there.
+    """Prepare a process that plays worlds: mute the client's log, which is full of the errors that the worlds cause.
 
-    A tenth of its time would go to looking for cycles, of which a world leaves few.
+    Each world leaves few reference cycles, so a lower threshold would spend a tenth of the time on looking for them.
     """
     logging.getLogger("ottla").setLevel(logging.CRITICAL)
     gc.set_threshold(50_000, 50, 1000)
 
 
 def catches(mutation: str, seeds: Iterable[int], *, play: Play = play) -> Iterator[Result]:
-    """Those of ``seeds`` that notice the mutation.
+    """Yield the results of the seeds that catch the mutation.
 
     Raises:
-        AssertionError: it is not the mutation that it was, since what it changes takes other arguments by now.
+        AssertionError: the mutation no longer fits the code that it changes, whose arguments are others now.
     """
     for seed in seeds:
         result = play(seed, broken=mutation)
@@ -584,7 +584,7 @@ def catches(mutation: str, seeds: Iterable[int], *, play: Play = play) -> Iterat
 
 
 def caught(seeds: Mapping[str, Sequence[int]], *, play: Play = play) -> Iterator[tuple[str, Result | None, float]]:
-    """Each mutation with the first of its ``seeds`` that notices it, if one does, and the seconds that it took."""
+    """Each mutation with the result of its first seed that catches it, if any, and the seconds that this took."""
     with ProcessPoolExecutor(mp_context=get_context("spawn"), initializer=_begin) as pool:
         found = [pool.submit(_first_catch, name, tried, play) for name, tried in seeds.items()]
         for name, each in zip(seeds, found, strict=True):

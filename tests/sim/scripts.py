@@ -1,6 +1,6 @@
-"""What users do: produce, read partitions by hand.
+"""Users that produce, and users that read partitions without a group.
 
-They take the steps of the shipped cores, as the drivers do, and check what they are told.
+They run the steps of the shipped cores, as the drivers do, and check each result.
 """
 
 import math
@@ -40,50 +40,50 @@ if TYPE_CHECKING:
     from tests.sim.members import Consuming
 
 TIME = 1000
-"""The timestamp of a producer's first record; each of its records is a millisecond younger than the one before."""
+"""The timestamp of a producer's first record; each following record is a millisecond younger."""
 
 
 @dataclass(slots=True, eq=False)
 class Producing:
-    """Somebody who sends ``count`` records to ``topics`` within about ``seconds``, in all the ways there are."""
+    """A user who sends ``count`` records to ``topics`` within about ``seconds``, by every call that sends."""
 
     process: Process
     ledger: Ledger
     options: ProducerOptions
     chance: Random
     topics: dict[str, int]
-    """And how many partitions each has."""
+    """With the number of partitions of each."""
     count: int
     seconds: float
     keys: int
-    """1: all goes to one partition."""
+    """The number of different keys; 1: all records go to one partition."""
     seed: int = 0
     impatient: float = 0.0
-    """Chance that a call is cancelled while it waits."""
+    """Chance that a waiting call is cancelled."""
     lulls: float = 0.0
-    """Chance of a pause in which topics are forgotten."""
+    """Chance of a pause so long that the producer forgets its topics."""
     new: list[str] = field(default_factory=list)
-    """Of the topics, those that come into being because somebody sends to them: one after the other."""
+    """The topics that are created when a producer sends to them: first the first one, later all."""
     rush: int = 0
-    """How often many records are sent to the topic that was just recreated."""
+    """How many bursts are still to be sent to the topic that was just recreated."""
     avoided: float = 0.0
-    """Until when nothing is sent to the topic that is recreated, if the client does not learn of that before."""
+    """Until when this user sends nothing to the topic that is recreated, unless the client learns of that earlier."""
     member: "Consuming | None" = None
-    """Of the same process; callbacks have it commit."""
+    """A member in the same process; delivery callbacks commit for it."""
     done: bool = False
     reader: "Reading | None" = None
-    """Of the same process; callbacks pause and resume it."""
+    """A reader in the same process; delivery callbacks pause and resume it."""
     machine: ProducerCore | None = None
     _number: int = 0
     _tasks: int = 0
-    """Records that somebody awaits."""
+    """Tasks that await a receipt."""
     whims: Random = field(init=False)
     _with_callback: list[Sent] = field(default_factory=list)
     _sent_by_callbacks: dict[Sent, int] = field(default_factory=dict)
-    """And in which turn of the loop."""
+    """Records that delivery callbacks sent, with the loop turn of each."""
     _leaving: bool = False
     _wrong: str = ""
-    """What a callback saw that must not be; it cannot raise it itself."""
+    """A violation that a callback saw: a callback cannot raise it itself."""
 
     def __post_init__(self) -> None:
         self.whims = Random(f"{self.seed} {self.process.name} whims")
@@ -124,7 +124,7 @@ class Producing:
         return self._leaving
 
     def avoid(self, soon: float) -> None:
-        """Send nothing to the topic that is recreated ``soon``, in seconds, until that is known; and much then."""
+        """Send nothing to the topic that is recreated in ``soon`` seconds until the client knows, and then much."""
         core, clock = self.process.core, self.process.clock
         known, self.avoided = core.cluster.incarnation(RECREATED), clock.now + 4.0
 
@@ -141,17 +141,17 @@ class Producing:
         clock.later(soon, look)
 
     def batches_at(self, place: Place) -> bool:
-        """Whether something is to be sent to a partition, or under way."""
+        """Whether batches for the partition are queued or in flight."""
         queue = self.machine._sender.queues.get(place) if self.machine else None
         return bool(queue and queue.batches)
 
     def following(self, topic: str) -> dict[Place, int]:
-        """Per partition of a topic that was sent to, the sequence that is next."""
+        """The next sequence of each partition of a topic that this producer has sent to."""
         queues = self.machine._sender.queues.values() if self.machine else ()
         return {each.place: each.next_sequence for each in queues if each.place[0] == topic and each.identity}
 
     def heard_late(self, place: Place) -> bool:
-        """The log has something of which the producer is not told yet, though the answer is under way."""
+        """Whether the log has a batch that the producer does not know to be stored, as its answer is in flight."""
         queue = self.machine._sender.queues.get(place) if self.machine else None
         if queue is None or queue.identity is None or place not in self.ledger.cluster.logs:
             return False
@@ -161,12 +161,12 @@ class Producing:
         return any(each.in_flight and each.sequence in stored for each in queue.batches)
 
     def producer_id_at(self, place: Place) -> int:
-        """The producer id that was last sent to a partition."""
+        """The producer id that was last used for a partition."""
         queue = self.machine._sender.queues.get(place) if self.machine else None
         return queue.identity.producer_id if queue and queue.identity else -1
 
     def _watch(self, machine: ProducerCore) -> None:
-        """Notice in which order records are offered, and when each is accepted."""
+        """Observe the order in which records are offered, and when each is accepted."""
         offer = machine.offer
 
         def offered(record: PendingRecord, now: float) -> Outcome[None]:
@@ -183,7 +183,7 @@ class Producing:
         def check_flushes() -> None:
             oldest = next(iter(machine._deliveries._unsettled), machine._deliveries._numbers + 1)
             if any(youngest < oldest for youngest in flushes.values()):
-                raise Violation("a flush waits for what was accepted after it began", process.name)
+                raise Violation("a flush waits for records that were accepted after it began", process.name)
 
         def flushing(now: float) -> Outcome[None]:
             before = [each for each in self._with_callback if each.is_accepted]
@@ -194,7 +194,7 @@ class Producing:
                 del flushes[flushed]
                 late = [each for each in before if each.outcome and not each.outcome.done]
                 if late and flushed.error is None and not process.core.closed:
-                    self._wrong = f"a flush ends before that of {brief(late[0].value)}"
+                    self._wrong = f"a flush ends before the delivery of {brief(late[0].value)}"
 
             flushed.when_done(ended)
             return flushed
@@ -221,7 +221,7 @@ class Producing:
     def _check_nothing_lingers(self, machine: ProducerCore) -> None:
         for queue in machine._sender.queues.values():
             if queue.open is not NOT_OPEN and not queue.open.due:
-                raise Violation("a batch lingers while somebody waits for room", f"{self.process.name}: {queue.place}")
+                raise Violation("a batch lingers while a caller waits for room", f"{self.process.name}: {queue.place}")
 
     # -- calls -------------------------------------------------------------------------------------------------------
 
@@ -244,7 +244,7 @@ class Producing:
             within = self.process.core.options.delivery_timeout
             result = yield from self._result(machine.send_soon(record), "room in the buffer", within)
             if isinstance(result, Cancelled) and sent.is_accepted:
-                raise Violation("a call is cancelled that has sent already", f"{brief(sent.value)}: send_soon")
+                raise Violation("a cancelled call has sent its record", f"{brief(sent.value)}: send_soon")
             self._judge(sent, result)
             _overwrite(record.value)
 
@@ -265,14 +265,14 @@ class Producing:
             self._judge(sent, result)
 
     def _check_not_stored(self, sent: Sent, result: object) -> None:
-        """What is said to be not stored is in no log."""
+        """A record that an error calls certainly not stored is in no log."""
         if isinstance(result, DeliveryTimeout) and "certainly not stored" in str(result):
             self._feature("a record times out, and is certainly not stored")
             if self.ledger.holds(sent):
-                self._wrong = f"{brief(sent.value)} is in the log, and is said not to be"
+                self._wrong = f"{brief(sent.value)} is in the log, and its error says that it is not"
 
     def _take(self, machine: ProducerCore, sent: Sent, record: PendingRecord) -> None:
-        """`send_nowait`, as the face has it."""
+        """Call `send_nowait`, as the face does."""
         self.ledger.offered(sent)
         given = (record.topic, record.value, record.key, record.timestamp, record.callback)
 
@@ -339,7 +339,7 @@ class Producing:
             cut_short = self.ledger.cluster.network.cut_short[self.process.name] - cut_short
             if not (self.options.acks or late or given_up) and cut_short:
                 raise Violation(
-                    "a connection is closed before the node has read what came with acks=0", self.process.name
+                    "a connection is closed before the node has read records with acks=0", self.process.name
                 )
             if not self.options.acks:
                 self.ledger.check_written(
@@ -347,7 +347,7 @@ class Producing:
                 )
 
     def _result(self, steps: Steps[Any], what: str, within: float | None) -> Generator[float | Wait, None, Any]:
-        """What a call returns, or raises."""
+        """Run a call, and return its result or its error."""
         enough: Outcome[None] = Outcome()
         if self.chance.random() < self.impatient:
             self.process.clock.later(self.chance.choice((0.0, 0.001, 0.01, 0.1)), lambda: enough.succeed(None))
@@ -367,13 +367,13 @@ class Producing:
             self._feature("a call of a producer is cancelled")
 
     def _judge(self, sent: Sent, result: object) -> None:
-        """A call has ended that sent a record; if it was not accepted there must be a reason."""
+        """A call that sends a record has ended; if the record was not accepted, the result must be a reason."""
         if sent.is_accepted:
             return
         sent.withdrawn = True
         reasons = (Cancelled, DeliveryFailed, DeliveryTimeout, BufferFull, Whim, *((Closed,) if self._leaving else ()))
         if not isinstance(result, reasons):
-            raise Violation("a record is refused without reason", f"{brief(sent.value)}: {result!r}")
+            raise Violation("a record is refused without a reason", f"{brief(sent.value)}: {result!r}")
         if isinstance(result, Cancelled):
             self._feature("a send is cancelled before it is accepted")
 
@@ -424,9 +424,9 @@ class Producing:
     def _told(self, sent: Sent, result: Receipt | OttlaError) -> None:
         assert sent.outcome is not None
         if sent.outcome.done:
-            self._wrong = f"{brief(sent.value)} is told twice"
+            self._wrong = f"the callback of {brief(sent.value)} is called twice"
         if self._sent_by_callbacks.pop(sent, -1) == self.process.turn:
-            self._wrong = f"{brief(sent.value)} is sent by one and told to the next, and nobody had a turn between"
+            self._wrong = f"{brief(sent.value)} was sent by a callback, and delivered without a loop turn between"
         if not sent.is_accepted:
             self._wrong = f"{brief(sent.value)} was refused, and its callback is called"
         sent.outcome.settle(result)
@@ -454,29 +454,29 @@ class Producing:
             raise Whim("a callback's")
 
     def _intercepted(self) -> None:
-        """An interceptor sees what became of a record, and may call the client."""
+        """An interceptor gets the result of a record; it may call the client."""
         if self.whims.random() < 0.5:
             self._feature("an interceptor sends")
             self.send_from("an interceptor")
 
     def send_from(self, who: str) -> None:
-        """Users' own code sends a record; it runs where it may."""
+        """Send a record from a user's code that runs where calls are allowed."""
         try:
             self.send_one()
         except LocalProtocolError:
-            self._wrong = f"{who} is called where it cannot call the client"
+            self._wrong = f"{who} runs where it cannot call the client"
 
     def _from_within(self) -> None:
-        """A method of what was given is called by the machines: it can call nothing."""
+        """Try a call from a user's method that the machines call: there the client must refuse every call."""
         try:
             self.process.do(lambda: None)
         except LocalProtocolError:
             self._feature("a call from within is refused")
         else:
-            self._wrong = "a call from within the machines is not refused"
+            self._wrong = "a call from inside the machines is not refused"
 
     def send_one(self) -> None:
-        """Called by listeners."""
+        """Send a record for a listener."""
         if self.machine is not None and not self._leaving and self._number < 2 * self.count:
             self._take(self.machine, *self._record())
 
@@ -485,14 +485,14 @@ class Producing:
             if each.is_accepted and each.outcome is not None and not each.outcome.done:
                 raise Violation("a flush ends before the callbacks", f"{brief(each.value)} of {self.process.name}")
         if self._wrong:
-            raise Violation("a callback is told what is wrong, or not once", self._wrong)
+            raise Violation("a callback is called wrongly, or not once", self._wrong)
 
     def _feature(self, what: str) -> None:
         self.ledger.cluster.data.features[what] += 1
 
 
 class Nosy(tuple[tuple[str, bytes], ...]):
-    """Headers that call the client when they are looked at."""
+    """Headers that call the client when they are read."""
 
     def __new__(cls, call: Callable[[], None]) -> "Nosy":
         made = super().__new__(cls, [("nosy", b"")])
@@ -515,13 +515,13 @@ class Interceptor(ProducerInterceptor):
 
 
 def _overwrite(value: object) -> None:
-    """The user goes on with what it had given, where that can be changed."""
+    """Overwrite a value, as a user may once the call has returned, if its type allows that."""
     if isinstance(value, bytearray):
         value[:] = b"?" * len(value)
 
 
 class Whim(Exception):
-    """What users' own code raises."""
+    """An error that a user's own code raises."""
 
 
 def accepted() -> Outcome[None]:
@@ -532,22 +532,22 @@ def accepted() -> Outcome[None]:
 
 @dataclass(slots=True)
 class Reading:
-    """Somebody who reads partitions without a group, all of them from their beginning, and now and then goes back."""
+    """A user who reads partitions without a group, from their beginning, and sometimes seeks back."""
 
     process: Process
     ledger: Ledger
     chance: Random
     places: list[Place]
     pattern: bool
-    """The topics are found by a pattern; else the partitions are assigned by hand."""
+    """The user subscribes to a pattern; otherwise to partitions."""
     expected: dict[Place, int] = field(default_factory=dict)
     machine: ConsumerCore | None = None
     astray: Place | None = None
-    """It was sought beyond its end, and nobody has chosen what is to become of that: it waits for a seek."""
+    """The partition sought beyond its end. The user chose no `reset`, so it waits for a seek."""
     _raised: bool = False
-    """So the reader was told."""
+    """The reader has got the error of ``astray``."""
     _waits: float = math.inf
-    """Since when a topic is known that matches, and is not read."""
+    """Since when a topic is known that matches the pattern and is not read."""
 
     def script(self) -> Script:
         process, chance = self.process, self.chance
@@ -568,19 +568,19 @@ class Reading:
         try:
             yield from process.perform(machine.enter(dict(starts), process.name), "opening a consumer")
         except OttlaError as error:
-            raise Violation("a reader cannot begin", f"{process.name}: {error!r}") from error
+            raise Violation("a reader cannot start", f"{process.name}: {error!r}") from error
         while True:
             try:
                 fetched, _ = yield from process.perform(machine.next_batch(process.name), "records")
             except OffsetOutOfRange as error:
                 if self.astray is None or self._raised:
-                    raise Violation("a reader is told twice of one error", f"{process.name}: {error!r}") from error
+                    raise Violation("a reader gets an error twice", f"{process.name}: {error!r}") from error
                 self._raised = True
                 self.ledger.cluster.data.features["a partition is out of range, and the others are read on"] += 1
                 yield from self._bring_back(machine)
                 continue
             except OttlaError as error:
-                raise Violation("a reader is stopped by what passes", f"{process.name}: {error!r}") from error
+                raise Violation("a reader is stopped by a transient error", f"{process.name}: {error!r}") from error
             place = (fetched.topic, fetched.partition)
             records = [
                 (record.offset, record.value or b"")
@@ -606,13 +606,13 @@ class Reading:
                 yield from process.perform(machine.navigation.seek({place: Offset(back[place])}), "seek")
 
     def end(self) -> None:
-        """The client is left, and the consumer never was."""
+        """Leave the client without leaving the consumer."""
         self.process.close()
         if self.machine is not None and not self.machine.closed:
             raise Violation("a consumer outlives its client", self.process.name)
 
     def _bring_back(self, machine: ConsumerCore) -> Script:
-        """Once all others are read, go on where the one that went astray was left."""
+        """Once all other partitions are read, seek the partition that is out of range back to its last position."""
         place = self.astray
         if place is not None and not self._left(but=place):
             self.astray, self._raised = None, False
@@ -620,7 +620,7 @@ class Reading:
             yield from self.process.perform(seek, "seek")
 
     def _check_topics(self) -> None:
-        """A topic that matches and is known is read; it waits for no other."""
+        """A known topic that matches is read, and waits for no other topic."""
         process, machine = self.process, self.machine
         if machine is None or machine.closed:
             return
@@ -633,14 +633,14 @@ class Reading:
             raise Violation("a topic that matches is not read", f"{process.name}: {there} since {self._waits:.3f}")
 
     def pause(self, seconds: float) -> None:
-        """Have some partitions wait for a while."""
+        """Pause some partitions for a while."""
         process, machine = self.process, self.machine
         if machine is None or not (there := machine.fetcher.assignment):
             return
         places = self.chance.sample(there, self.chance.randint(1, len(there)))
         process.do(lambda: machine.navigation.pause(places))
 
-        def resume() -> None:  # what is left of them: a topic may have been recreated with fewer partitions
+        def resume() -> None:  # only partitions that are left: a topic may have been recreated with fewer
             there = machine.fetcher.assignment
             machine.navigation.resume([each for each in places if each in there])
 
@@ -650,7 +650,7 @@ class Reading:
             process.do(resume)
 
     def behind(self) -> str:
-        """What is left to be read, for people; empty once all is."""
+        """The records that are not read yet, for people; empty if there are none."""
         if not self.expected:
             return f"{self.process.name} has not begun"
         left = self._left()
@@ -666,7 +666,7 @@ class Reading:
 
 
 def known(process: Process, topics: Iterable[str]) -> Script:
-    """Ask for topics until they are known."""
+    """Request the metadata of topics until the client knows them."""
     for topic in topics:
         while True:
             within = process.core.options.api_timeout

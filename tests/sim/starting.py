@@ -1,4 +1,4 @@
-"""Somebody who starts to read at a time of day, again and again: mostly at one that is about to come."""
+"""A reader that starts at a timestamp, again and again: mostly at a time that the next records will reach."""
 
 from dataclasses import dataclass
 from functools import partial
@@ -43,13 +43,13 @@ class Starting:
                 process.history.add("·", process.name, f"does not start: {error}")
                 continue
             except OttlaError as error:
-                raise Violation("a reader cannot begin", f"{process.name}: {error!r}") from error
+                raise Violation("a reader cannot start", f"{process.name}: {error!r}") from error
             for place, end in ends.items():
                 self._check(place, timestamp, end, fetcher.position(place))
             yield from process.perform(machine.leave(None, process.name), "closing a consumer")
 
     def _check(self, place: Place, timestamp: int, end: int, start: int | None) -> None:
-        """``end`` was the log's before the reader asked where to start."""
+        """Check the start; ``end`` is the end of the log before the reader asked where to start."""
         log = self.ledger.cluster.logs[place]
         young = [
             record.offset

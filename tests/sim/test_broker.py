@@ -1,4 +1,4 @@
-"""Seeds of brokerlite on a model disk: every promise is kept in all of them, each replays, a broken broker is found."""
+"""Worlds of brokerlite on a model disk: it keeps every promise, seeds replay exactly, and all mutations are caught."""
 
 import os
 import subprocess
@@ -43,9 +43,9 @@ FEATURES = {
     "the power is cut",
     *(f"fault: {kind}" for kind in FAULTS),
 }
-"""What occurs at least six times in all of them."""
+"""Events that occur at least six times in the ``SLOW`` worlds."""
 RARE = {"a sync that the disk refuses"}
-"""At least once."""
+"""Events that occur at least once in the ``SLOW`` worlds."""
 
 
 def broken(results: list[Result]) -> list[str]:
@@ -81,7 +81,7 @@ def test_a_seed_of_the_broker_replays_exactly_wherever_it_is_played() -> None:
     assert there.returncode == 0 and there.stdout.endswith("seed 7: every promise is kept\n")
 
 
-def test_a_broken_broker_is_told_from_its_history() -> None:
+def test_a_replay_of_a_broken_broker_shows_the_same_violation() -> None:
     mutation = "aborted transactions are not named"
     found = next(catches(mutation, SEEDS[mutation], play=play))
     told = play(found.seed, told=True, broken=mutation)
@@ -92,5 +92,5 @@ def test_a_broken_broker_is_told_from_its_history() -> None:
 @pytest.mark.deep
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("mutation", MUTATIONS)
-def test_a_broken_broker_is_found_out(mutation: str) -> None:
+def test_every_mutation_of_the_broker_is_caught(mutation: str) -> None:
     assert next(catches(mutation, SEEDS[mutation], play=play), None) is not None

@@ -1,4 +1,4 @@
-"""The model cluster keeps Kafka's rules, where the runs depend on them: logs, and the coordinator's side of groups."""
+"""The model cluster keeps the rules of Kafka that the worlds depend on, for logs and for the group coordinator."""
 
 from random import Random
 from typing import Any
@@ -27,7 +27,7 @@ from tests.sim.log import PartitionLog
 from tests.sim.network import PORT, Network, Reply
 
 NEWS = 2.0
-"""Seconds within which all nodes hear who leads."""
+"""Seconds within which all nodes learn of a new leader."""
 
 
 def batch(sequence: int, count: int = 1, epoch: int = 0, producer_id: int = 7) -> bytes:
@@ -38,7 +38,7 @@ def batch(sequence: int, count: int = 1, epoch: int = 0, producer_id: int = 7) -
 
 
 class Model:
-    """A cluster of two nodes, and somebody who asks it and lets time pass."""
+    """A cluster of two nodes, with methods that send requests and let time pass."""
 
     def __init__(self) -> None:
         self.clock = Clock()
@@ -49,7 +49,7 @@ class Model:
         self.coordinator = self.cluster.leaders[self.cluster.groups.place("g")].node
 
     def ask(self, message: Any, version: int, node: int | None = None) -> list[Any]:
-        """Send a request; its answer is put into what this returns."""
+        """Send a request; return a list to which the answer will be added."""
         answers: list[Any] = []
         self.cluster.handle(node or self.coordinator, "m", version, message, answers.append)
         return answers
@@ -75,7 +75,7 @@ class Model:
         )
 
     def enter(self) -> str:
-        """A new member's id, with its second JoinGroup under way."""
+        """Send a new member's first JoinGroup, and return the member id for the second one."""
         [answer] = self.join()
         assert code(answer.error_code) == "MEMBER_ID_REQUIRED"
         return str(answer.member_id)
@@ -110,7 +110,7 @@ class Model:
         return int(answer.topics[0].partitions[0].committed_offset)
 
     def two(self) -> tuple[str, str]:
-        """A stable group of two: the leader and the other."""
+        """Make a stable group of two; return the leader and the follower."""
         first, second = self.enter(), self.enter()
         joined = [self.join(first), self.join(second)]
         self.wait(NEWS)
@@ -123,9 +123,9 @@ class Model:
         return first, second
 
 
-def test_a_log_takes_sequences_in_order_knows_the_last_five_and_begins_again_with_an_epoch() -> None:
+def test_a_log_accepts_sequences_in_order_remembers_five_batches_and_starts_at_0_in_an_epoch() -> None:
     log = PartitionLog()
-    assert log.append(batch(100), 0) == (0, 0, 1)  # an id without state may begin anywhere
+    assert log.append(batch(100), 0) == (0, 0, 1)  # an id without state may begin at any sequence
     for i in range(1, 6):
         assert log.append(batch(100 + i), 0) == (0, i, i + 1)
     assert log.append(batch(101), 0) == (0, 1, 2)
@@ -136,7 +136,7 @@ def test_a_log_takes_sequences_in_order_knows_the_last_five_and_begins_again_wit
     assert code(log.append(batch(106), 0)[0]) == "INVALID_PRODUCER_EPOCH"
 
 
-def test_truncation_takes_back_what_producers_did() -> None:
+def test_truncation_removes_the_producer_state_of_truncated_batches() -> None:
     log = PartitionLog()
     for i in range(3):
         log.append(batch(i), 0)
@@ -146,7 +146,7 @@ def test_truncation_takes_back_what_producers_did() -> None:
     assert (log.end_of_epoch(0), log.end_of_epoch(5)) == ((0, 1), (1, 2))
 
 
-def test_a_read_begins_with_the_batch_that_holds_the_offset_and_gives_at_least_that() -> None:
+def test_a_read_begins_with_the_batch_of_the_offset_and_returns_that_one_whole() -> None:
     log = PartitionLog()
     for i in range(0, 12, 3):
         log.append(batch(i, 3), 0)
@@ -159,7 +159,7 @@ def test_a_read_begins_with_the_batch_that_holds_the_offset_and_gives_at_least_t
     assert parse_batch(data).next_offset == 6
 
 
-def test_what_is_not_acknowledged_may_be_gone_with_the_next_leader_and_what_is_stays() -> None:
+def test_acknowledged_records_survive_a_new_leader_and_others_may_be_lost() -> None:
     model = Model()
     place = ("t", 0)
     leader = model.cluster.leaders[place].node
@@ -184,7 +184,7 @@ def test_what_is_not_acknowledged_may_be_gone_with_the_next_leader_and_what_is_s
 @pytest.mark.parametrize(
     ("epoch", "told"), [(0, "FENCED_LEADER_EPOCH"), (2, "UNKNOWN_LEADER_EPOCH"), (1, ""), (-1, "")]
 )
-def test_leaders_fence_by_epoch(epoch: int, told: str) -> None:
+def test_leaders_check_the_leader_epoch_of_a_fetch(epoch: int, told: str) -> None:
     model = Model()
     model.cluster.move_some([("t", 0)])
     model.wait(NEWS)
@@ -194,7 +194,7 @@ def test_leaders_fence_by_epoch(epoch: int, told: str) -> None:
     assert code(answer.responses[0].partitions[0].error_code) == told
 
 
-def test_members_of_the_generation_commit_and_nobody_else() -> None:
+def test_only_members_of_the_generation_may_commit() -> None:
     model = Model()
     first, second = model.two()
     assert model.commit(first, 1, 5) == ""
@@ -204,7 +204,7 @@ def test_members_of_the_generation_commit_and_nobody_else() -> None:
     assert model.committed() == 5
 
 
-def test_a_zombie_is_thrown_out_after_its_session_and_its_commit_refused() -> None:
+def test_a_member_whose_session_expired_is_removed_and_its_commits_are_refused() -> None:
     model = Model()
     first, second = model.two()
     for _ in range(4):
@@ -214,24 +214,24 @@ def test_a_zombie_is_thrown_out_after_its_session_and_its_commit_refused() -> No
     assert model.beat(second, 1) == model.commit(second, 1, 9) == "UNKNOWN_MEMBER_ID"
     again = model.join(first)
     assert again[0].generation_id == 2 and [each.member_id for each in again[0].members] == [first]
-    assert model.commit(first, 2, 7) == "REBALANCE_IN_PROGRESS"  # until the leader has assigned
+    assert model.commit(first, 2, 7) == "REBALANCE_IN_PROGRESS"  # until the leader has sent its SyncGroup
     model.sync(first, 2)
     assert model.commit(first, 2, 7) == "" and model.commit(first, 1, 3) == "ILLEGAL_GENERATION"
     assert model.committed() == 7
 
 
-def test_who_does_not_join_in_time_is_left_behind() -> None:
+def test_a_member_that_does_not_join_in_time_is_removed() -> None:
     model = Model()
     first, second = model.two()
     joined = model.join(first, metadata=b"changed")
     for _ in range(4):
         model.wait(3.0)
-        model.beat(second, 1)  # it lives, but takes no part
+        model.beat(second, 1)  # it sends heartbeats, but does not rejoin
     assert joined[0].generation_id == 2 and len(joined[0].members) == 1
     assert model.beat(second, 1) == "UNKNOWN_MEMBER_ID"
 
 
-def test_a_follower_that_joins_again_changes_nothing_and_one_that_leaves_begins_a_rebalance() -> None:
+def test_a_follower_that_rejoins_changes_nothing_and_a_follower_that_leaves_starts_a_rebalance() -> None:
     model = Model()
     first, second = model.two()
     assert model.join(second)[0].generation_id == 1
@@ -241,7 +241,7 @@ def test_a_follower_that_joins_again_changes_nothing_and_one_that_leaves_begins_
     assert model.beat(first, 1) == "REBALANCE_IN_PROGRESS"
 
 
-def test_a_static_member_that_comes_back_has_its_place_and_the_old_one_is_fenced() -> None:
+def test_a_returning_static_member_is_accepted_and_its_old_member_id_is_fenced() -> None:
     model = Model()
     first = model.join(instance="s")
     model.wait(NEWS)
@@ -269,7 +269,7 @@ def test_a_static_member_that_comes_back_has_its_place_and_the_old_one_is_fenced
     assert model.beat(second, 2) == ""
 
 
-def test_a_group_survives_the_move_of_its_coordinator_as_of_its_last_sync() -> None:
+def test_a_moved_coordinator_has_the_group_as_of_its_last_sync() -> None:
     model = Model()
     first, second = model.two()
     model.commit(first, 1, 5)
@@ -286,7 +286,7 @@ def test_a_group_survives_the_move_of_its_coordinator_as_of_its_last_sync() -> N
     assert model.committed() == 5
 
 
-def test_a_group_that_is_empty_takes_offsets_from_strangers() -> None:
+def test_an_empty_group_accepts_commits_of_clients_that_are_no_members() -> None:
     model = Model()
     assert model.commit("", -1, 9) == ""
     assert model.committed() == 9
@@ -294,7 +294,7 @@ def test_a_group_that_is_empty_takes_offsets_from_strangers() -> None:
 
 
 class Peer:
-    """A client that sends JoinGroup on connections which it closes, and the node that hears them."""
+    """A client that sends each JoinGroup on a connection and closes it, and the node that gets the requests."""
 
     name, alive = "c", True
 
@@ -304,7 +304,7 @@ class Peer:
         self.network.cluster = self
         self.instance = instance
         self.heard: list[int] = []
-        """Session timeouts, by which the requests are told apart."""
+        """Session timeouts, which distinguish the requests."""
 
     def hear(self, event: Event) -> None: ...
 
@@ -335,7 +335,7 @@ class Peer:
 
 
 @pytest.mark.parametrize(("instance", "heard"), [("s", [2, 3]), (None, [2, 1, 3])])
-def test_a_late_join_of_a_static_member_that_a_later_one_has_overtaken_is_never_heard(
+def test_a_static_members_join_that_a_later_join_has_overtaken_is_dropped(
     instance: str | None, heard: list[int]
 ) -> None:
     peer = Peer(instance)

@@ -1,4 +1,4 @@
-"""Readers of committed records in the simulator: they see each committed transaction once, in order, and no other."""
+"""Readers in the simulator get the records of each committed transaction once and in order, and no other records."""
 
 from collections import Counter
 
@@ -11,14 +11,14 @@ QUICK = 4
 SLOW = 150
 
 
-def test_readers_see_what_is_committed_and_name_whom_they_wait_for() -> None:
+def test_readers_get_committed_records_and_name_the_producer_they_wait_for() -> None:
     broken = [each for each in map(play, range(QUICK)) if each.violation]
     assert not broken, [f"python -m tests.sim --onlookers {each.seed}   # {each.cause}" for each in broken]
 
 
 @pytest.mark.deep
 @pytest.mark.timeout(600)
-def test_the_same_in_hundreds_of_worlds() -> None:
+def test_readers_get_committed_records_in_hundreds_of_worlds() -> None:
     results = list(play_many(range(SLOW), play=play))
     broken = [each for each in results if each.violation]
     assert not broken, [f"python -m tests.sim --onlookers {each.seed}   # {each.cause}" for each in broken]
@@ -31,5 +31,5 @@ def test_a_seed_of_the_onlookers_replays_exactly() -> None:
 
 @pytest.mark.deep
 @pytest.mark.parametrize("mutation", MUTATIONS)
-def test_broken_readers_are_found_out(mutation: str) -> None:
+def test_every_mutation_of_the_readers_is_caught(mutation: str) -> None:
     assert next(catches(mutation, SEEDS[mutation], play=play), None) is not None

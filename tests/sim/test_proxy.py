@@ -1,4 +1,4 @@
-"""The proxy in the simulator: whatever breaks, what clients were told is so, once, and each key in its order."""
+"""The proxy in the simulator: under all faults its answers are true, and records are stored once and in key order."""
 
 from collections import Counter
 from collections.abc import Iterable
@@ -83,13 +83,13 @@ def broken(results: Iterable[Result], world: str = "proxy") -> list[str]:
     return [f"python -m tests.sim --{world} {each.seed}   # {each.cause}" for each in results if each.violation]
 
 
-def test_what_clients_of_the_proxy_were_told_is_so() -> None:
+def test_answers_to_clients_of_the_proxy_are_true() -> None:
     assert not broken(play(seed) for seed in range(QUICK))
 
 
 @pytest.mark.deep
 @pytest.mark.timeout(1800)
-def test_what_clients_of_the_proxy_were_told_is_so_in_two_thousand_worlds() -> None:
+def test_answers_to_clients_of_the_proxy_are_true_in_two_thousand_worlds() -> None:
     results = list(play_many(range(SLOW), play=play))
     assert not broken(results)
     often = sum((each.features for each in results), Counter[str]())
@@ -115,12 +115,12 @@ def test_a_seed_of_the_proxy_replays_exactly() -> None:
 
 @pytest.mark.deep
 @pytest.mark.parametrize("mutation", MUTATIONS)
-def test_a_broken_proxy_is_found_out(mutation: str) -> None:
+def test_every_mutation_of_the_proxy_is_caught(mutation: str) -> None:
     assert next(catches(mutation, SEEDS[mutation], play=play), None) is not None
 
 
 @pytest.mark.deep
 @pytest.mark.parametrize("mutation", transfer_mutations.MUTATIONS)
-def test_a_proxy_that_is_broken_about_transactions_is_found_out(mutation: str) -> None:
+def test_every_mutation_of_the_proxys_transactions_is_caught(mutation: str) -> None:
     seeds = transfer_mutations.SEEDS[mutation]
     assert next(catches(mutation, seeds, play=transfers.play), None) is not None

@@ -1,4 +1,4 @@
-"""Seeds: every promise is kept in all of them, each replays exactly, and a broken client is found out."""
+"""Worlds of the client: it keeps every promise, seeds replay exactly, and all mutations are caught."""
 
 import os
 import subprocess
@@ -13,7 +13,7 @@ from tests.sim.run import Result, catches, play, play_many
 
 QUICK = 4
 SLOW = 400
-"""`make sim` plays ten thousand."""
+"""The number of worlds in the deep test; `make sim` plays ten thousand."""
 FEATURES = {
     "a batch comes cut",
     "a broker is available again",
@@ -76,9 +76,9 @@ FEATURES = {
     "what a callback raised is raised by the next call",
     *(f"fault: {kind}" for kind in FAULTS),
 }
-"""What occurs at least twenty times in all of them."""
+"""Events that occur at least twenty times in the ``SLOW`` worlds."""
 RARE = {"a session ends under a request"}
-"""At least ten times: a client that holds its requests then meets it only where they were on their way."""
+"""Events that occur at least ten times: a client holds its requests in time, so only requests in flight meet this."""
 
 
 def broken(results: list[Result]) -> list[str]:
@@ -114,7 +114,7 @@ def test_a_seed_replays_exactly_wherever_it_is_played() -> None:
     assert there.returncode == 0 and there.stdout.endswith("seed 2: every promise is kept\n")
 
 
-def test_a_failing_seed_tells_which_promise_is_broken_and_what_led_there() -> None:
+def test_a_failing_seed_names_the_broken_promise_and_has_its_history() -> None:
     mutation = "a leader that steps down passes for one that never appended"
     found = next(catches(mutation, SEEDS[mutation]))
     told = play(found.seed, told=True, broken=mutation)
@@ -127,10 +127,10 @@ def test_a_failing_seed_tells_which_promise_is_broken_and_what_led_there() -> No
 
 @pytest.mark.deep
 @pytest.mark.parametrize("mutation", MUTATIONS)
-def test_a_broken_client_is_found_out(mutation: str) -> None:
+def test_every_mutation_of_the_client_is_caught(mutation: str) -> None:
     assert next(catches(mutation, SEEDS[mutation]), None) is not None
 
 
-def test_a_mutation_of_what_is_gone_fails_loudly() -> None:
+def test_a_mutation_of_a_removed_attribute_raises() -> None:
     with pytest.raises(LookupError, match="Result has no 'colour' any more"), changed((Result, "colour", lambda _: _)):
         pass

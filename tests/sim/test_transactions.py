@@ -1,5 +1,5 @@
-"""Transactions in the simulator: the model's coordinators answer as Apache Kafka 4.3.1 has answered, and the client's
-transactions are whole or absent whatever happens to them."""
+"""Transactions in the simulator: the model's coordinators answer as recordings of Apache Kafka 4.3.1, and the client's
+transactions are whole or absent under all faults."""
 
 from collections import Counter
 from collections.abc import Iterable
@@ -42,7 +42,7 @@ FEATURES = {
     "fault: move coordinators",
 }
 SETTLED = 0.02
-"""Seconds in which everything is on its replicas."""
+"""Seconds within which every change is replicated."""
 
 
 class Model:
@@ -56,8 +56,8 @@ class Model:
         network: Any = None
         self.cluster = ModelCluster(self.clock, chance, network, history, {}, 1, release, transactions=True)
         self.cluster.announce_at_once()
-        self.cluster.transactions._delay = lambda: 0.001  # type: ignore[method-assign] # no transaction runs out of time
-        self.cluster._unsaid = lambda name, code: code  # type: ignore[method-assign] # it is waited for
+        self.cluster.transactions._delay = lambda: 0.001  # type: ignore[method-assign] # no timeouts
+        self.cluster._unsaid = lambda name, code: code  # type: ignore[method-assign] # no REQUEST_TIMED_OUT
 
     def ask(self, message: Any, version: int | None = None) -> Any:
         key = api(type(message)).key
@@ -139,5 +139,5 @@ def test_a_seed_of_the_tellers_replays_exactly() -> None:
 
 @pytest.mark.deep
 @pytest.mark.parametrize("mutation", MUTATIONS)
-def test_broken_transactions_are_found_out(mutation: str) -> None:
+def test_every_mutation_of_transactions_is_caught(mutation: str) -> None:
     assert next(catches(mutation, SEEDS[mutation], play=play), None) is not None

@@ -1,4 +1,4 @@
-"""Consume, transform, produce in the simulator: whatever happens, what is made of a record is there exactly once."""
+"""Consume, transform, produce in the simulator: under all faults, every output of a record exists exactly once."""
 
 from collections import Counter
 from collections.abc import Iterable
@@ -59,13 +59,13 @@ def broken(results: Iterable[Result]) -> list[str]:
     return [f"python -m tests.sim --transforms {each.seed}   # {each.cause}" for each in results if each.violation]
 
 
-def test_what_is_made_of_each_record_is_there_once() -> None:
+def test_every_output_exists_once() -> None:
     assert not broken(play(seed) for seed in range(QUICK))
 
 
 @pytest.mark.deep
 @pytest.mark.timeout(900)
-def test_what_is_made_of_each_record_is_there_once_in_hundreds_of_worlds() -> None:
+def test_every_output_exists_once_in_hundreds_of_worlds() -> None:
     results = list(play_many(range(SLOW), play=play))
     assert not broken(results)
     often = sum((each.features for each in results), Counter[str]())
@@ -78,5 +78,5 @@ def test_a_seed_of_the_workmen_replays_exactly() -> None:
 
 @pytest.mark.deep
 @pytest.mark.parametrize("mutation", MUTATIONS)
-def test_a_broken_transform_is_found_out(mutation: str) -> None:
+def test_every_mutation_of_the_transform_is_caught(mutation: str) -> None:
     assert next(catches(mutation, SEEDS[mutation], play=play), None) is not None

@@ -1,12 +1,12 @@
-"""What transactions promise, and whether brokers and clients keep it.
+"""The promises of transactions, and checks that brokers and clients keep them.
 
 Rules:
-- A transaction whose end was acknowledged is whole, or absent, as it was asked for; one of which that is not known is
-  whole or absent. The offsets that it commits go with it.
-- What was acknowledged within a transaction is in the log, once, in its order.
-- Once a producer has its id and epoch, nothing of an older epoch of the transactional id is written any more.
-- A producer id is given to one, and so is an epoch of it.
-- No transaction stays open for longer than it may take.
+- A transaction whose end was acknowledged is whole or absent, as its producer asked; a transaction with an unknown
+  outcome is one of the two. The offsets that it commits share its outcome.
+- A record that was acknowledged within a transaction is in the log, once, and in order.
+- Once a producer has its id and epoch, no batch of an older epoch of the transactional id is appended any more.
+- A producer id belongs to one producer, and so does an epoch of a transactional id.
+- No transaction stays open for longer than its timeout and the broker's scan.
 """
 
 from collections import defaultdict
@@ -22,19 +22,19 @@ from tests.sim.ledger import brief
 from tests.sim.log import Stored
 from tests.sim.users import Violation
 
-TORN = "a transaction is torn"
-VISIBLE = "a transaction is seen that was aborted"
-MISSING = "a transaction that was committed is missing"
-MIXED = "records of two transactions are in one"
-TWICE = "a record of a transaction is there twice"
+TORN = "a transaction is visible in part"
+VISIBLE = "an aborted transaction is visible"
+MISSING = "a committed transaction is missing"
+MIXED = "one transaction has records of two"
+TWICE = "a record of a transaction is in the log twice"
 ORDER = "records of a transactional producer are out of order"
-FENCED = "a producer writes that was fenced"
-ID_TWICE = "a producer id, or an epoch of it, is given twice"
+FENCED = "the broker appends a batch of a fenced producer"
+ID_TWICE = "a producer id, or an epoch of it, is given out twice"
 HANGS = "a transaction stays open for longer than it may take"
-OTHER = "a read_committed reader does not see what was committed"
-OFFSETS = "offsets that a transaction commits do not go with it"
-MISPLACED = "a record is where no rule sends it"
-UNKNOWN = "a record is in the log that nobody sent"
+OTHER = "a read_committed reader does not get the committed records"
+OFFSETS = "committed offsets do not match the records of their transactions"
+MISPLACED = "a record is in a partition to which no rule sends it"
+UNKNOWN = "a record is in the log that no producer sent"
 
 OPEN, ENDING, COMMITTED, ABORTED, UNCERTAIN = "open", "ending", "committed", "aborted", "unknown"
 
@@ -47,9 +47,9 @@ class Written:
     values: list[tuple[Place, bytes]] = field(default_factory=list)
     outcome: str = OPEN
     perhaps: list[tuple[Place, bytes]] = field(default_factory=list)
-    """Records of which its producer does not know whether they were accepted."""
+    """Records of which the producer does not know whether they were accepted."""
     ordered: bool = True
-    """Records of a partition were sent one after the other."""
+    """The records of a partition were sent one after the other."""
 
 
 class Views(Protocol):
@@ -61,10 +61,10 @@ class Views(Protocol):
 class TransactionLedger:
     """
     Args:
-        slack: seconds that the broker may take beside a transaction's own time.
+        slack: seconds that the broker may take in addition to a transaction's timeout.
 
     Attributes:
-        astray: values of records that the broker has taken and that belong to no transaction: nothing is promised.
+        astray: values of appended records that belong to no transaction: there is no promise for them.
     """
 
     logs: Views
@@ -72,34 +72,34 @@ class TransactionLedger:
     astray: set[bytes] = field(default_factory=set)
     transactions: list[Written] = field(default_factory=list)
     timeouts: dict[str, float] = field(default_factory=dict)
-    """Transactional id -> the longest timeout that a producer of it had, in seconds."""
+    """Transactional id -> the longest timeout of its producers, in seconds."""
     chains: dict[tuple[str, str], str] = field(default_factory=dict)
-    """(topic that is read, topic that is written) -> group: each record of the one is to be once in the other."""
+    """(input topic, output topic) -> group: each record of the input has to be once in the output."""
     moved: dict[bytes, tuple[Place, Place]] = field(default_factory=dict)
-    """Value -> where its record goes under one of the proxy's rules, for which it counts, and under the other."""
+    """Value -> the partition of its record by one rule of the proxy, under which it counts, and by another rule."""
     _given: set[tuple[str | None, int, int]] = field(default_factory=set)
     _owner: dict[int, str | None] = field(default_factory=dict)
     """Producer id -> transactional id."""
     _current: dict[str, tuple[int, int]] = field(default_factory=dict)
-    """Transactional id -> the producer id and epoch that were given out last."""
+    """Transactional id -> the last producer id and epoch that were given out."""
     _waiting: dict[Place, tuple[int, float]] = field(default_factory=dict)
-    """Where the last stable offset stands, and since when."""
+    """Per partition, the last stable offset and since when it has stood there."""
 
     def begin(self, name: str) -> Written:
         written = Written(name)
         self.transactions.append(written)
         return written
 
-    # -- while it goes on
+    # -- during the run
 
     def initialized(self, request: InitProducerIdRequest, answer: InitProducerIdResponse) -> None:
-        """The broker gives a producer its id."""
+        """The broker answers InitProducerId."""
         if answer.error_code:
             return
         owner, given = request.transactional_id, (answer.producer_id, answer.producer_epoch)
         if self._owner.setdefault(given[0], owner) != owner or (owner is None and (owner, *given) in self._given):
             raise Violation(ID_TWICE, f"producer id {given[0]} of {owner} and {self._owner[given[0]]}")
-        repeats = request.producer_id >= 0  # which is answered as the first time
+        repeats = request.producer_id >= 0  # a retry gets the same answer
         if (owner, *given) in self._given and not repeats:
             raise Violation(ID_TWICE, f"{owner} has producer id {given[0]} and epoch {given[1]} again")
         self._given.add((owner, *given))
@@ -107,7 +107,7 @@ class TransactionLedger:
             self._current[owner] = given
 
     def appended(self, place: Place, stored: Stored) -> None:
-        """A batch is in a log that was not there before."""
+        """A batch was appended that is no duplicate."""
         batch = parse_batch(stored.data)
         owner = self._owner.get(batch.producer_id)
         if owner is None or batch.control:
@@ -119,10 +119,10 @@ class TransactionLedger:
             raise Violation(FENCED, told)
 
     def look(self, now: float, well_since: float) -> None:
-        """See whether a transaction takes too long.
+        """Check that no transaction is open for too long.
 
         Args:
-            well_since: when the broker was last hindered in ending one.
+            well_since: when a fault last hindered the broker in ending one.
         """
         for place, view in self.logs.views.items():
             stable = view.stable
@@ -149,7 +149,7 @@ class TransactionLedger:
         return found
 
     def check(self) -> None:
-        """All that has happened, against what was asked for."""
+        """Compare the logs with what each producer asked for."""
         seen = self.seen()
         for written in self.transactions:
             self._check_one(written, seen)
@@ -178,7 +178,7 @@ class TransactionLedger:
                 raise Violation(ORDER, written.name)
 
     def _check_apart(self) -> None:
-        """No transaction has records of two, as their producers know them."""
+        """Check that no transaction in a log has records of two of the producers' transactions."""
         names = {value: each.name for each in self.transactions for _, value in each.values + each.perhaps}
         for place, view in self.logs.views.items():
             open_: defaultdict[int, dict[str, None]] = defaultdict(dict)
@@ -195,7 +195,7 @@ class TransactionLedger:
                     )
 
     def _check_chain(self, place: Place, source: list[bytes], target: list[bytes], group: str) -> None:
-        """Every record of one topic is once in another one, in the same order."""
+        """Check that every record of one topic is once in the other topic, in the same order."""
         target = [value.partition(b" carries ")[2] for value in target]
         if target != source:
             at = next((n for n, pair in enumerate(zip(source, target, strict=False)) if pair[0] != pair[1]), None)
@@ -203,9 +203,9 @@ class TransactionLedger:
             wanted = brief(source[at]) if at < len(source) else "nothing"
             found = brief(target[at]) if at < len(target) else "nothing"
             told = f"of {place[0]}-{place[1]}, number {at} is {found} and not {wanted}"
-            raise Violation(OFFSETS, f"{told}, as group {group!r} carries it on")
+            raise Violation(OFFSETS, f"{told}, in the output of group {group!r}")
 
 
 def carried(value: bytes, transaction: str) -> bytes:
-    """What a worker makes of a record, in each attempt another one."""
+    """The output that a worker makes of a record; each attempt makes a different one."""
     return transaction.encode() + b" carries " + value

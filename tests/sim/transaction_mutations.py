@@ -1,4 +1,4 @@
-"""The client's transactions, broken on purpose; see `tests.sim.mutations`."""
+"""Mutations of the client's transactions; see `tests.sim.mutations`."""
 
 from typing import Any
 
@@ -177,7 +177,7 @@ _mutation("the next epoch is taken, and not asked for", (Transactions, "_over", 
 _mutation("an abort is not told where nothing has joined", (Transactions, "_end", _nothing_to_end))
 
 
-# -- by somebody who had not seen the tests: what a good engineer might get wrong ------------------------------------
+# -- mutations by an engineer who had not seen these tests -----------------------------------------------------------
 
 
 def _remembers_what_it_asked(stop: Any) -> Any:
@@ -361,7 +361,7 @@ _mutation(
 _mutation("a coordinator that has moved is not looked for", (Coordinators, "heard", _never_looked_for_again))
 
 
-# -- as chaos has shown ------------------------------------------------------------------------------------------------
+# -- past bugs that a test against real Kafka nodes found --------------------------------------------------------------
 
 
 def _at_once(begin: Any) -> Any:

@@ -1,16 +1,16 @@
 """The transaction coordinators of the model, of both protocols: KIP-98 with KIP-360 and KIP-447, and KIP-890.
 
-Whoever leads the partition of `__transaction_state` that a transactional id belongs to coordinates it.
+The leader of a transactional id's partition of `__transaction_state` coordinates it.
 
 Rules:
-- A change holds once it is on every replica; until then, and until the markers of a transaction are written, the answer
-  is CONCURRENT_TRANSACTIONS. If the coordinator moves meanwhile, its client is told NOT_COORDINATOR, whether the change
-  has survived or not: so the outcome of an EndTxn may be unknown.
-- An outcome that is decided is carried out by whoever coordinates: markers go to the leaders of the partitions, each
-  when it is reached, and are written once more to a leader that may not have them.
-- A producer that comes with a transactional id aborts what the one before left open, and fences it by a higher epoch;
-  so does a transaction's time, which is looked at now and then.
-- In version 2 the epoch rises with each outcome, and the answer to EndTxn tells it.
+- A change takes effect once it is on every replica. Until then, and until the markers of a transaction are written, the
+  coordinator answers CONCURRENT_TRANSACTIONS. If the coordinator moves meanwhile, the client gets NOT_COORDINATOR,
+  whether the change has survived or not: so the outcome of an EndTxn may be unknown.
+- A decided outcome is carried out by the current coordinator: it sends a marker to the leader of each partition as soon
+  as it can reach it, and sends it again to a leader that may not have it.
+- A producer that initializes a transactional id aborts the predecessor's open transaction and fences the predecessor by
+  a higher epoch. So does the transaction's timeout, which the coordinator checks now and then.
+- In version 2 each outcome bumps the epoch, and the answer to EndTxn has the new one.
 
 Source: TransactionCoordinator.scala, TransactionMetadata.java, TransactionMarkerChannelManager.scala,
 TransactionStateManager.scala.
@@ -75,7 +75,7 @@ STATES = {EMPTY, ONGOING, *DECIDED, COMPLETE_COMMIT, COMPLETE_ABORT, "PrepareEpo
 
 
 class Asking(NamedTuple):
-    """Who asks, as the request says."""
+    """The producer that a request names."""
 
     name: str
     producer_id: int
@@ -84,7 +84,7 @@ class Asking(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Transaction:
-    """A transactional id; never changed, but replaced."""
+    """The state of a transactional id; immutable, so a change replaces it."""
 
     name: str
     producer_id: int
@@ -92,17 +92,17 @@ class Transaction:
     last_epoch: int = -1
     previous_id: int = -1
     next_id: int = -1
-    """For the next transaction, where epochs are used up."""
+    """The producer id of the next transaction, if this one's epochs are used up."""
     timeout_ms: int
     state: str = EMPTY
     places: tuple[Place, ...] = ()
     started: float = -1.0
     version: int = 0
-    """Of transactions, as the client knows them."""
+    """The version of transactions that the client speaks."""
 
 
 Then = Callable[[int], None]
-"""Told an error code once a change holds, or cannot be known to."""
+"""Called with an error code once a change has taken effect, or its outcome cannot be known."""
 
 
 class Transactions:
@@ -110,27 +110,27 @@ class Transactions:
         self._cluster, self._clock, self._chance = cluster, cluster.clock, chance
         self.known: dict[str, Transaction] = {}
         self._pending: dict[str, tuple[Transaction, Then]] = {}
-        """Changes that are not on every replica yet."""
+        """Changes that are not on every replica yet, with their callbacks."""
         self._marking: dict[str, set[Place]] = {}
-        """Partitions that have not got their marker from this coordinator, once it has begun."""
+        """Partitions to which this coordinator still has to send the marker, once it has begun to."""
         self._loading: dict[Place, float] = {}
         self._withheld: dict[int, list[Callable[[], None]]] = {}
-        """Per node that does not know that it coordinates no more, what it will answer once it does."""
+        """Per node that does not know that it no longer coordinates, the refusals that it sends once it knows."""
         self._watched = False
         self.features: Counter[str] = Counter()
-        """How often what happened, of what a world may have."""
+        """How often each rare event happened."""
         self.held: Callable[[Place], bool] = lambda place: False
-        """Whether a partition gets no marker now."""
+        """Whether a partition gets no marker for now."""
         self.reluctance = 0.0
-        """How often an EndTxn that could commit is answered with TRANSACTION_ABORTABLE, which the protocol allows."""
+        """How often EndTxn gets TRANSACTION_ABORTABLE instead of committing, which the protocol allows."""
         self.lateness = 0.05
         """How often a marker is late."""
 
     def place(self, name: str) -> Place:
-        """The partition that keeps a transactional id."""
+        """The partition of `__transaction_state` that has a transactional id."""
         return (STATE, sum(name.encode()) % PARTITIONS)
 
-    # -- who coordinates ---------------------------------------------------------------------------------------------
+    # -- the coordinator ---------------------------------------------------------------------------------------------
 
     def handle(self, node: int, version: int, message: Any, reply: Reply) -> None:
         match message:
@@ -179,7 +179,7 @@ class Transactions:
                 self._if_coordinator(node, message.transactional_id, given, lambda: self._init(message, given))
 
     def _if_coordinator(self, node: int, name: str | None, refuse: Then, act: Callable[[], None]) -> None:
-        """Act if the node coordinates the id, and knows that it does."""
+        """Act if the node coordinates the id and knows it; otherwise refuse."""
         place = self.place(name or "")
         view = self._cluster.nodes[node].leaders.get(place)
         if view is None or view.node != node:
@@ -199,7 +199,7 @@ class Transactions:
         self._withheld.pop(node, None)
 
     def moved(self, place: Place) -> None:
-        """Another node coordinates, or the same one again: it knows what is stored."""
+        """Another node coordinates the ids of a partition, or the same one again, from their stored state."""
         self._loading[place] = self._clock.now + self._chance.uniform(0.0, 0.3)
         for name in [name for name in self._pending if self.place(name) == place]:
             changed, then = self._pending.pop(name)
@@ -215,7 +215,7 @@ class Transactions:
     # -- changes -----------------------------------------------------------------------------------------------------
 
     def _change(self, changed: Transaction, then: Then) -> None:
-        """Have a change hold in a moment."""
+        """Let a change take effect in a moment."""
         name = changed.name
         self._pending[name] = change = (changed, then)
 
@@ -325,7 +325,7 @@ class Transactions:
         self._if_coordinator(node, asking.name, all_told, act)
 
     def add(self, asking: Asking, places: Iterable[Place], version: int, then: Then) -> None:
-        """Have partitions join, and begin the transaction if need be."""
+        """Add partitions to a transaction, and begin it if necessary."""
         if code := self._judge(asking):
             return then(code)
         known = self.known[asking.name]
@@ -337,7 +337,7 @@ class Transactions:
         return None
 
     def verify(self, asking: Asking, places: Iterable[Place]) -> dict[Place, int]:
-        """Error codes: whether partitions are part of the transaction."""
+        """The error code of each partition: whether it belongs to the transaction."""
         if code := self._judge(asking, at_once=True):
             return dict.fromkeys(places, code)
         there = self.known[asking.name].places
@@ -346,7 +346,7 @@ class Transactions:
     def ask(
         self, asking: Asking, places: list[Place], then: Callable[[dict[Place, int]], None], *, rises: bool
     ) -> None:
-        """A leader has partitions join (version 2), or sees whether they have."""
+        """For a leader, add partitions to a transaction (version 2), or verify that they belong to it."""
         place = self.place(asking.name)
         node = self._cluster.leaders[place].node
         if node == -1 or not self._cluster.nodes[node].healthy:
@@ -362,10 +362,10 @@ class Transactions:
             self._if_coordinator(node, asking.name, refuse, lambda: then(self.verify(asking, places)))
 
     def _judge(self, asking: Asking, *, at_once: bool = False) -> int:
-        """Whether somebody may go on with a transaction; an error code.
+        """The error code for a producer that wants to continue a transaction.
 
         Args:
-            at_once: a producer that was fenced is told so while a transaction is being ended.
+            at_once: also while a transaction is being ended, a fenced producer gets its error.
         """
         known = self.known.get(asking.name)
         if not asking.name:
@@ -373,7 +373,7 @@ class Transactions:
         if known is None:
             return InvalidProducerIdMapping.code
         waits = asking.name in self._pending or known.state in DECIDED
-        if waits and self._cluster.epochs_rise and not at_once:  # it may have its next id or epoch already
+        if waits and self._cluster.epochs_rise and not at_once:  # the next id or epoch may be in effect already
             return ConcurrentTransactions.code
         if known.producer_id != asking.producer_id:
             return InvalidProducerIdMapping.code
@@ -396,7 +396,7 @@ class Transactions:
             return ended(ProducerFenced.code)
         if asking.name in self._pending or known.state in DECIDED:
             if self.reluctance and version >= 2 and not repeated and known.state in DECIDED:
-                return ended(ProducerFenced.code)  # as where no change is pending after a failure
+                return ended(ProducerFenced.code)  # as Kafka answers when a pending change was lost in a failure
             return ended(ConcurrentTransactions.code)
         if known.state != ONGOING and (repeated or version < 2):
             state = COMPLETE_COMMIT if commits else COMPLETE_ABORT
@@ -420,7 +420,7 @@ class Transactions:
 
     @staticmethod
     def _is_repeated(known: Transaction, asking: Asking) -> bool:
-        """In version 2: the producer was told an epoch, or another id, and did not hear it."""
+        """In version 2: whether a producer retries an EndTxn whose answer, with the new id or epoch, was lost."""
         if known.state in (EMPTY, ONGOING):
             return False
         if known.producer_id == asking.producer_id:
@@ -428,13 +428,13 @@ class Transactions:
         return known.previous_id == asking.producer_id and asking.epoch == LAST_EPOCH and known.epoch == 0
 
     def _fence(self, known: Transaction, then: Then) -> None:
-        """Abort what a producer left open. Up to Kafka 3.9 it cannot go on itself any more, if it wanted to."""
+        """Abort a producer's open transaction. Up to Kafka 3.9 this fences even the producer that asks for it."""
         self._decide(known, commits=False, version=2, then=then, last_epoch=None if self._cluster.epochs_rise else -1)
 
     def _decide(
         self, known: Transaction, *, commits: bool, version: int, then: Then, last_epoch: int | None = None
     ) -> Transaction:
-        """Args: last_epoch: with which a producer that did not get the answer may come again; ``None``: it has that."""
+        """Args: last_epoch: the epoch with which a producer may retry InitProducerId; ``None``: the current one."""
         decided = replace(known, state=PREPARE_COMMIT if commits else PREPARE_ABORT, version=version)
         decided = replace(decided, previous_id=known.producer_id)
         if known.state != ONGOING:
@@ -453,7 +453,7 @@ class Transactions:
         return decided
 
     def _write_markers(self, name: str) -> None:
-        """Bring the outcome to every partition, each when its leader can be reached."""
+        """Send the marker to every partition, to each as soon as its leader can be reached."""
         known = self.known[name]
         if known.state not in DECIDED or name in self._marking:
             return
@@ -464,7 +464,7 @@ class Transactions:
         self._complete_if_marked(known, left)
 
     def _delay(self) -> float:
-        """Most markers are written at once, some take their time."""
+        """Most markers are written at once, some late."""
         late = self._chance.random() < self.lateness
         self.features["a marker is late"] += late
         return self._chance.uniform(0.2, 1.5) if late else self._chance.uniform(0.0002, 0.004)
@@ -502,7 +502,7 @@ class Transactions:
         )
 
     def unmarked(self, name: str) -> Iterable[Place]:
-        """The partitions that are to get the marker of a transaction that is being ended."""
+        """The partitions that still need the marker of a transaction that is being ended."""
         return self._marking.get(name, self.known[name].places)
 
     def _complete_if_marked(self, known: Transaction, left: set[Place]) -> None:
@@ -528,7 +528,7 @@ class Transactions:
             self._clock.later(self._chance.uniform(1.0, 10.0), self._scan)
 
     def _scan(self) -> None:
-        """Abort what has taken too long."""
+        """Abort transactions that have exceeded their timeout."""
         self._watched = False
         for known in list(self.known.values()):
             if known.state != ONGOING:
@@ -544,7 +544,7 @@ class Transactions:
     def _ready(self, place: Place) -> bool:
         return self._loading.get(place, 0.0) <= self._clock.now
 
-    # -- what there is -----------------------------------------------------------------------------------------------
+    # -- queries -----------------------------------------------------------------------------------------------------
 
     def _described(self, node: int, message: DescribeTransactionsRequest) -> DescribeTransactionsResponse:
         states: list[TransactionState] = []
@@ -591,7 +591,7 @@ class Transactions:
 
 
 def _known(code: int, version: int, since: int) -> int:
-    """Older clients are told of a lower epoch by another error."""
+    """Map PRODUCER_FENCED, which versions before ``since`` do not have, to INVALID_PRODUCER_EPOCH."""
     return InvalidProducerEpoch.code if code == ProducerFenced.code and version < since else code
 
 

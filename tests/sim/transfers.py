@@ -1,21 +1,21 @@
-"""Transactional producers against brokers that are as unkind as Kafka allows: each transaction is whole or absent.
+"""Transactional producers against brokers that fail in all ways that Kafka allows: each transaction is whole or absent.
 
-A teller moves money: each of its transactions writes a record to every account that is concerned. It changes its mind
-now and then, is cancelled, is killed and started again with the same transactional id, or meets a second one with it.
-When all is done and quiet, what a read_committed consumer has got of each transaction is all of its records, each once,
-or none: all if the teller was told that it is committed, none if that it is aborted.
+A teller is a user who transfers money: each of its transactions writes one record to every account concerned. Tellers
+sometimes abort, are cancelled, are killed and started again with the same transactional id, or meet a second producer
+with that id. In the end a read_committed consumer must have got either all records of a transaction, each once, or
+none: all if the teller saw the transaction committed, none if it saw it aborted.
 
 Rules:
-- Who answers is the model cluster, in one of several releases, or brokerlite (`tests.sim.brokers`).
-- A transaction is ended once each of its records has an answer, or its connection has ended; an abort waits for that
-  for a few seconds at most.
-- Nothing stays open for longer than its timeout and the broker's scan.
-- A producer that is fenced sends nothing any more, and it was fenced by somebody: by another one with its transactional
-  id, or because its transaction took too long.
-- Once nothing goes wrong any more, transactions are committed.
-- Up to Kafka 3.5 the protocol itself has a gap: what a broken connection still delivers of an aborted transaction is
-  appended, and the next transaction of the producer decides about it. Nothing is asked of such records
-  (`ModelBrokers.astray`).
+- The brokers are the model cluster, in one of several releases, or brokerlite (`tests.sim.brokers`).
+- A transaction is ended once each of its records is answered or its connection has ended; an abort waits for that for
+  a few seconds at most.
+- No transaction stays open for longer than its timeout and the broker's scan.
+- A fenced producer sends nothing any more. It was fenced by another producer with its transactional id, or because its
+  transaction exceeded its timeout.
+- Once the faults are over, transactions are committed.
+- Up to Kafka 3.5 the protocol itself has a gap: the broker appends records of an aborted transaction that arrive late
+  from a broken connection, and the next transaction of the producer commits or aborts them. The checks ignore such
+  records (`ModelBrokers.astray`).
 """
 
 import traceback
@@ -68,30 +68,30 @@ from tests.sim.users import Cancelled, Process, Script, Violation, Wait
 
 BROKERLITE = "brokerlite"
 PATIENCE = 120.0
-"""Seconds after the last fault in which everything has to be done."""
+"""Seconds after the last fault within which everything has to be done."""
 SHORT = 5.0
-"""A shorter delivery_timeout may be too short in any weather."""
+"""A shorter delivery_timeout may be too short even without faults."""
 SLACK = 3.0
-"""Seconds that brokers may take beside a transaction's timeout and their scan for those that take too long."""
+"""Seconds that brokers may take in addition to a transaction's timeout and the interval of their scan."""
 LOOK = 0.25
-"""Seconds between two looks at whether everything is done."""
-BY_NOBODY = "a producer is fenced by nobody"
-FAILS = "a transaction fails, and nothing has gone wrong"
-REFUSED = "a program that does everything right is refused"
-UNDER_WAY = "a transaction is ended while its records are under way"
-WRITES = "a producer that is fenced goes on"
+"""Seconds between two checks whether everything is done."""
+BY_NOBODY = "a producer is fenced, and no other producer fenced it"
+FAILS = "a transaction fails, and there was no fault"
+REFUSED = "a correct program is refused"
+UNDER_WAY = "a transaction is ended while its records are in flight"
+WRITES = "a fenced producer sends a request"
 FAILED = "a record has failed, and its transaction is committed"
-UNTOLD = "the end of a transaction is in order, and it is not committed"
+UNTOLD = "a transaction ends without an error, and it is not committed"
 _DISTURBED = (EndTxnRequest, InitProducerIdRequest, AddPartitionsToTxnRequest, AddOffsetsToTxnRequest)
 _OF_TRANSACTIONS = (EndTxnRequest, AddPartitionsToTxnRequest, AddOffsetsToTxnRequest, TxnOffsetCommitRequest)
 
 
 class Regret(Exception):
-    """The teller has changed its mind."""
+    """The teller aborts its transaction."""
 
 
 class Transacting(Protocol):
-    """Somebody with a transactional id, as the world sees them."""
+    """A user with a transactional id, as the world sees it."""
 
     transactional_id: str
     count: int
@@ -110,7 +110,7 @@ class Transacting(Protocol):
 
 @dataclass(slots=True, eq=False)
 class Teller:
-    """Somebody with a transactional id, who makes ``count`` transactions, and one more when nothing goes wrong."""
+    """A user who makes ``count`` transactions with a transactional id, and one more once the faults are over."""
 
     world: "Transfers"
     process: Process
@@ -120,22 +120,22 @@ class Teller:
     done: bool = False
     fenced: bool = False
     initialized: bool = False
-    """Its producer had an epoch."""
+    """Its producer has had an epoch."""
     timeout: float = field(init=False)
-    """Of its transactions."""
+    """Timeout of its transactions."""
     machine: ProducerCore | None = None
     since: int = -1
-    """Which of the producers that were initialized with its transactional id it was last."""
+    """Index of its last InitProducerId in the list of its transactional id."""
     begun: float = 0.0
-    """When its transaction was, or may have been, begun."""
+    """When its transaction began, or may have begun."""
     failures: list[OttlaError] = field(default_factory=list)
-    """Of records of its transaction, as it was told."""
+    """The errors that it got for records of the current transaction."""
     settled: bool = False
-    """It has committed a transaction since nothing goes wrong any more."""
+    """It has committed a transaction since the faults are over."""
     renewed: Counter[int] = field(default_factory=Counter)
-    """How often it has asked for the epoch after each."""
+    """Per epoch, how often it asked for the next one."""
     startled: Outcome[None] = field(default_factory=Outcome)
-    """Settled when one of its connections breaks, which cancels calls that wait."""
+    """Settled when one of its connections breaks; that cancels waiting calls."""
 
     def __post_init__(self) -> None:
         self.timeout = self.chance.choice((3.0, 10.0, 60.0))
@@ -211,12 +211,12 @@ class Teller:
         told: BaseException | None,
         in_peace: bool,
     ) -> None:
-        """The end of a transaction that was left with an ``error``, and what its teller was ``told``."""
+        """A transaction was left with ``error``, and its teller got ``told`` from that call."""
         features = self.world.features
         features["an outcome is unknown"] += isinstance(told, TransactionOutcomeUnknown)
         features["an end is cancelled"] += isinstance(told, Cancelled)
         written.outcome = {True: COMMITTED, False: ABORTED, None: UNCERTAIN}[core.committed]
-        self.world.say("·", self.process.name, f"{written.name} is {written.outcome}; told {told!r}")
+        self.world.say("·", self.process.name, f"{written.name} is {written.outcome}; its end raised {told!r}")
         if error is None and told is None and not core.committed:
             raise Violation(UNTOLD, f"{written.name} is {written.outcome}")
         if core.committed and self.failures:
@@ -224,7 +224,7 @@ class Teller:
         if isinstance(told, OttlaError) and not isinstance(told, TransactionOutcomeUnknown):
             self._failed(told)
             calm = self.world.options.delivery_timeout >= SHORT and self.timeout > 10 and not self.fenced
-            calm = calm and all(each.kind != "swallow" for each in self.world.faults)  # which is noticed late
+            calm = calm and all(each.kind != "swallow" for each in self.world.faults)  # clients notice it late
             if in_peace and calm and error is None and not self.world.lenient:
                 raise Violation(FAILS, f"{written.name}: {told}") from told
         features[f"a transaction is {written.outcome}"] += 1
@@ -234,7 +234,7 @@ class Teller:
     # -- records -----------------------------------------------------------------------------------------------------
 
     def _send(self, core: TransactionCore, machine: ProducerCore, written: Written, leg: str) -> Script:
-        """Send a record, in one of several ways."""
+        """Send a record by one of several calls."""
         process, chance, world = self.process, self.chance, self.world
         core.check()
         topic = chance.choice(list(world.topics))
@@ -279,7 +279,7 @@ class Teller:
             self.failures.append(result)
 
     def _have_help(self, core: TransactionCore, machine: ProducerCore, written: Written) -> Outcome[None]:
-        """Another task sends some of the transaction's records."""
+        """Start a second task that sends records of the transaction."""
         self.world.features["a transaction has two tasks"] += 1
         done: Outcome[None] = Outcome()
         number, written.ordered = self.chance.randrange(10**6), False
@@ -289,14 +289,14 @@ class Teller:
                 for leg in range(3):
                     yield from self._send(core, machine, written, f"{number}.{leg}")
             except (Cancelled, OttlaError) as error:
-                self.world.say("·", self.process.name, f"help ends: {error!r}")
+                self.world.say("·", self.process.name, f"the second task ends: {error!r}")
             done.succeed(None)
 
         self.process.run(help())
         return done
 
     def _impatience(self) -> Outcome[None] | None:
-        """A cancellation that is to come, sometimes."""
+        """Sometimes, the outcome that will cancel a call."""
         if self.chance.random() < 0.3:
             return self.startled
         if self.chance.random() > 0.1:
@@ -322,16 +322,16 @@ class Teller:
 
 
 class Transfers:
-    """The world of one seed; what `FAULTS` ask of a world is here."""
+    """The world of one seed; it has the attributes that `FAULTS` use."""
 
     OWN: tuple[str, ...] = ("move coordinators", "kill a teller", "a rival comes", "disturb", "disturb", "upgrade")
-    """Faults that are this world's, and come twice as often as others."""
+    """Faults of this world alone, each twice as likely as the others."""
     RELEASES: tuple[str, ...] = ("2.8", "3.9", "3.9", "4.3", "4.3", "4.3", BROKERLITE, BROKERLITE)
-    """Of Kafka, that the model cluster may be; or brokerlite."""
+    """Releases of Kafka that the model cluster may be, and brokerlite."""
     lenient = False
-    """A transaction may fail though nothing goes wrong any more."""
+    """A transaction may fail even after the faults are over."""
     SETTLES = True
-    """Tellers go on until a transaction is committed in which nothing went wrong any more."""
+    """Tellers continue until they have committed a transaction after the last fault."""
 
     def __init__(self, seed: int, *, told: bool = False) -> None:
         self.seed, self.chance, self.clock = seed, Random(seed), Clock()
@@ -358,10 +358,10 @@ class Transfers:
         lag = chance.choice((0.0, 0.05, 0.5, 3.0))
         self.network.lag = lambda: lag * chance.random() if chance.random() < 0.5 else 0.0
         self.quiet = max((each.at + each.seconds + LONGEST for each in self.faults), default=-1.0)
-        """From when on nothing goes wrong any more."""
+        """When the faults are over."""
         self.disturbed_until = 0.0
         self.upgrades = False
-        """The cluster is upgraded when the next transaction has ended."""
+        """The cluster is upgraded at the end of the next transaction."""
         self.network.sent, self.network.delivered = self._sent, self._delivered
         self.ledger = TransactionLedger(self.brokers, self.brokers.scan + SLACK)
         if isinstance(self.brokers, ModelBrokers):
@@ -371,9 +371,9 @@ class Transfers:
         self._asked: defaultdict[str, list[str]] = defaultdict(list)
         """The clients that asked for a transactional id's epoch, in order."""
         self._initialized: defaultdict[str, list[tuple[int, int]]] = defaultdict(list)
-        """Per transactional id, the id and epoch of each that was initialized, or is to be."""
+        """Per transactional id, the producer id and epoch of each InitProducerId that succeeded or may yet succeed."""
         self._produces: defaultdict[Link, deque[float]] = defaultdict(deque)
-        """When those of the shipped client were sent that have no answer yet."""
+        """Per connection of the shipped client, when the unanswered Produce requests were sent."""
         self.seen: Seen | None = None
         said = f"{self.nodes} nodes of {self.release}, version {self.version}, {self.topics}, {self.options}"
         self.say("#", f"seed {seed}", said)
@@ -382,7 +382,7 @@ class Transfers:
         return {"a": self.chance.randint(1, 3), "b": self.chance.randint(1, 2)}
 
     def record(self, place: Place, value: bytes) -> PendingRecord:
-        """A record that has to come to a partition."""
+        """A record for a partition."""
         return PendingRecord(place[0], value, None, place[1], (), 1000)
 
     def _model(self) -> ModelBrokers:
@@ -402,7 +402,7 @@ class Transfers:
         return brokers
 
     def _brokerlite(self) -> Hosted:
-        """The shipped broker, which knows version 2; its clients are not always told of that."""
+        """brokerlite, which knows version 2 of transactions; some worlds hide that from the clients."""
         chance, self.nodes = self.chance, 1
         sync = chance.random() < 0.5
         manner = Manner(
@@ -428,7 +428,7 @@ class Transfers:
             faults.append(Fault(chance.uniform(0.0, self.seconds), "upgrade", 0.0))
         if chance.random() < 0.3:
             faults.append(Fault(0.0, "disturb", self.seconds))
-        if chance.random() < 0.3:  # connections break all the time, and what was sent may arrive later
+        if chance.random() < 0.3:  # connections break all the time, and their requests may arrive later
             faults += [Fault(chance.uniform(0.0, self.seconds), "cut", 0.0) for _ in range(40)]
         if chance.random() < 0.1:
             faults.clear()
@@ -436,7 +436,7 @@ class Transfers:
 
     @property
     def all_topics(self) -> dict[str, int]:
-        """Those of the tellers, and what others there are."""
+        """The topics of the tellers, and further ones of subclasses."""
         return self.topics
 
     def say(self, mark: str, who: str, text: str) -> None:
@@ -453,10 +453,10 @@ class Transfers:
 
     @property
     def in_peace(self) -> bool:
-        """Nothing goes wrong any more."""
+        """The faults are over."""
         return self.clock.now > self.quiet
 
-    # -- people ------------------------------------------------------------------------------------------------------
+    # -- users -------------------------------------------------------------------------------------------------------
 
     def process(self, name: str, options: Options | None = None) -> Process:
         process = self.processes[name] = Process(
@@ -482,7 +482,7 @@ class Transfers:
         self.ledger.timeouts[teller.transactional_id] = max(known, teller.timeout)
         self.say("·", teller.process.name, f"has transactional id {teller.transactional_id}")
 
-    # -- what is watched ---------------------------------------------------------------------------------------------
+    # -- observation -------------------------------------------------------------------------------------------------
 
     def _sent(self, link: Link, message: Any) -> None:
         teller = next((each for each in self.tellers if each.process is link.client), None)
@@ -503,7 +503,7 @@ class Transfers:
             self._disturb_request(link, message, teller)
 
     def _check_order(self, link: Link, message: Any) -> None:
-        """The shipped client ends a transaction once its records are answered; it waits a while for that."""
+        """Check that the shipped client ends a transaction once its records are answered, or after `DRAIN_TIMEOUT`."""
         if isinstance(message, ProduceRequest):
             self._produces[link].append(self.clock.now)
         elif isinstance(message, EndTxnRequest):
@@ -513,7 +513,7 @@ class Transfers:
                 raise Violation(UNDER_WAY, f"{link.label}: EndTxn, and Produce at {left}")
 
     def _disturb_request(self, link: Link, message: Any, teller: Transacting) -> None:
-        """Something happens while a request of a transaction is under way."""
+        """Maybe strike while a request of a transaction is in flight."""
         chance = self.chance
         asked = isinstance(message, _DISTURBED)
         if chance.random() > (0.5 if asked else 0.2 if isinstance(message, ProduceRequest) else 0.0):
@@ -527,7 +527,7 @@ class Transfers:
             self.clock.later(chance.uniform(0.1, 3.0) + 10 * lost, lambda: self.network.bring(link.client))
             if chance.random() < 0.5:
                 self.clock.later(0.0, teller.startle)
-        elif way == "hold":  # what was sent is on its way for long, and its teller does not wait for it
+        elif way == "hold":  # the request takes long, and its teller does not wait for the answer
             self.network.silence(link.client.name, link.node, chance.choice((0.05, 0.2, 0.5)))
             self.clock.later(0.001, teller.startle)
         elif way == "cut":
@@ -560,14 +560,14 @@ class Transfers:
     def _answered(self, client: str, request: Any, answer: Any) -> None:
         if isinstance(request, InitProducerIdRequest) and isinstance(answer, InitProducerIdResponse):
             self.ledger.initialized(request, answer)
-            if answer.error_code in (0, ConcurrentTransactions.code, NotCoordinator.code):  # which has moved by now
+            if answer.error_code in (0, ConcurrentTransactions.code, NotCoordinator.code):  # the epoch may be stored
                 given = answer.producer_id, answer.producer_epoch
                 self._initialized[request.transactional_id or ""].append(given)
 
     def _delivered(self, link: Link, request: Any, answer: Any) -> None:
         if isinstance(request, ProduceRequest) and link in self._produces:
             self._produces[link].popleft()
-        if isinstance(answer, AddPartitionsToTxnResponse) and self.chance.random() < 0.5:  # just when it is in the way
+        if isinstance(answer, AddPartitionsToTxnResponse) and self.chance.random() < 0.5:  # the worst time for it
             self.clock.later(self.chance.uniform(0.0, 0.02), lambda: self.network.bring(link.client))
         if self.upgrades and isinstance(answer, EndTxnResponse) and not answer.error_code:
             self._upgrade()
@@ -577,10 +577,10 @@ class Transfers:
                 teller.since = self._initialized[teller.transactional_id].index(given)
 
     def fences(self, teller: Transacting) -> bool:
-        """Whether somebody was initialized with its transactional id since: be it by what it had sent twice itself.
+        """Whether a later InitProducerId of its transactional id fenced it, maybe a retry of its own.
 
-        Kafka lets a producer that was fenced do that, too, when it asks for another epoch, and ends what is open. A
-        broker that is killed before it answers does not know the epoch before any more, nor this world what it did.
+        Kafka accepts one even from a fenced producer that asks for another epoch, and ends the open transaction. A
+        broker that is killed before it answers forgets the earlier epoch, and this world does not see that answer.
         """
         if len(self._initialized[teller.transactional_id]) > teller.since + 1:
             return True
@@ -616,10 +616,10 @@ class Transfers:
             case kind if kind in self.brokers.kinds:
                 self.brokers.strike(self, fault)
             case kind:
-                FAULTS[kind](self, fault)  # type: ignore[arg-type] # as far as they ask
+                FAULTS[kind](self, fault)  # type: ignore[arg-type] # it has what these faults use
 
     def _upgrade(self) -> None:
-        """Connections break, one after the other: clients learn what brokers can do when they connect."""
+        """Upgrade the cluster and break the connections one by one: clients learn versions when they connect."""
         self.upgrades = False
         if not self.brokers.upgrade():
             return
@@ -638,7 +638,7 @@ class Transfers:
                 self._play()
         except Violation as broken:
             violation = broken
-        except Exception as error:  # whatever a machine raises is a finding, and must not end the other seeds
+        except Exception as error:  # any exception of a machine is a finding, and must not end the run of other seeds
             violation = Violation("a machine raises", "".join(traceback.format_exception(error)))
         records = sum(len(each.values) for each in self.ledger.transactions)
         return Result(
@@ -664,7 +664,7 @@ class Transfers:
         reader.run(by_client(reader, self.seen))
 
     def _until_quiet(self) -> None:
-        """Let time pass until everybody is done, and nothing is open any more."""
+        """Run until all tellers are done and no transaction is open."""
         due = 0.0
         while True:
             if self.clock.now >= due:
@@ -680,10 +680,10 @@ class Transfers:
                 if self.brokers.over and not (open_ or behind):
                     return
                 if late:
-                    left = f"{busy} are not, and {open_} have open transactions; {behind}"
+                    left = f"{busy} are not done, {open_} have open transactions; {behind}"
                     raise Violation("everything has to be done by now", left)
             if not self.clock.step():
-                raise Violation("nothing will ever happen again", f"{busy}, {open_}")
+                raise Violation("no event is left, and not everything is done", f"{busy}, {open_}")
 
     def _check(self) -> None:
         self.ledger.check()
@@ -692,6 +692,6 @@ class Transfers:
 
 
 def play(seed: int, *, told: bool = False, broken: str | None = None) -> Result:
-    """Play one seed, as `tests.sim.run.play`; the mutations are those of `tests.sim.transaction_mutations`."""
+    """Play one seed, as `tests.sim.run.play`, with the mutations of `tests.sim.transaction_mutations`."""
     with MUTATIONS[broken]() if broken else nullcontext():
         return Transfers(seed, told=told).run()

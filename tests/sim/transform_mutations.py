@@ -1,4 +1,4 @@
-"""The client's consume, transform, produce, broken on purpose; see `tests.sim.mutations`."""
+"""Mutations of the client's consume, transform, produce; see `tests.sim.mutations`."""
 
 from typing import Any
 

@@ -1,17 +1,17 @@
-"""Consume, transform, produce against a cluster that is as unkind as Kafka allows: each output is there exactly once.
+"""Consume, transform, produce against a cluster that fails in every way that Kafka allows: each output exists once.
 
-Tellers and a plain producer fill the inputs. A workman is a member of a group with a transactional id, whose loop is
-that of `ottla.sdk.transform`: it makes some records of each record that it reads, and commits them with its offsets.
-Its handler is slow now and then, raises errors, is cancelled; workmen are killed and started again, meet a second one
-with their transactional id or their instance id, come and go. When all is done and quiet:
+Tellers and a plain producer fill the inputs. A workman is a group member with a transactional id that runs the loop of
+`ottla.sdk.transform`: it makes some output records of each input record, and commits them with its offsets. Handlers
+are slow at times, raise errors, and are cancelled. Workmen are killed and started again, meet a second one with their
+transactional id or instance id, join and leave. In the end:
 
-- Of each input that read_committed shows, each output is there once, and of no other. In a partition they have the
-  order of their inputs.
-- Each transaction is whole or absent, as its workman was told, and so are its offsets: those that the group's
-  coordinator took are those of the transactions whose records are there, each once. They never go backwards, and end
-  behind the last input.
-- Who is fenced sends nothing any more. Nothing stays open for longer than its timeout and the broker's scan. All is
-  done within a bound.
+- Every output of every input that read_committed shows exists once, and there are no others. Within a partition outputs
+  have the order of their inputs.
+- Each transaction is whole or absent, as its workman learned, and so are its offsets: the group's coordinator took
+  exactly the offsets of the transactions whose records exist, each once. Offsets never go backwards, and end behind the
+  last input.
+- A fenced producer sends nothing any more. No transaction stays open for longer than its timeout and the broker's scan.
+  All work is done within a bound.
 """
 
 import re
@@ -88,38 +88,38 @@ class Transforms(Transfers):
         self.places: list[Place] = [(topic, index) for topic, count in self.topics.items() for index in range(count)]
         manner = Manner.drawn(chance, Random(f"{seed} manner"))
         self.manner = replace(manner, commits="soon", pattern=False, leaves=chance.choice((0.0, 0.1)))
-        if self.release == BROKERLITE:  # which takes no shorter ones, as Kafka
+        if self.release == BROKERLITE:  # which refuses shorter sessions, as Kafka does
             self.manner = replace(self.manner, session=6.0, heartbeat=1.0)
         self.habits = Habits.drawn(chance)
         self.start = Time(EARLIEST)
         if isinstance(self.brokers, ModelBrokers):
             groups = self.brokers.cluster.groups
             groups.committed = self._committed
-            if chance.random() < 0.5:  # a group that has committed begins nowhere else, whatever is asked for
+            if chance.random() < 0.5:  # then the group has committed, and `start` must not matter
                 self.start = Time(LATEST)
                 groups.groups[GROUP] = Group(GROUP, offsets=dict.fromkeys(self.places, (0, -1, "")))
         self.late = 0
-        """Handlers that took too long."""
+        """How many handlers took too long."""
         self.members: dict[str, Workman] = {}
         self.workmen: dict[str, Workman] = {}
-        """All that there ever were."""
+        """All workmen, living and ended."""
         self.filling = 0
-        """Plain producers that are not done."""
+        """Plain producers that are still sending."""
         self.over = False
         self.armed: Fault | None = None
-        """What the next commit is to meet."""
+        """The fault that will strike the next commit."""
         self.refusing: dict[str, float] = {}
-        """Transactional ids of which no commit is taken, and in how many seconds the next one is refused."""
+        """Transactional ids whose commits are refused, with the seconds after which the next one gets its answer."""
         self._admits, self.network.admit = self.network.admit, self._admit
         self.taken: list[tuple[Place, int]] = []
-        """The offsets that the group's coordinator took."""
+        """The offsets that the group's coordinator accepted, in order."""
         self.say("#", f"seed {seed}", f"{self.manner}, {self.habits}, {self.outputs} outputs, {self.start}")
 
-    # -- what is made of what ----------------------------------------------------------------------------------------
+    # -- inputs and outputs ------------------------------------------------------------------------------------------
 
     @property
     def outputs(self) -> int:
-        """Partitions of what is made."""
+        """The number of partitions of the output topic."""
         return Random(f"{self.seed} outputs").choice((1, 2, 3))
 
     @property
@@ -127,11 +127,11 @@ class Transforms(Transfers):
         return {**self.topics, OUT: self.outputs}
 
     def legs(self, place: Place, offset: int) -> int:
-        """How many records are made of one."""
+        """How many output records an input record has."""
         return Random(f"{self.seed} {place} {offset}").choice((0, 1, 1, 1, 2, 3))
 
     def output(self, place: Place) -> int:
-        """The partition of all that is made of one."""
+        """The partition for the outputs of an input partition."""
         return self.places.index(place) % self.outputs
 
     def attempt(self, workman: Workman) -> Attempt:
@@ -139,7 +139,7 @@ class Transforms(Transfers):
         self.ledger.transactions.append(made)
         return made
 
-    # -- people ------------------------------------------------------------------------------------------------------
+    # -- users -------------------------------------------------------------------------------------------------------
 
     def _people(self) -> None:
         chance = self.chance
@@ -176,7 +176,7 @@ class Transforms(Transfers):
         process.run(script())
 
     def join(self, instance: str | None = None, *, transactional_id: str = "", rival: bool = False) -> None:
-        """One more member of the group, in a process of its own."""
+        """Add a member to the group, in a process of its own."""
         if self.over:
             return
         number = len(self.workmen) + 1
@@ -188,7 +188,7 @@ class Transforms(Transfers):
         self.members[name] = self.workmen[name] = workman
         longest = max(self.ledger.timeouts.get(transactional_id, 0.0), workman.timeout)
         self.ledger.timeouts[transactional_id] = longest
-        self.say("·", name, f"comes, with transactional id {transactional_id}, instance {instance}")
+        self.say("·", name, f"joins, with transactional id {transactional_id}, instance {instance}")
         workman.process.run(workman.script(), partial(self._gone, workman))
 
     def _gone(self, workman: Workman) -> None:
@@ -201,7 +201,7 @@ class Transforms(Transfers):
             self.join()
 
     def _follow(self, gone: Workman) -> None:
-        """Another process takes the place of one that has ended, unless there is one."""
+        """Another process takes the place of a member that has ended, unless one has its transactional id already."""
         others = self.members.values()
         if others and any(each.transactional_id == gone.transactional_id for each in others):
             return
@@ -214,7 +214,7 @@ class Transforms(Transfers):
         self.clock.later(self.chance.uniform(0.0, 3.0), partial(self._follow, gone))
 
     def usurp(self, name: str) -> None:
-        """Somebody takes the place of a static member that lives."""
+        """Start a member with the instance id of a living one."""
         member = self.members[name]
         member.rival = True
         self.join(member.instance, rival=True)
@@ -238,7 +238,7 @@ class Transforms(Transfers):
         return bool(self.members)
 
     def _arm(self, fault: Fault) -> bool:
-        """The next commit of a workman meets something."""
+        """Let the fault strike the next commit of a workman."""
         self.armed = fault
         return True
 
@@ -247,7 +247,7 @@ class Transforms(Transfers):
         if fault.kind == "an end is refused":
             patience = max(self.options.api_timeout, self.options.request_timeout) + 0.5
             self.refusing[message.transactional_id] = self.chance.choice((0.005, patience))
-        else:  # just before the coordinator decides, or just after
+        else:  # just before the coordinator decides, or just after that
             self.clock.later(self.chance.choice((0.0, 0.003, 0.01)), partial(self._disturb, link, fault))
 
     def _disturb(self, link: Link, fault: Fault) -> None:
@@ -270,7 +270,7 @@ class Transforms(Transfers):
                 self.kill(name)
 
     def _admit(self, link: Link, version: int, message: Any, reply: Reply, close: Callable[[str], None]) -> bool:
-        """A coordinator that cannot commit says so, at once or so late that nobody waits, until it is to abort."""
+        """Refuse commits of some transactional ids, at once or after the client's timeouts, until the abort."""
         refused = isinstance(message, EndTxnRequest) and message.transactional_id in self.refusing
         if refused and not message.committed:
             del self.refusing[message.transactional_id]
@@ -281,7 +281,7 @@ class Transforms(Transfers):
         return True
 
     def _refuse_offsets(self, fault: Fault) -> bool:
-        """The group's coordinator takes no offsets of some partitions."""
+        """Let the group's coordinator refuse offsets of some partitions."""
         if not isinstance(self.brokers, ModelBrokers):
             return False
         error = self.chance.choice((OffsetMetadataTooLarge, TopicAuthorizationFailed, UnknownTopicOrPartition))
@@ -290,7 +290,7 @@ class Transforms(Transfers):
             self.brokers.cluster.groups.refusals[place] = (error.code, self.clock.now + fault.seconds)
         return True
 
-    # -- what the wires and the coordinator tell ---------------------------------------------------------------------
+    # -- observation -------------------------------------------------------------------------------------------------
 
     def _sent(self, link: Link, message: Any) -> None:
         workman = self.workmen.get(link.client.name)
@@ -302,7 +302,7 @@ class Transforms(Transfers):
             fault, self.armed = self.armed, None
             self._meet(link, message, fault)
         if isinstance(message, InitProducerIdRequest) and message.producer_id < 0 and workman.initialized:
-            raise Violation("a producer begins again", f"{workman.name} may have been fenced")
+            raise Violation("a producer initializes its id as a new one", f"{workman.name} may have been fenced")
         fatal = workman.producer.fatal if workman.producer is not None else None
         if fatal is not None and isinstance(message, _OF_TRANSACTIONS) and not link.writing:
             raise Violation(WRITES, f"{workman.name}: {type(message).__name__}")
@@ -331,7 +331,7 @@ class Transforms(Transfers):
         self.clock.later(LOOK, self._look)
 
     def _left(self) -> str:
-        """What is still to be done, for people; empty once nothing is."""
+        """The work that is not done yet, for people; empty if there is none."""
         tellers = [each.process.name for each in self.tellers if not each.done]
         if tellers or self.filling:
             return f"{tellers} and {self.filling} plain producers are not done"
@@ -340,7 +340,7 @@ class Transforms(Transfers):
             return f"{', '.join(open_)} have open transactions"
         group = self.cluster.groups.groups.get(GROUP)
         if isinstance(group, Group) and any(group.uncommitted.values()):
-            return f"offsets are not decided: {group.uncommitted}"
+            return f"offsets of open transactions: {group.uncommitted}"
         stands = group.offsets if group is not None else {}
         ends = {place: views[place].decided[-1][0] + 1 if views[place].decided else 0 for place in self.places}
         behind = {place: (stands.get(place, (0,))[0], end) for place, end in ends.items()}
@@ -350,7 +350,7 @@ class Transforms(Transfers):
     def _until_quiet(self) -> None:
         while not (self.over and not self.members):
             if not self.clock.step():
-                raise Violation("nothing will ever happen again", self._left())
+                raise Violation("no event is left, and not everything is done", self._left())
 
     def _check(self) -> None:
         super()._check()
@@ -360,7 +360,7 @@ class Transforms(Transfers):
             self._check_offsets({value for seen in shown.values() for _, value in seen})
 
     def _check_outputs(self, outputs: dict[Place, list[bytes]]) -> None:
-        """Each output of each input is there once, in the order of the inputs."""
+        """Check that every output of every input exists once, in the order of the inputs."""
         made: defaultdict[tuple[Place, int, int], list[str]] = defaultdict(list)
         for values in outputs.values():
             last: dict[Place, tuple[int, int]] = {}
@@ -380,14 +380,14 @@ class Transforms(Transfers):
             for leg in range(self.legs(place, offset))
         }
         if twice := {key: by for key, by in made.items() if len(by) > 1}:
-            raise Violation("an output is there twice", f"{len(twice)} of {len(made)}: {dict(list(twice.items())[:3])}")
+            raise Violation("an output exists twice", f"{len(twice)} of {len(made)}: {dict(list(twice.items())[:3])}")
         if lost := sorted(wanted - made.keys()):
             raise Violation("an output is lost", f"{len(lost)} of {len(wanted)}: {lost[:5]}")
         if strange := sorted(made.keys() - wanted):
-            raise Violation("an output of what is not there", f"{len(strange)}: {strange[:5]}")
+            raise Violation("an output exists without its input", f"{len(strange)}: {strange[:5]}")
 
     def _check_offsets(self, there: set[bytes]) -> None:
-        """The group went on behind what transactions are about whose records are there, and behind nothing else."""
+        """Check that the group has exactly the offsets of the transactions whose records exist."""
         taken, sure, perhaps = Counter(self.taken), Counter[tuple[Place, int]](), Counter[tuple[Place, int]]()
         for attempt in self.ledger.transactions:
             if not isinstance(attempt, Attempt):
@@ -397,11 +397,11 @@ class Transforms(Transfers):
             (sure if known else perhaps).update(claim for claim in attempt.claims.items() if whole)
         for claim in {**taken, **sure}:
             if not sure[claim] <= taken[claim] <= sure[claim] + perhaps[claim]:
-                where = f"{claim}: committed {taken[claim]} times, by {sure[claim]} transactions that are there"
-                raise Violation("offsets do not go with what was made", where)
+                where = f"{claim}: committed {taken[claim]} times, by {sure[claim]} transactions whose records exist"
+                raise Violation("committed offsets do not match the outputs", where)
 
 
 def play(seed: int, *, told: bool = False, broken: str | None = None) -> Result:
-    """Play one seed, as `tests.sim.run.play`; the mutations are those of `tests.sim.transform_mutations`."""
+    """Play one seed, as `tests.sim.run.play`, with the mutations of `tests.sim.transform_mutations`."""
     with MUTATIONS[broken]() if broken else nullcontext():
         return Transforms(seed, told=told).run()

@@ -1,6 +1,6 @@
-"""Processes with a `ClientCore` each, which take their steps as the shipped drivers do, and the users of these.
+"""Processes with a `ClientCore`, which run its steps as the shipped drivers do, and their users.
 
-A user is a generator: it yields seconds to sleep, or a `Wait` for an outcome. It sees what a user of the SDK would see.
+A user is a generator that yields seconds to sleep, or a `Wait` for an outcome. It gets what the SDK returns or raises.
 """
 
 import math
@@ -27,15 +27,15 @@ from tests.sim.process import SimulatedProcess
 T = TypeVar("T")
 
 SLACK = 0.05
-"""Seconds that a call may be late."""
+"""Seconds by which a call may exceed its deadline."""
 AFTER = 1.0
-"""Seconds at most for what a call has still to do when its process goes on after it was frozen."""
+"""Most seconds that a call may still take when its process thaws after the call's deadline."""
 TOO_BUSY = 20_000
-"""Timers that a core may set within one moment."""
+"""Most timers that a core may set at one instant."""
 
 
 class Violation(Exception):
-    """A promise was broken. Args: invariant: which, in a few words; detail: of whom, when, what."""
+    """A broken promise. Args: invariant: the promise, in a few words; detail: who, when, what."""
 
     def __init__(self, invariant: str, detail: str) -> None:
         super().__init__(invariant, detail)
@@ -47,7 +47,7 @@ class Violation(Exception):
 
 @dataclass(slots=True)
 class Wait:
-    """For an outcome, which has to be settled ``within`` seconds (``None``: whenever)."""
+    """Waits for an outcome, which has to be settled ``within`` seconds (``None``: at any time)."""
 
     outcome: Outcome[Any]
     what: str
@@ -58,17 +58,17 @@ Script = Generator[float | Wait, None, None]
 
 
 class Cancelled(BaseException):
-    """What a loop raises in a task that is cancelled."""
+    """The exception that an event loop raises in a cancelled task."""
 
 
 @types.coroutine
 def pause(seconds: float) -> Generator[float, None, None]:
-    """To be awaited in the code of users that machines have called, such as listeners."""
+    """Sleep in users' asynchronous code that the machines call: in a listener, for example."""
     yield seconds
 
 
 class Tasks:
-    """What machines ask of a loop; each user is one task, known by its name."""
+    """The tasks of a loop, as the machines see them; each user is one task, named by a string."""
 
     def name_of(self, task: Any) -> str:
         return str(task)
@@ -81,7 +81,7 @@ class Tasks:
 
 
 class Wire(Link):
-    """A connection of a process, as its driver sees it."""
+    """A connection of a process, as a driver has it."""
 
     def __init__(self, key: Key, process: "Process") -> None:
         super().__init__(key)
@@ -97,10 +97,10 @@ class Wire(Link):
 
 
 class Process(SimulatedProcess, Stepper[Wire]):
-    """A client's process, which takes its steps as the shipped drivers do.
+    """A process with a client, which runs the core's steps as the shipped drivers do.
 
     Args:
-        chance: the client's own.
+        chance: the client's own random numbers.
     """
 
     def __init__(
@@ -115,18 +115,18 @@ class Process(SimulatedProcess, Stepper[Wire]):
         self.connecting = 0
         """Users that wait for the first connection."""
         self.checks: list[Callable[[], None]] = []
-        """What is to hold whenever the process comes to rest."""
+        """Called whenever the process has nothing left to do at this instant."""
         self.fetch: Callable[[Process], None]
-        """Fetches a token, where brokers want one."""
+        """Fetches a token, if brokers require one."""
         self._set_timer = core.timers.add
-        core.timers.add = self._counted  # type: ignore[method-assign] # to notice a core that never comes to rest
+        core.timers.add = self._counted  # type: ignore[method-assign] # to notice a core that never rests
 
     def _counted(self, when: float, call: Callable[[float], None]) -> Any:
         if self.clock.now != self._moment:
             self._moment, self._timers = self.clock.now, 0
         self._timers += 1
         if self._timers > TOO_BUSY:
-            raise Violation("a core never comes to rest", f"{self.name} sets timer after timer")
+            raise Violation("a core never rests", f"{self.name} sets timer after timer")
         return self._set_timer(when, call)
 
     # -- time --------------------------------------------------------------------------------------------------------
@@ -142,7 +142,7 @@ class Process(SimulatedProcess, Stepper[Wire]):
         self.tell(event)
 
     def step(self) -> None:
-        """Carry out what the core wants, and see to it that it is polled in time."""
+        """Carry out the core's actions, and schedule the next poll."""
         if not self.alive:
             return
         self.turn += not self._stepping
@@ -155,11 +155,11 @@ class Process(SimulatedProcess, Stepper[Wire]):
     def _carry_out(self, actions: Iterable[Action]) -> list[Wire]:
         for action in actions:
             if isinstance(action, Send) and (link := self._links.get(action.key)) and link.full:
-                raise Violation("a request does not wait until the one before is written", self.name)
+                raise Violation("a request is sent before the last one is written", self.name)
         return super()._carry_out(actions)
 
     def _run_one(self) -> None:
-        self._runs.popleft()()  # what it raises is a finding
+        self._runs.popleft()()  # an exception here is a finding
 
     def _set_alarm(self, when: float) -> None:
         if when < math.inf:
@@ -183,20 +183,20 @@ class Process(SimulatedProcess, Stepper[Wire]):
         self.network.close(self, Close(link.key))
 
     def _await_writable(self, link: Wire) -> None:
-        """The network says so by itself."""
+        """The network sends `Written` on its own."""
 
     def _run_in_thread(self, work: RunInThread) -> None:
         self.fetch(self)
 
     def close(self) -> None:
-        """The program ends in order."""
+        """End the program in order."""
         self.core.close(self.clock.now)
         self._gone()
 
     # -- users -------------------------------------------------------------------------------------------------------
 
     def run(self, script: Script, done: Callable[[], None] = lambda: None) -> None:
-        """Have a user act; ``done`` is called once they are through."""
+        """Run a user's script; ``done`` is called at its end."""
 
         def advance() -> None:
             if self.held(advance):
@@ -219,12 +219,12 @@ class Process(SimulatedProcess, Stepper[Wire]):
             self.clock.later(what, advance)
 
     def bounded(self, wait: Wait) -> None:
-        """See to it that a call ends in time."""
+        """Check that a call ends in time."""
         if wait.within is not None:
             self.clock.later(wait.within + SLACK, partial(self._check, wait, self.clock.now, self.thawed))
 
     def _check(self, wait: Wait, since: float, frozen: float) -> None:
-        """A call that is bounded must have ended, unless the process was frozen meanwhile."""
+        """Check that a bounded call has ended; if the process was frozen meanwhile, check again after the thaw."""
         if wait.outcome.done or not self.alive:
             return
         if self.thawed > since and self.thawed != frozen:
@@ -233,11 +233,11 @@ class Process(SimulatedProcess, Stepper[Wire]):
             return
         raise Violation(
             "a call does not end by its deadline",
-            f"{self.name}: {wait.what}, since {since:.3f}, was to end within {wait.within:g} s",
+            f"{self.name}: {wait.what}, since {since:.3f}, had to end within {wait.within:g} s",
         )
 
     def connect(self) -> Script:
-        """Connect, again and again until somebody answers."""
+        """Connect, and retry until a node answers."""
         while True:
             connected = self.core.connect(self.clock.now)
             self.connecting += 1
@@ -249,7 +249,7 @@ class Process(SimulatedProcess, Stepper[Wire]):
             yield 0.5
 
     def do(self, call: Callable[[], T]) -> T:
-        """A call that waits for nothing."""
+        """Make a call that does not wait."""
         with self.core.gate:
             self.core.now = self.clock.now
             result = call()
@@ -259,11 +259,11 @@ class Process(SimulatedProcess, Stepper[Wire]):
     def perform(
         self, steps: Steps[T], what: str, *, within: float | None = None, cancel: Outcome[None] | None = None
     ) -> Generator[float | Wait, None, T]:
-        """Take the steps of a call, as drivers do.
+        """Run the steps of a call, as drivers do.
 
         Args:
-            within: seconds in which the call has to end.
-            cancel: once that is settled the call is cancelled, where it can be.
+            within: seconds within which the call has to end.
+            cancel: once it is settled, the call is cancelled if that is allowed.
         """
         ended: Outcome[None] = Outcome()
         self.bounded(Wait(ended, what, within))
@@ -287,7 +287,7 @@ class Process(SimulatedProcess, Stepper[Wire]):
                 sent = yield from self._waited(wait, what, cancel)
             except Cancelled as cancelled:
                 raised, cancel = cancelled, Outcome()
-            except Exception as error:  # the user's own, in what was awaited
+            except Exception as error:  # an error of the user's own code
                 raised = error
 
     def _waited(self, wait: Waits, what: str, cancel: Outcome[None]) -> Generator[float | Wait, None, object]:
@@ -307,7 +307,7 @@ class Process(SimulatedProcess, Stepper[Wire]):
         return True
 
     def _awaited(self, wanted: Await, cancel: Outcome[None]) -> Generator[float | Wait, None, bool]:
-        """Have users' own code run; whether it came to its end in time."""
+        """Run users' own code; return whether it ended in time."""
         began, code = self.clock.now, wanted.function(*wanted.args).__await__()
         while True:
             try:
@@ -323,7 +323,7 @@ class Process(SimulatedProcess, Stepper[Wire]):
                 return False
 
     def asked(self, start: Callable[[float], Outcome[Any]], what: str, within: float) -> Generator[Wait, None, Any]:
-        """Call something that ends; returns its value, or the error that a user would catch."""
+        """Start a call and wait for it; return its value, or the error that a user would catch."""
         outcome = start(self.clock.now)
         yield Wait(outcome, what, within)
         error: OttlaError | None = outcome.error

@@ -1,7 +1,7 @@
-"""Members of a group that make records of records, exactly once, as one would with `ottla.sdk.transform`.
+"""Workmen: group members who turn input records into output records, exactly once, as users of `ottla.sdk.transform`.
 
-Most take the steps of its loop; some read, send and commit offsets by hand, with a consumer and a producer, and leave
-what was not committed to the process that comes after them.
+Most run the steps of its loop. Some read, send and commit offsets by hand, with a consumer and a producer; when a
+transaction of theirs is not committed they end, and another process reads its input again.
 """
 
 from collections.abc import Generator, Sequence
@@ -39,43 +39,43 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 Part = Generator[float | Wait, None, T]
-"""Of a script; returns something."""
+"""A part of a script that returns a value."""
 
 GROUP = "billing"
 OUT = "o"
-"""The topic of what is made."""
+"""The topic of the outputs."""
 _LATE = 5
-"""How often in a world a handler takes longer than the group or the transaction's coordinator waits."""
+"""Most handlers in a world that take longer than a group's or a transaction's timeout."""
 
 
 class Mishap(Exception):
-    """An error of the handler's own."""
+    """An error of the handler itself."""
 
 
 @dataclass(slots=True, eq=False)
 class Attempt(Written):
-    """One transaction of a workman."""
+    """A transaction of a workman."""
 
     claims: dict[Place, int] = field(default_factory=dict)
-    """The offsets that go with it."""
+    """The offsets that it commits."""
 
 
 @dataclass(frozen=True, slots=True)
 class Habits:
-    """How the handlers of a world behave; chances, each of a block where nothing else is said."""
+    """How the handlers of a world behave. Each value is a chance for each block, unless it says otherwise."""
 
     mishaps: float
     quits: float
-    """That an error ends the loop, and another process follows; of each error."""
+    """Per error: the error ends the loop, and another process follows."""
     slow: float
     lost: float
-    """That what a call has returned does not reach its caller."""
+    """Returned batches do not reach the caller."""
     waits: float
-    """That a record is waited for; of each record."""
+    """Per record: the handler awaits the delivery."""
     dawdles: float
-    """That a listener takes its time; of each call."""
+    """Per call: a listener is slow."""
     by_hand: float
-    """That somebody does without a transform; of each member."""
+    """Per member: it uses no transform."""
 
     @classmethod
     def drawn(cls, chance: Random) -> "Habits":
@@ -92,7 +92,7 @@ class Habits:
 
 @dataclass(slots=True, eq=False)
 class Workman:
-    """One member; ``instance`` is its name in the group, if it has one. It is its own listener, too."""
+    """A member of the group, and its own listener; ``instance`` is its instance id, if it has one."""
 
     world: "Transforms"
     name: str
@@ -101,18 +101,18 @@ class Workman:
     instance: str | None
     chance: Random
     rival: bool
-    """Somebody else has its instance id, too."""
+    """Another member has its instance id."""
     stop: Outcome[None] = field(default_factory=Outcome)
-    """Settled when it is to leave."""
+    """Settled when it has to leave."""
     ends_by: BaseException | None = None
-    """What it has left its loop by."""
+    """The error that ended its loop."""
     initialized: bool = False
-    """Its producer had an epoch."""
+    """Its producer has had an epoch."""
     producer: ProducerCore | None = None
     ending: Outcome[None] = field(default_factory=Outcome)
-    """Settled when it waits no more for the end of a transaction."""
+    """Settled to cancel the call that ends a transaction."""
     timeout: float = field(init=False)
-    """Of its transactions."""
+    """Timeout of its transactions."""
 
     def __post_init__(self) -> None:
         self.timeout = self.chance.choice((3.0, 10.0, 60.0))
@@ -140,7 +140,7 @@ class Workman:
         consumer = process.do(lambda: ConsumerCore(process.core, consumed, fetcher, Tasks(), self))
         try:
             yield from process.perform(consumer.enter({}, self.name), "opening a consumer")
-        except OttlaError as error:  # nobody answers
+        except OttlaError as error:  # no broker answers
             self.ends_by = error
         else:
             if chance.random() < world.habits.by_hand:
@@ -156,14 +156,14 @@ class Workman:
     # -- with a transform --------------------------------------------------------------------------------------------
 
     def _turn(self, transform: TransformCore, most: int | None) -> Part[BaseException | None]:
-        """One turn of the loop; what ends the loop, if anything does."""
+        """One turn of the loop; returns the error that ends the loop, or ``None``."""
         process, chance, world = self.process, self.chance, self.world
         try:
             taken = yield from process.perform(
                 transform.next(self.name), "the next batches", cancel=self._until_stop(3.0)
             )
             if most is not None and sum(len(fetched.records()) for fetched, _ in taken) > most:
-                raise Violation("a transaction is about more records than it may be", self.name)
+                raise Violation("a transaction has more records than max_records", self.name)
             if chance.random() < world.habits.lost:
                 world.features["batches do not reach their caller"] += 1
                 process.do(transform.give_back)
@@ -179,12 +179,12 @@ class Workman:
         for fetched, _ in taken:
             attempt.claims[fetched.topic, fetched.partition] = fetched.next_offset
         world.features["a transaction is about several partitions"] += len(attempt.claims) > 1
-        world.say("·", self.name, f"{attempt.name} is about what lies before {attempt.claims}")
+        world.say("·", self.name, f"{attempt.name} commits the offsets {attempt.claims}")
         left_by = yield from self._block(self._handle(transaction, [fetched for fetched, _ in taken], attempt))
         return (yield from self._end(transaction, taken, attempt, left_by))
 
     def _block(self, block: Script) -> Part[BaseException | None]:
-        """What a block is left by."""
+        """Run a block; return the error that it raised, or ``None``."""
         try:
             yield from block
         except Cancelled as raised:
@@ -204,7 +204,7 @@ class Workman:
         attempt: Attempt,
         error: BaseException | None,
     ) -> Part[BaseException | None]:
-        """The end of a block that was left by ``error``; what ends the loop, if anything does."""
+        """End the transaction of a block that raised ``error``; return the error that ends the loop, or ``None``."""
         world, process = self.world, self.process
         ended: BaseException | None = None
         again = False
@@ -221,16 +221,16 @@ class Workman:
         self._note(transaction, attempt, ended or error, lost=_lost(taken))
         told = f"{attempt.name}: {transaction.committed=}, {again=}, left by {error!r}, ended by {ended!r}"
         if error is None and ended is None and not again and not transaction.committed:
-            raise Violation("a block ends in order, and its transaction is not committed", told)
+            raise Violation("a block ends without an error, and its transaction is not committed", told)
         if (again or (error is not None and ended is None)) and transaction.committed is not False:
-            raise Violation("a transaction that failed is not said to be aborted", told)
+            raise Violation("a failed transaction is not reported as aborted", told)
         if isinstance(ended, TransactionOutcomeUnknown) and transaction.committed is not None:
-            raise Violation("an outcome that is known is said not to be", told)
+            raise Violation("a known outcome is reported as unknown", told)
         if again and not isinstance(ended or error, OttlaError | None):
-            raise Violation("the end of a block swallows what is not its own", told)
+            raise Violation("the end of a block swallows an error that is not a transaction's", told)
         if again:
             world.features["batches come again by themselves"] += 1
-            world.say("·", self.name, f"the batches of {attempt.name} come again")
+            world.say("·", self.name, f"the batches of {attempt.name} are handed out again")
             return None
         if isinstance(ended or error, OttlaError):
             return self._judged(ended or error)
@@ -240,7 +240,7 @@ class Workman:
     # -- by hand -----------------------------------------------------------------------------------------------------
 
     def _work_by_hand(self, consumer: ConsumerCore, producer: ProducerCore) -> Script:
-        """Read within each transaction; what is not committed is read again by another process."""
+        """Read within each transaction. If it is not committed, end; another process reads its records again."""
         while self.ends_by is None and not self.stop.done:
             transaction = TransactionCore(self.process.core, producer)
             try:
@@ -282,7 +282,7 @@ class Workman:
             place, at = (fetched.topic, fetched.partition), CommittedOffset(fetched.next_offset, fetched.leader_epoch)
             attempt.claims[place] = at.offset
             process.do(partial(transaction.commit_offsets, consumer.committer, place, at, claim))
-            self.world.say("·", self.name, f"{attempt.name} is about {place} before {at.offset}")
+            self.world.say("·", self.name, f"{attempt.name} commits {place} at {at.offset}")
 
     # -- transactions ------------------------------------------------------------------------------------------------
 
@@ -317,7 +317,7 @@ class Workman:
             raise Mishap
 
     def _take_too_long(self) -> Script:
-        """Longer than the group waits, or the coordinator of transactions; nothing else runs meanwhile, or it does."""
+        """Exceed the session, the poll interval or the transaction's timeout; the process is frozen, or runs on."""
         manner = self.world.manner
         limits = [each for each in (self.timeout, manner.max_poll_interval, manner.session) if each <= 20]
         seconds = self.chance.choice(limits) * 1.3
@@ -328,14 +328,14 @@ class Workman:
         yield seconds
 
     def _within(self, error: BaseException | None, *, lost: bool) -> float:
-        """Seconds in which the end of a block has to be done, if nothing is waited for but what may be."""
+        """Seconds within which the end of a block has to be done, without any needless wait."""
         options = self.process.core.options
         if error is not None or lost:
             return ABORT_TIMEOUT
         return ABORT_TIMEOUT + max(options.delivery_timeout, options.api_timeout) + options.api_timeout
 
     def _note(self, transaction: TransactionCore, attempt: Attempt, error: BaseException | None, *, lost: bool) -> None:
-        """How a transaction has ended, as its user is told."""
+        """Record the end of a transaction, as the user learned it."""
         world, attempt.outcome = self.world, {True: COMMITTED, False: ABORTED, None: UNCERTAIN}[transaction.committed]
         world.features[f"a transaction of a workman is {attempt.outcome}"] += 1
         world.features["a transaction is aborted, as partitions are lost"] += attempt.outcome == ABORTED and lost
@@ -344,27 +344,27 @@ class Workman:
         world.say("·", self.name, f"{attempt.name} is {attempt.outcome}{why}")
         patient = world.options.delivery_timeout >= 5 and self.timeout > 10 and world.options.api_timeout > 5
         if world.calm and patient and isinstance(error, OttlaError) and not lost:
-            raise Violation("a transaction fails, and nothing has gone wrong", f"{attempt.name}: {error}") from error
+            raise Violation("a transaction fails, and there was no fault", f"{attempt.name}: {error}") from error
 
     def _judged(self, error: BaseException | None) -> BaseException | None:
-        """What ends the loop, where a call has raised; ``None`` if it may go on."""
+        """Judge the error of a call; return it if it ends the loop, or ``None``."""
         world, producer = self.world, self.producer
         world.say("·", self.name, f"{type(error).__name__}: {error}")
         if producer is not None and producer.fatal is not None:
             world.features["a producer is fenced"] += 1
             if world.calm and world.habits.slow == 0.0:
-                raise Violation("a producer is fenced by nobody", f"{self.name}: {error}")
+                raise Violation("a producer is fenced, and no other producer fenced it", f"{self.name}: {error}")
             return error
         if isinstance(error, FencedInstanceId):
             if not self.rival:
-                raise Violation("a member is fenced by nobody", self.name)
+                raise Violation("a member is fenced, and no other member has its instance id", self.name)
             world.features["a member is fenced"] += 1
             return error
         if isinstance(error, UnknownTopicOrPartition) and not world.calm:
             world.features["a partition cannot be read on"] += 1
-            return error  # as a node says that has just started; for longer than `api_timeout`, where that is short
+            return error  # a node that has just started answers so, maybe for longer than a short `api_timeout`
         if not isinstance(error, TransactionAborted | TimeoutExpired | InvalidProducerEpoch):
-            raise Violation("a workman is stopped by what passes", f"{self.name}: {error!r}")
+            raise Violation("a workman is stopped by a transient error", f"{self.name}: {error!r}")
         world.features["an outcome is unknown"] += isinstance(error, TransactionOutcomeUnknown)
         quits = self.chance.random() < world.habits.quits
         return error if quits else None
@@ -372,7 +372,7 @@ class Workman:
     # -- impatience --------------------------------------------------------------------------------------------------
 
     def _impatience(self, share: float) -> Outcome[None] | None:
-        """A cancellation that is to come, sometimes."""
+        """Sometimes, the outcome that will cancel a call."""
         if self.chance.random() >= self.world.manner.impatient * share:
             return None
         cancelled: Outcome[None] = Outcome()
@@ -381,11 +381,11 @@ class Workman:
         return cancelled
 
     def _until_stop(self, share: float = 1.0) -> Outcome[None]:
-        """The same, which comes at last when it is to leave."""
+        """As `_impatience`, and settled at the latest when this member has to leave."""
         enough = self._impatience(share)
         return self.stop if enough is None else any_of((self.stop, enough))
 
-    # -- what the listener is told -----------------------------------------------------------------------------------
+    # -- the listener ------------------------------------------------------------------------------------------------
 
     async def assigned(self, places: Sequence[Place]) -> None:
         await self._dawdle("assigned", places)
@@ -397,7 +397,7 @@ class Workman:
         await self._dawdle("lost", places)
 
     async def _dawdle(self, what: str, places: Sequence[Place]) -> None:
-        self.process.history.add("·", self.name, f"is told: {what} {list(places)}")
+        self.process.history.add("·", self.name, f"its listener gets {what} {list(places)}")
         if self.chance.random() < self.world.habits.dawdles:
             await pause(self.chance.uniform(0.0, 0.5))
 
@@ -410,7 +410,7 @@ class Workman:
         try:
             yield from process.perform(consumer.leave(error, self.name), "leaving the group", within=limit)
         except TimeoutExpired as failed:
-            process.history.add("·", self.name, f"leaves its group without a word: {failed}")
+            process.history.add("·", self.name, f"leaves its group without LeaveGroup: {failed}")
 
 
 def _lost(taken: Sequence[Taken]) -> bool:

@@ -1,7 +1,7 @@
-"""A world in which `ClientCore` lives without sockets or a clock: time jumps, connections break by a seed.
+"""A world for `ClientCore` without sockets or a clock: time jumps, and connections break, as drawn from a seed.
 
-Not brokerlite: `ModelBroker` is the shortest thing that keeps Kafka's promises to a producer and a consumer, written
-for these tests alone, so that a mistake in our broker cannot hide one in our client.
+`ModelBroker` is the shortest broker that keeps Kafka's promises to a producer and a consumer. It is written for these
+tests alone and shares no code with brokerlite, so that a mistake in our broker cannot hide one in our client.
 """
 
 import heapq
@@ -53,7 +53,7 @@ TOPIC_ID = uuid.UUID(int=7)
 class Partition:
     """A log, and per producer id the next sequence and the last five batches as {(first, last): offset}.
 
-    As Kafka's, it takes any sequence of a producer id that it has no state for.
+    Like Kafka's, it accepts any sequence of a producer id without state.
     """
 
     batches: list[bytes] = field(default_factory=list)
@@ -98,7 +98,7 @@ class Partition:
 
 
 class ModelBroker:
-    """One cluster whose nodes share the logs; ``refuse`` may answer a partition of Produce with an error code."""
+    """One cluster whose nodes share the logs; ``refuse`` may return an error code for a partition of Produce."""
 
     def __init__(self, topics: dict[str, int], nodes: int = 1) -> None:
         self.nodes = list(range(1, nodes + 1))
@@ -108,7 +108,7 @@ class ModelBroker:
         self.refuse: Callable[[tuple[str, int], RecordBatch], int] = lambda place, batch: 0
         self.requests: list[tuple[int, Any]] = []
         self.host, self.port = "sim", 9001
-        """Where the first node is."""
+        """The address of the first node."""
 
     def handle(self, node: int, frame: bytes) -> bytes | None:
         request = frames.parse_request(frame)
@@ -221,10 +221,10 @@ class ModelBroker:
 
 
 class World:
-    """Time, wires and chance around one core.
+    """Time, connections and chance around one core.
 
     Args:
-        breaks: chance that a request breaks its connection, half of the times before the broker sees it and half after.
+        breaks: chance that a request breaks its connection: half of the times before the broker sees it, half after.
     """
 
     def __init__(
@@ -236,14 +236,14 @@ class World:
         self.now = 0.0
         self.breaks_seen = 0
         self._links: dict[Key, int] = {}
-        """Open connections, each with the number of its incarnation."""
+        """Open connections, with a number that distinguishes those with the same key."""
         self._numbers = itertools.count()
         self._future: list[tuple[float, int, Key, int, Event | bytes]] = []
         self._inbox: dict[Key, bytes] = {}
         self._clear_at: dict[Key, float] = {}
 
     def run(self, until: Outcome[Any] | Callable[[], bool], limit: float = 600.0) -> None:
-        """Let time pass until something is so; fail after ``limit`` seconds of the world's own time."""
+        """Let time pass until the outcome is settled or the condition holds; fail after ``limit`` virtual seconds."""
 
         def done() -> bool:
             return until.done if isinstance(until, Outcome) else until()
@@ -254,7 +254,7 @@ class World:
             if done():
                 return
             times = [t for t in (self.core.deadline, self._future[0][0] if self._future else None) if t is not None]
-            assert times, f"nothing will ever happen again, at {self.now:.3f} s"
+            assert times, f"no event is left at {self.now:.3f} s"
             self.now = max(self.now, min(times))
             assert self.now <= end, f"not done after {limit} s"
             while self._future and self._future[0][0] <= self.now:

@@ -1,6 +1,6 @@
-"""An administrator, who makes topics, has them grow and deletes them: what was acknowledged stays so.
+"""An administrator who creates, grows and deletes topics: acknowledged changes must last.
 
-One request at a time, and the same one again until it is answered.
+It sends one request at a time, and repeats it until it is answered.
 """
 
 from collections import Counter
@@ -18,25 +18,25 @@ from tests.sim.broker.peer import Ask, Peer, Steps
 from tests.sim.history import code
 from tests.sim.users import Violation
 
-GONE = "a topic that was made is not there"
-BACK = "a topic that was deleted is there"
-REFUSED = "an administrator is refused what is allowed"
+GONE = "a topic that was created is not there"
+BACK = "a deleted topic is there"
+REFUSED = "a valid request is refused"
 
 
 @dataclass(slots=True, eq=False)
 class Administering:
-    """Attributes: there: topics whose making was acknowledged, and how many partitions they have at least."""
+    """Attributes: there: topics whose creation was acknowledged, with their least numbers of partitions."""
 
     peer: Peer
     chance: Random
     features: Counter[str]
     pause: float
-    """Seconds between two things to do, about."""
+    """Average seconds between two changes."""
     over: Callable[[], bool]
     there: dict[str, int] = field(default_factory=dict)
     deleted: set[str] = field(default_factory=set)
     uncertain: str = ""
-    """What is being changed."""
+    """The topic that is being changed."""
     _made: int = 0
 
     def script(self) -> Steps:
@@ -51,7 +51,7 @@ class Administering:
                 yield from self._delete(self.chance.choice(list(self.there)))
 
     def check(self, core: BrokerCore) -> None:
-        """After a start."""
+        """Check the topics after a start."""
         for name, partitions in self.there.items():
             topic = core.topics.by_name.get(name)
             if name != self.uncertain and (topic is None or len(topic.partitions) < partitions):
@@ -89,7 +89,7 @@ class Administering:
         self.features["a topic is deleted"] += 1
 
     def _asked(self, request: Any, version: int, name: str, done: int) -> Steps:
-        """The same request until it succeeds, now or before. Args: done: the error that says it has."""
+        """Repeat a request until it succeeds. Args: done: the error that says that an earlier attempt succeeded."""
         self.uncertain = name
         repeats = False
         while True:

@@ -1,13 +1,13 @@
-"""A topic whose old records go: by time, by size, and by DeleteRecords; nothing else goes, and nothing comes back.
+"""A topic whose old records are deleted by time, by size and by DeleteRecords. No other records go, and none come back.
 
 Rules:
-- From the log's start offset on, everything is there that was acknowledged or read.
+- From the log's start offset on, every record is there that was acknowledged or read.
 - The start offset never goes back, whatever happens to the broker.
-- Retention takes nothing that is younger than `retention.ms`, as long as the log without it would be smaller than
+- Retention deletes no record younger than `retention.ms`, as long as the rest of the log would be smaller than
   `retention.bytes`.
-- A reader of what is gone is told OFFSET_OUT_OF_RANGE and nothing else; any other reads each offset in its turn.
+- A reader of deleted records gets OFFSET_OUT_OF_RANGE. All other readers get each offset in order, and no error.
 
-Each record has a key of its own, so compaction removes none of them, but makes one segment of several.
+Each record has a key of its own, so compaction removes no records; it only merges segments.
 """
 
 from collections import Counter
@@ -30,17 +30,17 @@ from tests.sim.history import code
 from tests.sim.users import Violation
 
 TOPIC = "d"
-LOST = "what lies behind the start offset is lost"
+LOST = "a record behind the start offset is lost"
 BACK = "the start offset has gone back"
-EARLY = "records go before their time"
-GONE = "a reader gets what was deleted"
+EARLY = "records are deleted before their time"
+GONE = "a reader gets deleted records"
 SKIPPED = "a reader skips records"
-REFUSED = "a client is refused what is allowed"
+REFUSED = "a valid request is refused"
 _EARLIEST = -2
 
 
 class Manner(NamedTuple):
-    """What retention the topic has; -1: no limit."""
+    """The retention of the topic; -1: no limit."""
 
     retention_ms: int
     retention_bytes: int
@@ -63,29 +63,29 @@ class Manner(NamedTuple):
 
 
 class Batch(NamedTuple):
-    """One that is in the log."""
+    """A batch in the log."""
 
     base: int
     end: int
     timestamp: int
-    """The largest, in milliseconds."""
+    """The largest timestamp, in milliseconds."""
     size: int
 
 
 @dataclass(slots=True, eq=False)
 class Deleting:
-    """A topic, and those who use it.
+    """A topic, and the clients that use it.
 
     Args:
-        timestamp: the time, in milliseconds since 1970.
-        is_well: whether the disk refuses nothing just now.
+        timestamp: the current time, in milliseconds since 1970.
+        is_well: whether the disk refuses no operation at present.
 
     Attributes:
-        told: offset -> value, of what was acknowledged or read.
-        start: where the log begins; `sure`: where it did when the disk refused nothing. On a full one whole segments
-            go before it knows.
-        asked: the highest offset that somebody wanted everything deleted before.
-        batches: those that are in the log, as it was seen last.
+        told: offset -> value of the records that were acknowledged or read.
+        start: the start of the log; `sure`: its start when the disk last refused nothing. On a full disk whole segments
+            go before the broker can store the new start.
+        asked: the highest offset before which DeleteRecords was asked to delete.
+        batches: the batches in the log, when it was last looked at.
     """
 
     manner: Manner
@@ -110,10 +110,10 @@ class Deleting:
     def end(self) -> int:
         return self.batches[-1].end if self.batches else self.start
 
-    # -- what is watched
+    # -- observation
 
     def look(self, core: BrokerCore) -> None:
-        """See what was written, and what is gone."""
+        """Look at new batches, and at a new start offset."""
         if (partition := core.topics.partition(TOPIC, 0)) is None:
             return
         for stored in batches_of(partition, max(self.end, partition.start_offset)):
@@ -130,7 +130,7 @@ class Deleting:
                 self.sure = start
 
     def _check_gone(self, start: int) -> None:
-        """What lies before ``start`` may go."""
+        """Check that the records before ``start`` may go."""
         kept = max(self.start, min(start, self.asked))
         self.features["records that were deleted by request"] += kept - self.start
         gone = [each for each in self.batches if each.end > kept and each.base < start]
@@ -148,7 +148,7 @@ class Deleting:
         self.features["records that were deleted from a compacted topic"] += manner.compacted * (start - kept)
 
     def compare(self, core: BrokerCore) -> None:
-        """After a start: see that what was told is there."""
+        """After a start, check that the records in `told` are there."""
         if (partition := core.topics.partition(TOPIC, 0)) is None:
             return
         start, there = partition.start_offset, dict[int, bytes]()
@@ -162,11 +162,11 @@ class Deleting:
             if offset >= start and there.get(offset) != value:
                 raise Violation(LOST, f"{offset} of {start} to {partition.end_offset}")
         if self.told and partition.end_offset <= max(self.told):
-            raise Violation(LOST, f"the log ends at {partition.end_offset}, and {max(self.told)} was told")
-        self.batches = [each for each in before if each.end <= start] + self.batches  # which `look` sees to be gone
+            raise Violation(LOST, f"the log ends at {partition.end_offset}, and a client knows {max(self.told)}")
+        self.batches = [each for each in before if each.end <= start] + self.batches  # `look` checks the deleted ones
         self.look(core)
 
-    # -- those who use it
+    # -- the clients
 
     def _write(self, peer: Peer) -> Steps:
         init = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=1000)
@@ -204,7 +204,7 @@ class Deleting:
                 )
                 answer = yield from self._asked(request, 2, lambda answer: answer.topics[0].partitions[0])
                 if not offset <= answer.low_watermark <= self.start:
-                    raise Violation(BACK, f"{answer.low_watermark} for {offset}, and the log begins at {self.start}")
+                    raise Violation(BACK, f"{answer.low_watermark} for {offset}, and the log starts at {self.start}")
                 self.features["a request to delete records is answered"] += 1
 
     def _read(self, peer: Peer) -> Steps:
@@ -227,12 +227,12 @@ class Deleting:
                 raise Violation(REFUSED, f"a reader at {position}, from {self.start}: {code(data.error_code)}")
             elif data.records:
                 if position < start:
-                    raise Violation(GONE, f"{position}, and the log begins at {start}")
+                    raise Violation(GONE, f"{position}, and the log starts at {start}")
                 position = self._take(data.records, position)
             yield 0.01
 
     def _take(self, records: Any, position: int) -> int:
-        """Look at what a reader gets from ``position`` on; where it goes on."""
+        """Check the records that a reader gets from ``position`` on; return its next position."""
         for batch in read_batches(records, verify=True):
             for record in batch.records():
                 if record.offset < position:
@@ -259,7 +259,7 @@ class Deleting:
         self.told.update(records)
 
     def _asked(self, request: Any, version: int, part: Callable[[Any], Any]) -> Generator[Ask | float, Any, Any]:
-        """The same request until it succeeds; the part of the answer that is about the partition."""
+        """Repeat a request until it succeeds; return the part of the answer about the partition."""
         while True:
             answer = yield Ask(request, version)
             if answer is not None:

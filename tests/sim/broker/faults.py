@@ -1,4 +1,4 @@
-"""What goes wrong with a broker, its disk and its wires, and when: drawn from the seed before the run begins."""
+"""Faults of a broker, its disk and its connections, and their times: drawn from the seed before the run begins."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -14,11 +14,11 @@ if TYPE_CHECKING:
     from tests.sim.broker.world import BrokerWorld
 
 LONGEST = 4.0
-"""Seconds that a fault lasts at most."""
+"""Most seconds that a fault lasts."""
 
 
 def drawn(chance: Random, seconds: float, *, sync: bool) -> list[Fault]:
-    """At least three faults within ``seconds``, in their order."""
+    """At least three faults within ``seconds``, in the order of their times."""
     kinds = [kind for kind in FAULTS if sync or kind not in NEEDS_SYNC]
     weights = [4 if kind in OFTEN else 1 for kind in kinds]
     faults = [
@@ -41,7 +41,7 @@ def _kill(world: "Hosted", fault: Fault) -> object:
 
 
 def _kill_within(world: "Hosted", fault: Fault) -> object:
-    """Within one of the next operations of the disk."""
+    """Kill the broker during one of the next operations of the disk."""
     if not world.server.is_up:
         return False
     world.disk.kill_at = world.disk.operations + world.chance.randint(1, 30)
@@ -50,16 +50,16 @@ def _kill_within(world: "Hosted", fault: Fault) -> object:
 
 
 def _await_end(world: "Hosted", fault: Fault) -> None:
-    """Start the broker again after its end, which comes soon."""
+    """Start the broker again after its end, which is near."""
     if world.server.is_up and not world.over:
         world.clock.later(0.05, lambda: _await_end(world, fault))
     else:
-        world.disk.kill_at = None  # where it has not come yet, and all is done
+        world.disk.kill_at = None  # if the kill has not come yet, and all users are done
         _again(world, fault)
 
 
 def _again(world: "Hosted", fault: Fault) -> None:
-    """Start the broker after a while; sometimes that is cut short, too."""
+    """Start the broker after a while; sometimes kill it during the start, too."""
     if world.chance.random() < 0.3:
         world.clock.later(fault.seconds, lambda: _start_and_kill(world, fault))
     else:
@@ -97,7 +97,7 @@ def _power(world: "Hosted", fault: Fault) -> object:
 
 
 def _power_within(world: "Hosted", fault: Fault) -> object:
-    """The power goes within one of the next operations of the disk."""
+    """Cut the power during one of the next operations of the disk."""
     if not world.server.is_up:
         return False
     world.disk.kill_at = world.disk.operations + world.chance.randint(1, 30)
@@ -131,7 +131,7 @@ def _full(world: "Hosted", fault: Fault) -> object:
 
 
 def _fails(world: "Hosted", fault: Fault) -> object:
-    """Some operations of the disk fail for a while; then the broker is started again, as an operator would."""
+    """Some operations of the disk fail for a while; then the broker is restarted, as by an operator."""
     if not world.server.disk_is_well:
         return False
     own = Random(world.chance.getrandbits(64))
@@ -186,7 +186,7 @@ def _freeze(world: "Hosted", fault: Fault) -> None:
 
 
 def _kill_producer(world: "BrokerWorld", fault: Fault) -> object:
-    """A transactional producer or a worker dies, and another one comes; or comes while the old one lives."""
+    """Kill a transactional producer or worker and start a successor, or start the successor while the old one lives."""
     peers = [each for each in world.peers.values() if each.again is not None]
     if not peers:
         return False
@@ -196,7 +196,7 @@ def _kill_producer(world: "BrokerWorld", fault: Fault) -> object:
         peer.kill()
         del world.peers[peer.name]
         world.features["a transactional producer dies"] += 1
-        if world.chance.random() < 0.4:  # so that time has to end what it leaves open
+        if world.chance.random() < 0.4:  # so that its transaction ends by the timeout
             world.clock.later(12.0, peer.again)
             return True
     else:
@@ -211,7 +211,7 @@ def _kill_member(world: "BrokerWorld", fault: Fault) -> None:
 
 
 def _shared(kind: str) -> Callable[[Any, Fault], object]:
-    """A fault of the wires or of members, as in the worlds of the model cluster."""
+    """A fault of connections or members, as in the worlds of the model cluster."""
     strike: Any = of_clients.FAULTS[kind]
     return lambda world, fault: strike(world, fault)
 
@@ -231,7 +231,7 @@ OF_A_BROKER: dict[str, Callable[["Hosted", Fault], object]] = {
     "silence": _silence,
     "freeze": _freeze,
 }
-"""What any world may have."""
+"""Faults that every world may have."""
 FAULTS: dict[str, Callable[["BrokerWorld", Fault], object]] = {
     **OF_A_BROKER,
     "kill a producer": _kill_producer,
@@ -240,5 +240,5 @@ FAULTS: dict[str, Callable[["BrokerWorld", Fault], object]] = {
     "a member joins": _shared("a member joins"),
 }
 NEEDS_SYNC = frozenset(("power", "power within a write"))
-"""Only where nothing is told before the disk holds it."""
+"""Faults for brokers that answer only once the disk has the data."""
 OFTEN = frozenset(("kill within a write", "power within a write", "kill a producer", "cut"))

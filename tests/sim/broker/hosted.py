@@ -1,7 +1,6 @@
-"""The shipped broker on a model disk, as a world has it: its logs are watched, and it may be struck by what strikes a
-broker, its disk and its wires.
+"""Brokerlite on a model disk, as a world hosts it: the world sees its logs, and strikes the disk and the connections.
 
-A world of brokerlite's own is one (`tests.sim.broker.world`); in others it stands in for the model cluster.
+The world of `tests.sim.broker.world` tests it; other worlds use it instead of the model cluster.
 """
 
 from collections.abc import Callable
@@ -25,23 +24,23 @@ from tests.sim.network import PORT, Link, Network, Reply
 
 
 def settings(**others: Any) -> Settings:
-    """Those of the one broker of a world."""
+    """Settings of the one broker of a world."""
     return Settings(node_id=NODE, cluster_id="sim", host=f"n{NODE}", port=PORT + NODE, **others)
 
 
 class Hosted:
     """
     Args:
-        chance: of what goes wrong, and how.
-        ordered: as `ModelDisk`.
+        chance: draws the faults.
+        ordered: as for `ModelDisk`.
 
     Attributes:
-        processes: of clients, by their names; those with a machine, and those written by hand.
-        over: everybody is done.
-        trouble_until: when a fault of the disk ends that has begun.
-        appended: called with each batch that was not there before.
-        answered: called with each client, its request and the answer, when nothing can take that back.
-        hides: features of the cluster that its clients are not told of.
+        processes: name -> process of a shipped client; `peers`: name -> handwritten client.
+        over: all users are done.
+        trouble_until: the end of the current fault of the disk.
+        appended: called with each batch that is appended and not a duplicate.
+        answered: called with each client, its request and the answer, once the answer is final.
+        hides: the broker does not show clients the features of the cluster.
     """
 
     def __init__(
@@ -83,10 +82,10 @@ class Hosted:
 
     @property
     def well_since(self) -> float:
-        """When the broker was last hindered in what it does by itself."""
+        """When a fault last hindered the broker's background work."""
         return max(self.server.since, self.trouble_until)
 
-    # -- what is watched ---------------------------------------------------------------------------------------------
+    # -- observation -------------------------------------------------------------------------------------------------
 
     def _admit(self, link: Link, version: int, message: Any, reply: Reply, close: Callable[[str], None]) -> bool:
         if not (self.hides and isinstance(message, ApiVersionsRequest)):
@@ -105,47 +104,47 @@ class Hosted:
 
     def _answered(self, client: str, request: Any, answer: Any) -> None:
         self.logs.answered(request, answer, self.cluster.ever_named)
-        if isinstance(answer, InitProducerIdResponse):  # what was written before it, was
+        if isinstance(answer, InitProducerIdResponse):  # batches before it belong to the earlier epoch
             self.logs.refresh(self.server.core)
         self.answered(client, request, answer)
 
     def _started(self) -> None:
-        """The broker is there again."""
+        """The broker is up again."""
         self.logs.compare(self.server.core)
 
-    # -- what goes wrong ---------------------------------------------------------------------------------------------
+    # -- faults ------------------------------------------------------------------------------------------------------
 
     @property
     def kinds(self) -> tuple[str, ...]:
-        """Of faults."""
+        """The kinds of faults that may strike."""
         return tuple(kind for kind in OF_A_BROKER if self.sync or kind not in NEEDS_SYNC)
 
     def strike(self, world: Any, fault: Fault) -> object:
         return OF_A_BROKER[fault.kind](self, fault)
 
     def move_coordinators(self, transactional_id: str | None = None) -> None:
-        """The broker is killed, and soon there again."""
+        """Kill the broker, and soon start it again."""
         self.strike(None, Fault(self.clock.now, "kill", 0.02))
 
     def upgrade(self) -> bool:
-        """Clients are told what the broker speaks, from their next connection on."""
+        """Show clients the broker's features, from their next connection on."""
         hides, self.hides = self.hides, False
         return hides
 
-    # -- the broker's life -------------------------------------------------------------------------------------------
+    # -- starts and ends ---------------------------------------------------------------------------------------------
 
     def begin(self) -> None:
-        """Start it; its topics are on the disk, and the data folder's own name, before anything goes wrong."""
+        """Start it, with its topics and its data folder synced to the disk, before any fault."""
         self.server.start()
         self.server.stop()
         self.disk.sync_folder(DATA.parent)
         self.server.start()
 
     def calm_down(self) -> None:
-        """What strikes it ends by itself."""
+        """The faults end on their own."""
 
     def end(self) -> None:
-        """What is on the disk is what was in memory: after a stop in good order, and after none."""
+        """Check that the disk has the logs that were in memory, after a clean stop and after a kill."""
         self.disk.kill_at = None
         for clean in (True, False):
             self._restart(clean)

@@ -1,6 +1,6 @@
-"""A compacted topic: of each key, what was acknowledged last, or something later, is there.
+"""A compacted topic: the log has, of each key, the last acknowledged value or a later one.
 
-One writer, one request at a time, the same one until it is answered; the values of a key are numbered.
+There is one writer with one request at a time, which it repeats until it is answered. The values of a key are numbered.
 """
 
 from collections import Counter
@@ -25,12 +25,12 @@ CONFIGS = {
 }
 KEYS = 5
 LOST = "the last value of a key is lost"
-BACK = "a key has an older value again"
+BACK = "a key has an older value after a newer one"
 
 
 @dataclass(slots=True, eq=False)
 class Keyed:
-    """Attributes: acknowledged: key -> the number of its last value that was, and whether that was a tombstone."""
+    """Attributes: acknowledged: key -> the number of its last acknowledged value, and whether that was a tombstone."""
 
     peer: Peer
     chance: Random
@@ -66,11 +66,11 @@ class Keyed:
                 if not error:
                     return
                 if error != KafkaStorageError.code:
-                    raise Violation("a producer is refused what is allowed", f"{self.peer.name}: {code(error)}")
+                    raise Violation("a valid request is refused", f"{self.peer.name}: {code(error)}")
             yield self.chance.uniform(0.05, 0.3)
 
     def check(self, core: BrokerCore) -> None:
-        """What is in the log now."""
+        """Check the log."""
         partition = core.topics.partition(TOPIC, 0)
         if partition is None:
             return
@@ -79,11 +79,11 @@ class Keyed:
         for batch in partition.batches():
             for record in batch.records():
                 if record.offset < offset:
-                    raise Violation(BACK, f"offset {record.offset} behind {offset}")
+                    raise Violation(BACK, f"offset {record.offset} after {offset}")
                 offset, count = record.offset + 1, count + 1
                 key, number = int(bytes(record.key or b"")), int(bytes(dict(record.headers)["n"] or b""))
                 if number < last.get(key, 0):
-                    raise Violation(BACK, f"key {key}: {number} at {record.offset}, behind {last[key]}")
+                    raise Violation(BACK, f"key {key}: {number} at {record.offset}, after {last[key]}")
                 last[key] = number
         self.features["records that compaction has removed"] += max(0, offset - count - self._removed)
         self._removed = max(self._removed, offset - count)

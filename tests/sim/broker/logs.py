@@ -1,10 +1,10 @@
-"""What the broker's logs hold, batch by batch, and that nothing which was told is ever lost or changed.
+"""The broker's logs, batch by batch, and checks that records known to a client are never lost or changed.
 
 Rules:
-- Whatever an answer has told of a partition (the offset of a batch that was stored, records, the high watermark) is
-  there after every restart, byte for byte. What was never told may be gone.
-- If a log is shorter after a restart than it was, the leader epoch has risen.
-- A log only grows while the broker runs, without gaps between its batches.
+- Once an answer has revealed a part of a log (the offset of a stored batch, records, the high watermark), that part is
+  there after every restart, byte for byte. The rest may be gone.
+- If a log is shorter after a restart, the leader epoch has risen.
+- While the broker runs a log only grows, without gaps between its batches.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -21,8 +21,8 @@ from tests.sim.data import Place
 from tests.sim.log import Stored
 from tests.sim.users import Violation
 
-LOST = "what the broker has told is lost"
-CHANGED = "what the broker has told is changed"
+LOST = "records known to a client are lost"
+CHANGED = "records known to a client have changed"
 SHORTER = "a log is shorter than it was, and the leader epoch has not risen"
 GAP = "a log has a gap, or goes back"
 
@@ -36,25 +36,25 @@ class Marker(NamedTuple):
 
 @dataclass
 class LogView:
-    """One log as it is on the broker; the names are those of the model cluster's logs, so that the ledgers take either.
+    """One log of the broker, with the attributes of the model cluster's logs, so that the ledgers take either.
 
     Attributes:
-        told: what lies before this offset was told to somebody.
+        told: a client knows the log up to this offset.
     """
 
     batches: list[Stored] = field(default_factory=list)
     told: int = 0
     epoch: int = -1
     _decided: tuple[int, list[tuple[int, bytes]], int] = (-1, [], 0)
-    """How many batches there were when it was looked at, and what came of it."""
+    """The number of batches when `decided` last looked, and its result."""
 
     def replace(self, batches: list[Stored]) -> None:
-        """After a restart the log is another one."""
+        """Replace the batches, after a restart."""
         self.batches, self._decided = batches, (-1, [], 0)
 
     @property
     def decided(self) -> list[tuple[int, bytes]]:
-        """(offset, value) of what a read_committed reader is to see."""
+        """(offset, value) of the records that a read_committed reader has to get."""
         return self._look()[1]
 
     @property
@@ -77,7 +77,7 @@ class LogView:
 
 
 def decided(batches: Iterable[Stored]) -> tuple[list[tuple[int, bytes]], int]:
-    """(offset, value) of what a read_committed reader is to see of a log, and the offset up to which that is known."""
+    """(offset, value) of the records that a read_committed reader has to get, and the last stable offset."""
     open_at: dict[int, int] = {}
     pending: dict[int, list[tuple[int, bytes]]] = {}
     seen: list[tuple[int, bytes]] = []
@@ -101,7 +101,7 @@ def decided(batches: Iterable[Stored]) -> tuple[list[tuple[int, bytes]], int]:
 
 
 def marker_of(batch: RecordBatch) -> Marker:
-    """What a control batch says."""
+    """The marker in a control batch."""
     (record,) = batch.records()
     said = parse_control(record.key, record.value)
     assert said is not None
@@ -112,7 +112,7 @@ class Logs:
     """The logs of all topics that users know.
 
     Args:
-        appended: called with each batch that was not there before.
+        appended: called with each batch that is appended and not a duplicate.
     """
 
     def __init__(self, places: Iterable[Place], appended: Callable[[Place, Stored], None]) -> None:
@@ -120,25 +120,25 @@ class Logs:
         self._appended = appended
 
     def refresh(self, core: BrokerCore) -> None:
-        """Look at what was written."""
+        """Look at new batches."""
         for place, view in self.views.items():
             partition = core.topics.partition(*place)
             if partition is not None and partition.end_offset != view.end:
                 for stored in batches_of(partition, view.end):
                     if stored.base != view.end:
-                        raise Violation(GAP, f"{_name(place)} has {stored.base} behind {view.end}")
+                        raise Violation(GAP, f"{_name(place)} has {stored.base} after {view.end}")
                     view.batches.append(stored)
                     self._appended(place, stored)
 
     def compare(self, core: BrokerCore) -> None:
-        """After a start: see that what was told is there."""
+        """After a start, check that everything that clients know is there."""
         for place, view in self.views.items():
             partition = core.topics.partition(*place)
             batches = list(batches_of(partition, 0)) if partition is not None else []
             end = batches[-1].end if batches else 0
             told = [each for each in view.batches if each.base < view.told]
             if end < view.told or len(batches) < len(told):
-                raise Violation(LOST, f"{_name(place)} ends at {end}, {view.told} was told")
+                raise Violation(LOST, f"{_name(place)} ends at {end}, a client knows it up to {view.told}")
             for before, now in zip(told, batches, strict=False):
                 if before != now:
                     raise Violation(CHANGED, f"{_name(place)} at {before.base}")
@@ -149,7 +149,7 @@ class Logs:
             view.replace(batches)
 
     def answered(self, request: Any, answer: Any, name: Callable[[Any], str]) -> None:
-        """Note what an answer tells. Args: name: of a topic in an answer."""
+        """Note which part of a log an answer reveals. Args: name: returns the name of a topic in an answer."""
         for place, offset in _told(request, answer, name):
             if place in self.views:
                 self.views[place].told = max(self.views[place].told, offset)
@@ -168,7 +168,7 @@ def _told(request: Any, answer: Any, name: Callable[[Any], str]) -> Iterator[tup
 
 
 def batches_of(partition: PartitionLog, offset: int) -> Iterator[Stored]:
-    """What a log has from an offset on, where a batch begins."""
+    """The batches of a log from an offset on, which is the first of a batch."""
     while offset < partition.end_offset:
         data = bytes(partition.read(offset, 2**20, at_least_one=True))
         before = offset
@@ -183,7 +183,7 @@ def batches_of(partition: PartitionLog, offset: int) -> Iterator[Stored]:
             )
             offset = batch.next_offset
         if offset == before:
-            raise Violation(GAP, f"{partition.name} gives nothing at {offset} of {partition.end_offset}")
+            raise Violation(GAP, f"{partition.name} returns no batch at {offset} of {partition.end_offset}")
 
 
 def _name(place: Place) -> str:

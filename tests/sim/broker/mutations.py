@@ -1,7 +1,4 @@
-"""The broker, broken on purpose: a simulator that does not notice would prove nothing.
-
-As `tests.sim.mutations` does it with the client.
-"""
+"""Mutations of the broker: they break it on purpose, to prove that the simulator notices; see `tests.sim.mutations`."""
 
 from dataclasses import replace
 from typing import Any
@@ -168,7 +165,7 @@ def _the_same_counts(knows_later: Any) -> Any:
 _mutation("compaction drops the last value of a key", (OffsetMap, "knows_later", _the_same_counts))
 
 
-# -- where logs begin --------------------------------------------------------------------------------------------------
+# -- start offsets of logs ---------------------------------------------------------------------------------------------
 
 
 def _half_time(beyond_time: Any) -> Any:

@@ -1,9 +1,9 @@
-"""A client written by hand, for what the shipped one does not speak yet: a script that asks, one request at a time.
+"""A handwritten client, for requests that the shipped client does not send: a script with one request at a time.
 
 Rules:
-- One connection; a request whose connection breaks, or that is not answered in time, has ``None`` for an answer: nobody
-  knows what became of it.
-- When the process is killed another one takes its place.
+- It has one connection. If that breaks, or no answer comes in time, the request's answer is ``None``: its outcome is
+  unknown.
+- After a kill, another process takes its place.
 """
 
 from collections.abc import Callable, Generator
@@ -21,19 +21,19 @@ from tests.sim.network import PORT, Network
 from tests.sim.process import SimulatedProcess
 
 TIMEOUT = 4.0
-"""Seconds for one request."""
+"""Seconds until a request times out."""
 
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """A request, and its version."""
+    """A request and its version."""
 
     message: Any
     version: int
 
 
 Steps = Generator["Ask | float", Any, Any]
-"""A script: yields requests, and gets the answers or ``None``; yields seconds to sleep."""
+"""A script that yields requests, and gets each answer or ``None``; it may also yield seconds to sleep."""
 
 
 class Peer(SimulatedProcess):
@@ -42,7 +42,7 @@ class Peer(SimulatedProcess):
     def __init__(self, name: str, node: int, clock: Clock, network: Network, history: History) -> None:
         super().__init__(name, clock, network, history)
         self.again: Callable[[], None] | None = None
-        """Starts another process that does the same."""
+        """Starts another process with the same script."""
         self._node = node
         self._key: Key | None = None
         self._connected = False
@@ -53,12 +53,12 @@ class Peer(SimulatedProcess):
         self._done: Callable[[], None] = lambda: None
 
     def run(self, script: Steps, done: Callable[[], None]) -> None:
-        """Have a user act; ``done`` is called at the end, if the process lives to see it."""
+        """Run a script; ``done`` is called at its end, unless the process is killed before."""
         self._script, self._done = script, done
         self.clock.later(0.0, partial(self._advance, None))
 
     def hear(self, event: Event) -> None:
-        """What the network tells."""
+        """Handle an event of the network."""
         if self.held(partial(self.hear, event)):
             return
         match event:
@@ -72,7 +72,7 @@ class Peer(SimulatedProcess):
                 self._key = None
                 self._answer(None)
 
-    # -- inside
+    # -- internals
 
     def _advance(self, value: Any) -> None:
         if self._script is None or self.held(partial(self._advance, value)):

@@ -1,12 +1,12 @@
-"""Transactional producers as a right client is one, written by hand against the protocol.
+"""Handwritten transactional producers that keep to the protocol.
 
 Rules:
-- One request at a time, and the same one again until it is answered: the protocol says of each that a repeat does no
-  harm. In version 1 partitions are added before they are written to, in version 2 (KIP-890) by writing to them.
-- A producer that gives up a request whose fate it does not know aborts, and goes on in another epoch.
-- One that is fenced stops, and perhaps begins again as a new one does. Its transaction is then aborted, unless it had
-  asked to commit.
-- Any other error is a finding: a right client does not get it.
+- A producer sends one request at a time, and repeats it until it is answered: by the protocol, no repeat does harm. In
+  version 1 it adds partitions before it writes to them; in version 2 (KIP-890) writing adds them.
+- A producer that gives up a request with an unknown outcome aborts, and continues in another epoch.
+- A fenced producer stops, and maybe starts again as a new one. Its transaction is then aborted, unless it had asked to
+  commit.
+- Any other error is a finding: a correct client does not get it.
 
 Source: TransactionManager.java, Sender.java.
 """
@@ -49,8 +49,8 @@ from tests.sim.history import code
 from tests.sim.transaction_ledger import ABORTED, COMMITTED, ENDING, UNCERTAIN, TransactionLedger, Written, carried
 from tests.sim.users import Violation
 
-BY_NOBODY = "a producer is fenced by nobody"
-REFUSED = "a producer that does everything right is refused"
+BY_NOBODY = "a producer is fenced, and no other producer fenced it"
+REFUSED = "a correct producer is refused"
 AGAIN = frozenset(
     each.code
     for each in (
@@ -62,40 +62,40 @@ AGAIN = frozenset(
         UnstableOffsetCommit,
     )
 )
-"""The same request is to be sent again."""
+"""Errors after which the same request is sent again."""
 FENCED = frozenset(each.code for each in (InvalidProducerEpoch, ProducerFenced))
 V1, V2 = 1, 2
-"""Versions of transactions; below, what stands for them in requests."""
+"""Versions of transactions; below, the request versions that select them."""
 _PRODUCE = {V1: 11, V2: 12}
 _TXN_OFFSET_COMMIT = {V1: 4, V2: 5}
 _END_TXN = {V1: 4, V2: 5}
 
 
 class Fenced(Exception):
-    """The producer may not go on."""
+    """The producer was fenced."""
 
 
 class GaveUp(Exception):
-    """Nobody knows what became of a request, and the producer does not want to wait until somebody does."""
+    """A request's outcome is unknown, and the producer does not want to wait until it is known."""
 
 
 @dataclass(slots=True, eq=False)
 class Work:
-    """What all producers of one transactional id have to do together."""
+    """The common work of all producers of one transactional id."""
 
     transactional_id: str
     version: int
     timeout: float
-    """Seconds that a transaction may take."""
+    """Timeout of a transaction, in seconds."""
     left: int
-    """Transactions."""
+    """The number of transactions still to be committed."""
     producers: int = 0
-    """That there have been."""
+    """The number of producers so far."""
 
 
 @dataclass(slots=True, eq=False)
 class Transacting:
-    """A producer of transactions to the partitions of a topic."""
+    """A producer of transactions to some partitions."""
 
     peer: Peer
     ledger: TransactionLedger
@@ -104,7 +104,7 @@ class Transacting:
     features: Counter[str]
     places: list[Place]
     producer: tuple[int, int] = (-1, -1)
-    """Its id and epoch."""
+    """Its producer id and epoch."""
     transaction: Written | None = None
     sequences: dict[Place, int] = field(default_factory=lambda: defaultdict(int))
     added: set[Place] = field(default_factory=set)
@@ -112,11 +112,11 @@ class Transacting:
     since: float = 0.0
     """When the transaction began."""
     begun: bool = False
-    """The broker may know of a transaction."""
+    """The broker may know the transaction."""
     _made: int = 0
 
     def script(self) -> Steps:
-        """Until the work is done; a producer that is fenced comes again later, as a new one."""
+        """Run until the work is done; a fenced producer starts again later, as a new one."""
         self.work.producers += 1
         while self.is_wanted:
             try:
@@ -132,7 +132,7 @@ class Transacting:
                 yield self.chance.uniform(0.1, 3.0)
 
     def _check_fenced(self, error: str) -> None:
-        """Somebody or something must have fenced it."""
+        """Check that another producer, or the transaction's timeout, has fenced it."""
         if self.transaction is not None and not self._may_have_ended():
             raise Violation(BY_NOBODY, f"{self.peer.name}: {error}")
 
@@ -185,7 +185,7 @@ class Transacting:
     # -- requests
 
     def _initialize(self, *, bump: bool = False) -> Steps:
-        """Get an id and an epoch: as a new producer, or to go on in another epoch."""
+        """Get a producer id and an epoch: as a new producer, or to continue in another epoch."""
         had = self.producer if bump else (-1, -1)
         self.ledger.timeouts[self.work.transactional_id] = self.work.timeout
         request = InitProducerIdRequest(
@@ -285,10 +285,10 @@ class Transacting:
     # -- asking
 
     def _until_answered(self, request: Any, version: int, may_have_ended: Callable[[], bool] | None = None) -> Steps:
-        """The same request until it succeeds; returns the answer.
+        """Repeat a request until it succeeds; return the answer.
 
         Args:
-            may_have_ended: whether somebody else may have ended the transaction, so that it cannot be ended.
+            may_have_ended: whether another producer or the timeout may have ended the transaction.
         """
         while True:
             answer = yield from self._asked(request, version)
@@ -300,7 +300,7 @@ class Transacting:
             yield self._pause()
 
     def _may_have_ended(self) -> bool:
-        """Its time was up, or another producer has come. That may look as if it had asked for the opposite before."""
+        """Whether the timeout or another producer may have ended the transaction, maybe with the other outcome."""
         took = self.peer.clock.now - self.since
         return took >= self.work.timeout or self.work.producers > 1
 
@@ -312,7 +312,7 @@ class Transacting:
         return answer
 
     def _succeeds(self, error: int, what: str) -> bool:
-        """Whether it did; if not, it is to be sent again."""
+        """Whether the request succeeded; otherwise it is to be sent again."""
         if error in FENCED or error == InvalidProducerIdMapping.code:
             raise Fenced(code(error))
         if error and error not in AGAIN:
@@ -328,7 +328,7 @@ class Transacting:
 
 @dataclass(slots=True, eq=False)
 class Carrying(Transacting):
-    """A worker that carries each record of a partition on to another topic, once: consume, transform, produce."""
+    """A worker that copies each record of a partition to another topic, once: consume, transform, produce."""
 
     source: Place = ("", 0)
     target: Place = ("", 0)

@@ -1,7 +1,7 @@
-"""Readers of what is committed: one written by hand, one of the shipped client.
+"""Readers of committed records: a handwritten client, and the shipped client.
 
-A right client leaves out the records of a producer from the first offset on that the broker names for an aborted
-transaction of it, up to the marker. Source: CompletedFetch.java (nextFetchedRecord).
+A correct client skips a producer's records from the first offset of an aborted transaction, which the broker names, up
+to the transaction's marker. Source: CompletedFetch.java (nextFetchedRecord).
 """
 
 from collections.abc import Generator
@@ -24,19 +24,19 @@ from tests.sim.transaction_ledger import OTHER, Views
 from tests.sim.users import Process, Script, Tasks, Violation
 
 VERSION = 12
-"""The last version of Fetch that names topics by name."""
+"""The last version of Fetch that has topics by name."""
 
 
 @dataclass(slots=True, eq=False)
 class Committed:
-    """What is committed in some partitions, read by hand; ``positions`` is where it has come to."""
+    """Reads the committed records of some partitions; ``positions`` has the next offset of each."""
 
     name: str
     places: list[Place]
     positions: dict[Place, int]
 
     def fetch(self, *, wait: float, most: int) -> Generator[Ask | float, Any, list[tuple[Place, int, bytes]]]:
-        """One Fetch: (place, offset, value) of what it brings."""
+        """Send one Fetch; return (place, offset, value) of its records."""
         request = FetchRequest(
             max_wait_ms=round(wait * 1000),
             min_bytes=1,
@@ -92,7 +92,7 @@ class Committed:
 
 @dataclass(slots=True)
 class Seen:
-    """What one reader has seen of each partition, in order."""
+    """The records of each partition that one reader got, in order."""
 
     name: str
     logs: Views
@@ -102,11 +102,11 @@ class Seen:
     def add(self, place: Place, offset: int, value: bytes) -> None:
         got = self.got.setdefault(place, [])
         if got and got[-1][0] >= offset:
-            raise Violation(OTHER, f"{self.name} gets {place[0]}-{place[1]} at {offset} behind {got[-1][0]}")
+            raise Violation(OTHER, f"{self.name} gets {place[0]}-{place[1]} at {offset} after {got[-1][0]}")
         got.append((offset, value))
 
     def behind(self) -> str:
-        """What is left to be read, for people; empty once all is."""
+        """The records that are not read yet, for people; empty if there are none."""
         ends = {place: self.logs.views[place].decided for place in self.places}
         left = [
             f"{place[0]}-{place[1]} from {(self.got.get(place) or [(-1, b'')])[-1][0]} to {there[-1][0]}"
@@ -116,7 +116,7 @@ class Seen:
         return f"{self.name} has not read {', '.join(left)}" if left else ""
 
     def check(self) -> None:
-        """It has seen exactly what was committed."""
+        """Check that it has got exactly the committed records."""
         for place in self.places:
             there, got = self.logs.views[place].decided, self.got.get(place, [])
             if got != there:
@@ -129,7 +129,7 @@ class Seen:
 
 
 def by_hand(seen: Seen, over: Any) -> Steps:
-    """Read until ``over()``."""
+    """Read with a handwritten client until ``over()``."""
     reader = Committed(seen.name, seen.places, dict.fromkeys(seen.places, 0))
     while not over():
         for place, offset, value in (yield from reader.fetch(wait=0.5, most=500)):
@@ -138,7 +138,7 @@ def by_hand(seen: Seen, over: Any) -> Steps:
 
 
 def by_client(process: Process, seen: Seen) -> Script:
-    """The same by the shipped client, of which the partitions are assigned by hand."""
+    """Read with the shipped client, whose partitions are assigned by hand."""
     yield from process.connect()
     options = ConsumerOptions(start=Time(EARLIEST))
 

@@ -1,11 +1,11 @@
-"""One broker, the shipped one, as its machine and its disk see it: started, killed, stopped, started again.
+"""One process of brokerlite with its machine and its disk: started, killed, stopped, started again.
 
 Rules:
-- The driver's part is done here in virtual time, as `ottla.brokerlite.serve` does it: requests in, answers out, polls
-  at the deadline, chores one after the other, a sync of the disk whenever an answer waits for it.
-- A kill may come within any operation on the disk. What the process had in memory is gone with it, the page cache is
-  not; when the power goes, the disk has what was synced, and of the rest anything.
-- A start that the disk refuses is tried again; any other failure of a start is a finding.
+- This file does the driver's work in virtual time, as `ottla.brokerlite.serve` does it: requests in, answers out, polls
+  at the deadline, chores one by one, a sync of the disk whenever an answer waits for it.
+- A kill may come during any operation of the disk. It loses the process's memory, not the page cache. A power cut
+  leaves all synced data on the disk, and an arbitrary part of the rest.
+- If the disk refuses a start, the start is tried again. Any other failure of a start is a finding.
 """
 
 import random
@@ -34,16 +34,16 @@ from tests.sim.users import Violation
 
 NODE = 1
 TODAY = 1_700_000_000_000
-"""Milliseconds since 1970 when a world begins."""
+"""Milliseconds since 1970 at which each world begins."""
 AGAIN = 0.5
 """Seconds until a start that the disk refused is tried again."""
 DATA = Path("/data")
 RESTART = "a broker does not start"
-DRIVER = "the driver of a broker meets what it does not know"
+DRIVER = "the driver of a broker gets an unexpected action"
 
 
 class Ticket(NamedTuple):
-    """Where an answer goes."""
+    """The destination of an answer."""
 
     link: Link
     request: Any
@@ -56,9 +56,9 @@ class Manner:
     """How a broker is run.
 
     Attributes:
-        sync: nothing is told before the disk holds it, so the power may be cut.
+        sync: the broker answers once the disk has the data, so the power may be cut.
         topics: name -> number of partitions.
-        configs: name -> configurations, where a topic has any; these topics are not read by everybody.
+        configs: name -> configurations of topics that have some; the readers of all topics skip these.
         defaults: configurations of all topics.
     """
 
@@ -70,11 +70,10 @@ class Manner:
 
 
 class Server:
-    """Args: chance: of delays, of ids, and of how far an operation gets in which the process is killed.
+    """Args: chance: draws delays and ids.
 
     Attributes:
-        core: the machine, also after its end until there is another.
-        trouble: since when the disk has refused something, if it may.
+        core: the machine; after its end the old one, until the next start.
     """
 
     core: BrokerCore
@@ -87,15 +86,15 @@ class Server:
         self.features: Counter[str] = Counter()
         self.is_up = False
         self.since = 0.0
-        """When it was started, or ended, last."""
+        """When the process was last started or ended."""
         self.disk_is_well = True
         self.starts = 0
         self.answered: Callable[[str, Any, Any], None] = lambda client, request, answer: None
-        """Called with each client, its request and the answer, when nothing can take that back."""
+        """Called with each client, its request and the answer, once the answer is final."""
         self.started: Callable[[], None] = lambda: None
         """Called when the broker is up, before it takes any request."""
         self.written: Callable[[], None] = lambda: None
-        """Called when something may have been written."""
+        """Called after each step that may have written."""
         self._folder: DataFolder
         self._chores: deque[Callable[[], None]] = deque()
         self._connections: dict[Link, tuple[int, Session]] = {}
@@ -103,7 +102,7 @@ class Server:
         self._syncing = False
         self._ids = random.Random(chance.getrandbits(64))
 
-    # -- what the network asks
+    # -- the network's calls
 
     def up(self, node: int) -> bool:
         return node == NODE and self.is_up
@@ -143,10 +142,10 @@ class Server:
         """Milliseconds since 1970."""
         return TODAY + round(self.clock.now * 1000)
 
-    # -- life
+    # -- starts and ends
 
     def start(self) -> None:
-        """Start the broker, on what the last one has left."""
+        """Start the broker on the disk that the last one has left."""
         if self.is_up:
             return
         self.starts += 1
@@ -193,18 +192,18 @@ class Server:
                 self.core.create_topic(name, partitions, self.manner.configs.get(name, {}))
 
     def kill(self, why: str) -> None:
-        """End the process, between two operations."""
+        """End the process between two operations of the disk."""
         if self.is_up:
             self._ended(why)
 
     def cut_power(self) -> None:
-        """End the machine."""
+        """End the process, and lose unsynced data."""
         self.features["the power is cut"] += 1
         self.kill("loses its power")
         self.disk.power_cut()
 
     def stop(self) -> bool:
-        """End it in good order; whether that worked."""
+        """Stop the broker cleanly; return whether that worked."""
         self._say("stops")
         try:
             good = self._survives(self._stop)
@@ -229,7 +228,7 @@ class Server:
         self._folder.close()
 
     def _survives(self, call: Callable[[], object]) -> bool:
-        """Do something in which the process may be killed; whether it was not."""
+        """Make a call during which the process may be killed; return whether it lives."""
         try:
             call()
         except Killed:
@@ -250,7 +249,7 @@ class Server:
     # -- the driver's part
 
     def _pump(self) -> None:
-        """Hand out the answers that are ready, and see to it that the rest comes."""
+        """Send the answers that are ready, and schedule further work."""
         if not self._survives(self._hand_out):
             return
         self.written()
@@ -284,7 +283,7 @@ class Server:
             self._pump()
 
     def _is(self, start: int) -> bool:
-        """Whether the process that was started so is still there."""
+        """Whether the process of that start is still running."""
         return self.is_up and self.starts == start
 
     def _begin_sync(self) -> None:
@@ -302,13 +301,13 @@ class Server:
                 return
         except OSError as error:
             self.features["a sync that the disk refuses"] += 1
-            self._say(f"the disk does not hold what was written: {error}")
+            self._say(f"sync failed: {error}")
             failed = True
         if self._survives(partial(self.core.synced, writes, failed=failed)):
             self._pump()
 
     def _go_on(self, start: int, job: Job, refused: OSError | None) -> None:
-        """Do the next part of a job on the loop; then its work, later, in a thread."""
+        """Run the next part of a job on the loop, and later its work as in a thread."""
         if not self._is(start):
             return
         works: list[Work] = []
@@ -348,18 +347,18 @@ class Server:
 
     def _do_chore(self) -> None:
         refused = self.disk.refused
-        self._chores.popleft()()  # which tells the log of it
+        self._chores.popleft()()  # a failed chore goes to the log
         self.features["a chore that the disk refuses"] += self.disk.refused > refused
 
     def _look_for_ends(self, start: int) -> None:
-        """Notice connections that have ended and bring nothing more, after a while."""
+        """Every 0.2 s, notice connections that have ended and have nothing in flight."""
         if not self._is(start):
             return
         for link in [each for each in self._connections if not (each.open or each.on_its_way or each.queue)]:
             self.core.disconnected(self._connections.pop(link)[0])
         self.clock.later(0.2, partial(self._look_for_ends, start))
 
-    # -- the tests' own look
+    # -- for the tests
 
     def places(self) -> Iterable[Place]:
         topics = self.manner.topics.items()

@@ -1,4 +1,4 @@
-"""The broker as the ledgers of the client see it, in the model cluster's terms."""
+"""The broker as the client's ledgers see it, with the names of the model cluster."""
 
 from dataclasses import dataclass
 from types import SimpleNamespace
@@ -13,11 +13,11 @@ from tests.sim.data import Place
 from tests.sim.group_ledger import GroupLedger
 
 LONG_UP = 10.0
-"""Seconds."""
+"""Seconds after a start in which a leave may have been lost."""
 
 
 class Cluster:
-    """The broker as the ledgers of the client see it, in the model cluster's terms."""
+    """The broker as the client's ledgers see it, with the names of the model cluster."""
 
     def __init__(self, server: Server, logs: Logs) -> None:
         self._server = server
@@ -33,7 +33,7 @@ class Cluster:
         return self._logs.views
 
     def get(self, group: str) -> "GroupView | None":
-        """A group, as the coordinator has it."""
+        """A group, as the coordinator knows it."""
         core = self._server.core
         known = core.groups.by_id.get(group)
         offsets = {place: (each.offset,) for place, each in core.offsets.of(group).items()}
@@ -63,7 +63,7 @@ class GroupView:
 
 @dataclass(slots=True)
 class BrokerGroupLedger(GroupLedger):
-    """As for the model cluster; a member that leaves while the broker is down cannot say so."""
+    """As for the model cluster, but a member that leaves while the broker is down cannot send LeaveGroup."""
 
     server: Server | None = None
 

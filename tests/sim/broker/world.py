@@ -1,4 +1,4 @@
-"""One run of the shipped broker on a model disk, drawn from a seed, until all promises are kept or one is not."""
+"""One run of brokerlite on a model disk, drawn from a seed, until all work is done or a promise is broken."""
 
 import traceback
 from contextlib import nullcontext
@@ -43,17 +43,17 @@ from tests.sim.transaction_ledger import TransactionLedger
 from tests.sim.users import Process, Violation
 
 LIMIT = 150.0
-"""Seconds after the last fault in which everything has to be done."""
+"""Seconds after the last fault within which everything has to be done."""
 LOOK = 0.25
-"""Seconds between two looks at whether everything is done."""
+"""Seconds between two checks whether everything is done."""
 GROUP, WORKERS = "billing", "workers"
 SLACK = 2.5
-"""Seconds that a broker may take beside a transaction's timeout: markers that the disk refused are tried again."""
-WENT_BACK = "committed offsets have gone back by themselves"
+"""Seconds that a broker may take in addition to a transaction's timeout: it retries markers that the disk refused."""
+WENT_BACK = "committed offsets have gone back after a restart"
 
 
 class BrokerWorld(Hosted):
-    """What the seed draws: how the broker is run, who its users are, what goes wrong and when."""
+    """The draws of a seed: how the broker runs, who its users are, which faults strike and when."""
 
     def __init__(self, seed: int, *, told: bool = False) -> None:
         chance, clock = Random(f"{seed} broker"), Clock()
@@ -61,9 +61,9 @@ class BrokerWorld(Hosted):
         network = Network(clock, Random(f"{seed} network"), history)
         self.seconds = chance.choice((3.0, 6.0, 10.0))
         self.topics = {"a": chance.randint(1, 2), "b": 1}
-        """Of the shipped client."""
+        """The topics of the shipped client."""
         self.last_epoch = chance.choice((3, 7)) if chance.random() < 0.2 else None
-        """After which a producer id has no more epochs, where that is worth a try."""
+        """The last epoch of a producer id, in the worlds that test this."""
         self.transactional = {"t": chance.randint(1, 3)}
         carried = {"out": self.transactional["t"]}
         sync, ordered = chance.random() < 0.5, chance.random() < 0.5
@@ -88,7 +88,7 @@ class BrokerWorld(Hosted):
         )
         super().__init__(seed, chance, clock, network, history, manner, ordered=ordered)
         self.appended = self._appended
-        self.ledger = Ledger(self.cluster)  # type: ignore[arg-type] # which it is, as far as it is looked at
+        self.ledger = Ledger(self.cluster)  # type: ignore[arg-type] # it has the attributes that the ledger uses
         self.transactions = TransactionLedger(self.logs, SLACK)
         places = [(topic, index) for topic, count in self.topics.items() for index in range(count)]
         self.group = BrokerGroupLedger(self.ledger, GROUP, places)
@@ -125,14 +125,14 @@ class BrokerWorld(Hosted):
             )
         self._member_count = self._peer_count = 0
         self._committed: dict[str, dict[Place, int]] = {}
-        """Group -> what the coordinator has answered to have."""
+        """Group -> offsets that the coordinator has acknowledged."""
         self.producing = 0
         self.ended = False
         self.faults: list[Fault] = drawn(chance, self.seconds, sync=sync)
         said = f"{manner.topics}, {manner.defaults}, {retention}, {sync=}, {self.options}, {self.membership}"
         self.say("#", f"seed {seed}", said)
 
-    # -- what is watched ---------------------------------------------------------------------------------------------
+    # -- observation -------------------------------------------------------------------------------------------------
 
     def _sent(self, link: Link, message: Any) -> None:
         if isinstance(link.client, Process):
@@ -157,7 +157,7 @@ class BrokerWorld(Hosted):
         self.transactions.appended(place, stored)
 
     def _started(self) -> None:
-        """The broker is there again: compare, and watch what it takes."""
+        """The broker is up again: compare its state, and observe its commits."""
         super()._started()
         core = self.server.core
         if self.admin is not None:
@@ -186,10 +186,10 @@ class BrokerWorld(Hosted):
                     self.group.committed(view, committers[0].member_id, place, each.offset)  # type: ignore[arg-type]
             commit(group, offsets, transactional)
 
-        core.offsets.begin_commit = begun  # type: ignore[method-assign] # to know who commits
-        core.offsets.commit = committed  # type: ignore[method-assign] # to see what is taken
+        core.offsets.begin_commit = begun  # type: ignore[method-assign] # to see who commits
+        core.offsets.commit = committed  # type: ignore[method-assign] # to see accepted offsets
 
-    # -- people ------------------------------------------------------------------------------------------------------
+    # -- users -------------------------------------------------------------------------------------------------------
 
     def process(self, name: str) -> Process:
         process = self.processes[name] = Process(
@@ -266,7 +266,7 @@ class BrokerWorld(Hosted):
         producing.process.close()
 
     def join(self) -> None:
-        """One more member of the group of the shipped client."""
+        """Add a member to the group of the shipped client."""
         if self.over:
             return
         self._member_count += 1
@@ -282,15 +282,15 @@ class BrokerWorld(Hosted):
     def _gone(self, name: str) -> None:
         self.members.pop(name).process.close()
         if not self.members:
-            self.join()  # which is nothing if it is over
+            self.join()  # which does nothing once everything is done
 
     def kill(self, name: str) -> None:
-        """A member dies, and another one comes."""
+        """Kill a member, and start another one after a while."""
         self.members.pop(name).process.kill()
         self.clock.later(self.chance.uniform(0.0, 3.0), self.join)
 
     def transact(self, work: Work) -> None:
-        """One more producer of a transactional id."""
+        """Start one more producer with a transactional id."""
         if self.over or work.left <= 0:
             return
         self._peer_count += 1
@@ -302,7 +302,7 @@ class BrokerWorld(Hosted):
         peer.run(producer.script(), partial(self._went, name))
 
     def carry(self, work: Work, index: int) -> None:
-        """One more worker of a partition."""
+        """Start one more worker for a partition."""
         if self.over:
             return
         self._peer_count += 1
@@ -335,14 +335,14 @@ class BrokerWorld(Hosted):
         changes: list[Any] = [(accumulator, "Batch", lambda _: Watched)]
         if (last := self.last_epoch) is not None:
             changes += [(module, "LAST_EPOCH", lambda _: last) for module in (transaction, transactions)]
-        small = {"segment.bytes": "1500", "min.cleanable.dirty.ratio": "0.1"}  # so that they are compacted
+        small = {"segment.bytes": "1500", "min.cleanable.dirty.ratio": "0.1"}  # so that compaction runs
         changes += [(module, "CONFIGS", lambda usual: {**usual, **small}) for module in (group_log, transaction_log)]
         with logged_to(None), changed(*changes):
             try:
                 self._play()
             except Violation as broken:
                 violation = broken
-            except Exception as error:  # whatever a machine raises is a finding, and must not end the other seeds
+            except Exception as error:  # any exception of a machine is a finding, and must not end other seeds' runs
                 violation = Violation("a machine raises", "".join(traceback.format_exception(error)))
                 violation.__cause__ = error
         records = len(self.ledger.sent) + sum(len(each.values) for each in self.transactions.transactions)
@@ -358,7 +358,7 @@ class BrokerWorld(Hosted):
         self.clock.later(LOOK, self._look)
         while not self.ended:
             if not self.clock.step():
-                raise Violation("nothing will ever happen again", self._left())
+                raise Violation("no event is left, and not everything is done", self._left())
         self.end()
         self.ledger.check()
         self.transactions.check()
@@ -371,7 +371,7 @@ class BrokerWorld(Hosted):
             self.features[f"fault: {fault.kind}"] += 1
 
     def _left(self) -> str:
-        """What is still to be done, for people; empty once nothing is."""
+        """The work that is not done yet, for people; empty if there is none."""
         left = [] if self.server.is_up else ["the broker is down"]
         left += [f"{self.producing} producers are not done"] if self.producing else []
         left += [f"{each.left} transactions of {each.transactional_id}" for each in self.works if each.left > 0]
@@ -410,7 +410,7 @@ def play(seed: int, *, told: bool = False, broken: str | None = None) -> Result:
     """Play one seed.
 
     Args:
-        told: with its history.
+        told: keep the history.
         broken: the name of a mutation of the broker.
     """
     with MUTATIONS[broken]() if broken else nullcontext():

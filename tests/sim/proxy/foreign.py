@@ -1,16 +1,16 @@
-"""A producer that does as Java's: what it sends, and what it does about errors, by its own rules.
+"""A producer that behaves like Java's: it sends, and handles errors, by Java's rules.
 
-Rules of an idempotent one (Sender.java, TransactionManager.java, Kafka 4.3):
-- At most five requests of a connection are unanswered, and five batches of a partition. (Of these Java has more where
-  a leader moves while the old one is silent, but then Kafka keeps no promise either.) A batch has its sequence when it
-  is sent first, and keeps it.
-- An error that may pass, or a lost connection, has the batch sent again; where batches of its partition are sent again,
-  they go one by one, the one with the lowest sequence first.
-- OUT_OF_ORDER_SEQUENCE_NUMBER of a batch that is next has it fail; of another one, or of one that was renumbered, it
+Rules of Java's idempotent producer (Sender.java, TransactionManager.java, Kafka 4.3):
+- At most five requests of a connection are unanswered, and five batches of a partition. (Java has more batches in
+  flight if a leader moves while the old leader is silent, but then Kafka does not keep its promises either.) A batch
+  gets its sequence when it is first sent, and keeps it.
+- After a retriable error or a lost connection the batch is sent again. Retried batches of a partition go one by one,
+  the lowest sequence first.
+- OUT_OF_ORDER_SEQUENCE_NUMBER for the next batch makes it fail; for any other batch, or for a renumbered one, the batch
   is sent again.
-- When a batch has failed, the epoch rises, and all that is unanswered of its partition is renumbered from 0 on.
-- MESSAGE_TOO_LARGE of a batch of several records splits it; the parts have new sequences, from that of the batch on.
-- PRODUCER_FENCED is the end.
+- When a batch has failed, the epoch is bumped, and all unanswered batches of its partition are renumbered from 0 on.
+- MESSAGE_TOO_LARGE for a batch of several records splits it; the parts take over the sequences of the batch.
+- PRODUCER_FENCED ends the producer.
 """
 
 from collections import defaultdict, deque
@@ -43,13 +43,13 @@ from tests.sim.process import SimulatedProcess
 from tests.sim.proxy.ledger import Ledger, Sent
 
 PRODUCE, METADATA, INIT = 9, 9, 4
-"""The versions that it speaks."""
+"""The versions that it uses."""
 IN_FLIGHT = 5
 BACKOFF = 0.1
 DAMAGED = 0.02
-"""How many of its batches are."""
+"""The fraction of its batches that are damaged."""
 PATIENCE = 30.0
-"""Seconds for an answer."""
+"""Seconds to wait for an answer."""
 
 Place = tuple[str, int]
 
@@ -65,7 +65,7 @@ class _Batch:
     in_flight: bool = False
     not_before: float = 0.0
     damaged: bool = False
-    """Its records cannot be read."""
+    """Its records cannot be decoded."""
 
     def data(self, producer_id: int) -> bytes:
         builder = BatchBuilder()
@@ -75,19 +75,19 @@ class _Batch:
         data = builder.build(producer_id=producer_id, producer_epoch=self.epoch, base_sequence=self.sequence)
         if not self.damaged:
             return data
-        behind_crc = data[CRC_AT + 4 : -1] + b"\x01"  # of the last record's headers
+        behind_crc = data[CRC_AT + 4 : -1] + b"\x01"  # the last byte counts the headers of the last record
         return data[:CRC_AT] + crc32c(behind_crc).to_bytes(4, "big") + behind_crc
 
 
 @dataclass(eq=False)
 class _Partition:
-    """Batches that have a sequence, in its order, and those that have none yet."""
+    """Batches with a sequence, in its order, and new batches without one."""
 
     numbered: list[_Batch] = field(default_factory=list)
     fresh: deque[_Batch] = field(default_factory=deque)
     next_sequence: int = 0
     acknowledged: int = -1
-    """The last sequence that was."""
+    """The last acknowledged sequence."""
     epoch: int = 0
 
 
@@ -136,7 +136,7 @@ class JavaLike(SimulatedProcess):
         self._tick()
         self._produce()
 
-    # -- what it sends
+    # -- sending
 
     def _produce(self) -> None:
         if self.held(self._produce) or self.done:
@@ -157,7 +157,7 @@ class JavaLike(SimulatedProcess):
         self._go()
 
     def _tick(self) -> None:
-        """Look again after a while, as for what waits."""
+        """Check timeouts and pauses every 0.05 s."""
         if self.done or not self.alive:
             return
         if not self.frozen:
@@ -211,7 +211,7 @@ class JavaLike(SimulatedProcess):
             if waiting:
                 batch = waiting[0]
                 if batch is not partition.numbered[0] or self.clock.now < batch.not_before:
-                    return  # those that are sent again go one by one
+                    return  # retried batches go one by one
             elif not partition.fresh or len(partition.numbered) >= IN_FLIGHT:
                 return
             else:
@@ -226,7 +226,7 @@ class JavaLike(SimulatedProcess):
             topic = TopicProduceData(name=place[0], partition_data=(data,))
             self._send(wire, ProduceRequest(acks=-1, timeout_ms=1000, topic_data=(topic,)), PRODUCE, "produce", [batch])
 
-    # -- wires
+    # -- connections
 
     def _wire(self, node: int) -> _Wire:
         if node not in self._wires:
@@ -259,7 +259,7 @@ class JavaLike(SimulatedProcess):
 
     def _broken(self, wire: _Wire) -> None:
         del self._wires[wire.node]
-        self._correlation += 1  # the next one is another node
+        self._correlation += 1  # so that `_begin` turns to another node
         for _, _, batches, _ in wire.unanswered:
             for batch in batches:
                 self._again(batch)
@@ -314,7 +314,7 @@ class JavaLike(SimulatedProcess):
         batch.not_before = self.clock.now + BACKOFF
 
     def _split(self, batch: _Batch, partition: _Partition) -> None:
-        """In two; the sequences of both together are those of the batch."""
+        """Split the batch in two, which share its sequences."""
         half = len(batch.records) // 2
         first, second = _Batch(batch.place, batch.records[:half]), _Batch(batch.place, batch.records[half:])
         first.sequence, second.sequence = batch.sequence, batch.sequence + half

@@ -1,20 +1,20 @@
-"""A transactional producer that ends its transactions at once, with Produce requests still unanswered.
+"""A transactional producer that ends its transactions while Produce requests are still in flight.
 
-Our own client, and Java's, wait until all records are settled before they send EndTxn. Others do not: franz-go aborts
-with requests in flight, and one that sends everything on one connection may commit right behind its records, because a
-broker serves the requests of a connection in their order.
+Our own client, and Java's, wait until all records are settled before they send EndTxn. Other clients do not: franz-go
+aborts with requests in flight, and a client with a single connection may commit right after its records, because a
+broker serves the requests of a connection in order.
 
 Rules:
-- It aborts whenever it likes, on whatever connection. It commits at once only where all Produce requests have gone
-  before, on the connection of the EndTxn; otherwise once it was told that all records are stored.
-- What was lost with a connection is sent again, with the same sequences.
-- In version 2 the next transaction begins with the answer to EndTxn, in the epoch of that answer: what is late of the
-  one before is of an epoch that is over.
-- In version 1 the next one has the same epoch, so that it begins once everything of the one before is answered. Where
-  something was lost, and might arrive late, the producer asks for another epoch; where records have failed, some do so,
-  and the others go on with the sequence of the first that failed.
-- A commit that is refused becomes an abort. Where nobody answers it sends the EndTxn again, or aborts, or opens its
-  transactional id again.
+- The producer aborts at any time, on any connection. It commits at once only if all Produce requests went before the
+  EndTxn on its connection; otherwise it commits once all records are acknowledged as stored.
+- Requests that were lost with a connection are sent again, with the same sequences.
+- In version 2 the next transaction begins with the answer to EndTxn, in the epoch of that answer: late requests of the
+  last transaction have an old epoch.
+- In version 1 the next transaction has the same epoch, so it begins once all requests of the last one are answered. If
+  some were lost, and might arrive late, the producer bumps the epoch. If records have failed, some producers bump the
+  epoch, and the others continue with the sequence of the first failed batch.
+- A refused commit becomes an abort. If no answer comes, the producer sends the EndTxn again, or aborts, or initializes
+  its transactional id again.
 
 Source: KIP-98, KIP-360, KIP-890.
 """
@@ -67,28 +67,28 @@ if TYPE_CHECKING:
 
 PRODUCE, END, INIT, VERSIONS = 0, 26, 22, 18
 METADATA, COORDINATOR, ADD = 9, 2, 3
-"""Versions that every release has."""
+"""Versions that every release serves."""
 IMPLICIT, RISING = 12, 5
-"""Those of Produce and of EndTxn in version 2 of transactions."""
+"""The versions of Produce and EndTxn that select version 2 of transactions."""
 RECORDS, CONTROL = "records", "control"
-"""What a connection is for; of each kind there is one to a node."""
+"""The purposes of a connection; there is one connection to a node for each."""
 AT_ONCE, SOON, WHEN_STORED = "at once", "soon", "when everything is stored"
 BACKOFF = 0.05
 ATTEMPTS = 30
-"""At the most, to have the records of a transaction stored."""
+"""Most attempts to have the records of a transaction stored."""
 KEYS = 12
 ABORT = {TransactionAbortable.code, PolicyViolation.code}
-"""What the proxy says of records whose transaction has to be aborted."""
+"""The proxy's errors for records whose transaction has to be aborted."""
 LOST = {OutOfOrderSequenceNumber.code, InvalidProducerEpoch.code, ProducerFenced.code, UnknownProducerId.code}
-"""The epoch is of no use any more: where no batch before it has failed there is no gap in the sequences."""
+"""Errors after which the epoch is of no use, unless they only follow from an earlier failed batch."""
 OVER = {InvalidProducerEpoch.code, ProducerFenced.code}
 IN_PART = "a batch is committed in part"
-REFUSED = "a batch is committed that was refused"
+REFUSED = "a refused batch is committed"
 OVERTAKEN = "a commit overtakes the records before it"
 ORDER = "records of a key are committed in another order than they were sent"
 
 Story = Generator["float | Outcome[Any]", None, Any]
-"""Yields seconds to sleep, or what to wait for."""
+"""A script that yields seconds to sleep, or an outcome to wait for."""
 
 
 def _crc32_partition(key: bytes, count: int) -> int:
@@ -102,28 +102,28 @@ class _Wire:
     kind: str
     ready: bool = False
     busy: bool = False
-    """What was sent last is not written yet."""
+    """The last request is not written yet."""
     reader: frames.FrameReader = field(default_factory=frames.FrameReader)
     outbox: deque[bytes] = field(default_factory=deque)
     unanswered: deque[tuple[Any, int, Outcome[Any]]] = field(default_factory=deque)
-    """The response's type, its version, and who waits for it: for ``None`` if it does not come."""
+    """The response's type, its version, and the outcome of the call, which gets ``None`` if no answer comes."""
 
 
 @dataclass(slots=True, eq=False)
 class _Batch:
     place: Place
-    """The one that it is sent to."""
+    """The partition to which it is sent."""
     records: list[tuple[Place, bytes, bytes]]
-    """Where each has to come to, its key and its value."""
+    """For each record, the partition where it has to be stored, its key and its value."""
     sequence: int
     data: bytes
     attempts: int = 0
     answer: Outcome[Any] = field(default_factory=Outcome)
-    """To the last attempt."""
+    """The answer to the last attempt."""
 
     @property
     def told(self) -> int | None:
-        """The error code of the answer; ``None``: there is none."""
+        """The error code of the answer; ``None``: no answer came."""
         if self.answer.value is None:
             return None
         code: int = self.answer.value.responses[0].partition_responses[0].error_code
@@ -139,9 +139,9 @@ class _Transaction:
     written: WrittenTransaction
     batches: list[_Batch]
     together: bool
-    """Everything goes over the connection of its EndTxn."""
+    """All requests go over the connection of the EndTxn."""
     doubt: bool = False
-    """An EndTxn to commit it may have come to the coordinator."""
+    """An EndTxn that commits it may have reached the coordinator."""
     refused: bool = False
     """It can only be aborted."""
 
@@ -151,7 +151,7 @@ class _Transaction:
 
 
 class Hasty(SimulatedProcess):
-    """Makes ``count`` transactions, and more until one is committed when nothing goes wrong any more."""
+    """Makes ``count`` transactions, and more until one is committed after the last fault."""
 
     def __init__(self, world: "ProxiedTransfers", name: str, transactional_id: str, count: int, chance: Random) -> None:
         super().__init__(name, world.clock, world.network, world.history)
@@ -161,18 +161,18 @@ class Hasty(SimulatedProcess):
         self.renewed: Counter[int] = Counter()
         self.timeout = chance.choice((3.0, 10.0, 60.0))
         self.patience = chance.choice((1.0, 3.0, 20.0))
-        """Seconds for an answer."""
+        """Seconds to wait for an answer."""
         self.raises = chance.random() < 0.5
-        """It asks for another epoch behind records that have failed."""
+        """It bumps the epoch after records have failed."""
         self.transactions: list[_Transaction] = []
         self._over = self._settled = False
         self._lost = False
-        """Something that it has sent in its epoch may still arrive."""
+        """A request of its epoch may still arrive."""
         self._newest: dict[int, int] = {}
         self._version = 1
         self._epoch = -1, -1
         self._next: defaultdict[Place, int] = defaultdict(int)
-        """The next sequence."""
+        """The next sequence of each partition."""
         self._number = 0
         self._leaders: dict[Place, int] = {}
         self._coordinator = 1
@@ -186,9 +186,9 @@ class Hasty(SimulatedProcess):
         return self
 
     def startle(self) -> None:
-        """It waits for nothing that could be cancelled."""
+        """Ignored: no call of this client can be cancelled."""
 
-    # -- its connections
+    # -- connections
 
     def _advance(self) -> None:
         if self.held(self._advance):
@@ -205,7 +205,7 @@ class Hasty(SimulatedProcess):
             self.clock.later(what, self._advance)
 
     def _ask(self, node: int, request: Any, version: int, kind: str = RECORDS) -> Outcome[Any]:
-        """Send a request; its answer, or ``None`` where none comes."""
+        """Send a request; the outcome gets its answer, or ``None`` if none comes."""
         if (node, kind) not in self._wires:
             self._connections += 1
             self._wires[node, kind] = _Wire((node, f"{kind} {self._connections}"), node, kind)
@@ -229,7 +229,7 @@ class Hasty(SimulatedProcess):
             wire.busy = not self.network.send(self, Send(wire.key, (wire.outbox.popleft(),)))
 
     def _give_up(self, wire: _Wire, answer: Outcome[Any]) -> None:
-        """Nobody has answered in time."""
+        """Close the connection if no answer has come in time."""
         if not answer.done and not self.held(partial(self._give_up, wire, answer)):
             self.network.close(self, Close(wire.key))
             self._broken(wire)
@@ -260,7 +260,7 @@ class Hasty(SimulatedProcess):
         for _, _, answer in wire.unanswered:
             answer.succeed(None)
 
-    # -- its story
+    # -- the script
 
     def _told(self) -> Story:
         yield from self._learn_leaders()
@@ -296,7 +296,7 @@ class Hasty(SimulatedProcess):
             yield BACKOFF
 
     def _open(self, *, again: bool = False) -> Story:
-        """Get an epoch: the one behind its own if it asks ``again``, else as a producer that has just begun."""
+        """Get an epoch: the next one if ``again``, otherwise as a new producer."""
         while not self._over:
             yield from self._find_coordinator()
             said = ApiVersionsRequest(client_software_name="hasty", client_software_version="1")
@@ -323,10 +323,10 @@ class Hasty(SimulatedProcess):
             yield BACKOFF
 
     def _is_fenced(self) -> None:
-        """By itself, late, or for the time that it took; by another one with its transactional id: that is the end."""
+        """Its own late request, or the timeout, may have fenced it; if another producer did, it stops."""
         others = [each for each in self.world.tellers if each.process is not self]
         self._over = any(each.transactional_id == self.transactional_id for each in others)
-        self._say(f"is fenced; {'it is the end' if self._over else 'it opens its id again'}")
+        self._say(f"is fenced; {'it stops' if self._over else 'it initializes its id again'}")
 
     def _begin_epoch(self, producer_id: int, epoch: int) -> None:
         self._epoch, self._lost = (producer_id, epoch), False
@@ -335,14 +335,14 @@ class Hasty(SimulatedProcess):
     # -- a transaction
 
     def _drawn(self) -> _Transaction:
-        """A transaction, of which nothing is sent yet."""
+        """A transaction with batches that are not sent yet."""
         chance, world = self.chance, self.world
         at_hand = [place for place, leader in self._leaders.items() if leader == self._coordinator]
         together = bool(at_hand) and chance.random() < 0.5
-        # The proxy waits for what it has, and sees only to the records of topic a.
+        # The proxy waits only for requests that it has received, and orders only the records of topic a.
         places = at_hand if together else [place for place in self._leaders if place[0] == "a"]
         written = world.ledger.begin(f"{self.name}.{len(world.ledger.transactions)}")
-        written.ordered = False  # the records of a key are, which `check` sees
+        written.ordered = False  # only the records of a key are ordered, and `check` compares these
         batches = [self._batch(chance.choice(places), written.name) for _ in range(chance.choice((1, 1, 2, 3, 5)))]
         made = _Transaction(written, batches, together)
         self.transactions.append(made)
@@ -371,7 +371,7 @@ class Hasty(SimulatedProcess):
         return _Batch(place, records, sequence, data)
 
     def _make(self, made: _Transaction, *, in_haste: bool) -> Story:
-        """Have a transaction begin, and come to its end."""
+        """Begin a transaction, and end it."""
         chance = self.chance
         if self._version < 2 and not (yield from self._add(made)):
             made.written.outcome = ABORTED
@@ -379,7 +379,7 @@ class Hasty(SimulatedProcess):
         for batch in made.batches:
             self._produce(batch)
         if made.together and any(self._leaders[batch.place] != self._coordinator for batch in made.batches):
-            made.together, in_haste = False, False  # there is another coordinator by now
+            made.together, in_haste = False, False  # the coordinator has moved since
         way = chance.choice((AT_ONCE, AT_ONCE, SOON, WHEN_STORED)) if in_haste else WHEN_STORED
         if way == WHEN_STORED:
             commits = (yield from self._have_stored(made)) and (chance.random() < 0.8 or not in_haste)
@@ -391,7 +391,7 @@ class Hasty(SimulatedProcess):
         yield from self._end(made, commits=commits)
 
     def _add(self, made: _Transaction) -> Story:
-        """Whether its partitions are part of the transaction now; otherwise it has another epoch."""
+        """Add the partitions to the transaction; return whether that succeeded, otherwise the epoch has changed."""
         topics: defaultdict[str, set[int]] = defaultdict(set)
         for batch in made.batches:
             topics[batch.place[0]].add(batch.place[1])
@@ -428,7 +428,7 @@ class Hasty(SimulatedProcess):
         batch.answer = self._ask(self._leaders[batch.place], request, newest)
 
     def _have_stored(self, made: _Transaction) -> Story:
-        """Wait until everything is stored, and send again what is not; whether it is."""
+        """Wait until all batches are stored, and send the others again; return whether all are stored."""
         for _ in range(ATTEMPTS):
             for batch in made.batches:
                 yield batch.answer
@@ -436,7 +436,7 @@ class Hasty(SimulatedProcess):
             if not left:
                 return True
             first = {batch.place: batch for batch in reversed(left)}
-            if not all(_passes(first[batch.place].told) for batch in left):  # what is behind the first has a gap before
+            if not all(_passes(first[batch.place].told) for batch in left):  # the batches after it follow a gap
                 return False
             yield BACKOFF
             yield from self._learn_leaders()
@@ -444,7 +444,7 @@ class Hasty(SimulatedProcess):
                 self._produce(batch)
         return False
 
-    # -- its end
+    # -- the end of a transaction
 
     def _end(self, made: _Transaction, *, commits: bool) -> Story:
         features, written = self.world.features, made.written
@@ -491,7 +491,7 @@ class Hasty(SimulatedProcess):
             yield from self._stay_in_epoch(made)
 
     def _go_on_committing(self, made: _Transaction) -> Story:
-        """A connection was lost with the EndTxn, and perhaps with records before it; whether to commit still."""
+        """A connection was lost with the EndTxn, and maybe with records before it; return whether to commit."""
         if self.chance.random() < 0.3:
             return False
         lost = [batch for batch in made.batches if batch.told is None]
@@ -503,7 +503,7 @@ class Hasty(SimulatedProcess):
         return (yield from self._have_stored(made))
 
     def _stay_in_epoch(self, made: _Transaction) -> Story:
-        """Version 1: the next transaction has the same epoch, if nothing of this one can come late."""
+        """In version 1, begin the next transaction in the same epoch, if no request of this one can arrive late."""
         for batch in made.batches:
             yield batch.answer
         failed = [batch for batch in made.batches if not batch.stored]
@@ -517,10 +517,10 @@ class Hasty(SimulatedProcess):
             for batch in reversed(failed):
                 self._next[batch.place] = batch.sequence
 
-    # -- what is left
+    # -- the checks
 
     def account(self) -> None:
-        """Tell the ledger what is known of each record."""
+        """Put the outcome of each record into the ledger."""
         for made in self.transactions:
             made.written.values = [
                 (place, value) for batch in made.batches if batch.stored for place, _, value in batch.records
@@ -530,14 +530,14 @@ class Hasty(SimulatedProcess):
             ]
 
     def check(self, seen: dict[Place, list[bytes]], *, forgetful: bool) -> None:
-        """What of it a read_committed consumer gets, beside what the ledger sees to.
+        """Check the records that a read_committed consumer gets, in addition to the ledger's checks.
 
         Args:
             seen: the values in each partition.
-            forgetful: the proxy may have lost what it knew of a transaction.
+            forgetful: the proxy may have lost its state of a transaction.
 
         Raises:
-            Violation: it must not.
+            Violation: they are not as they have to be.
         """
         at = {(place, value): n for place, values in seen.items() for n, value in enumerate(values)}
         last: dict[tuple[object, bytes], int] = {}
@@ -545,30 +545,30 @@ class Hasty(SimulatedProcess):
         for made in self.transactions:
             for batch in made.batches:
                 where = f"{made.written.name}, sent to {batch.place[0]}-{batch.place[1]} at {batch.sequence}"
-                where += f" and told {named(batch.told or 0) if batch.told is not None else 'nothing'}"
+                where += f" and answered {named(batch.told or 0) if batch.told is not None else 'not at all'}"
                 records = [each for each in batch.records if each[2] not in astray]
                 found = [at[place, value] for place, _, value in records if (place, value) in at]
                 if found and len(found) < len(records):
                     raise Violation(IN_PART, f"{where}: {len(found)} of {len(records)} records")
-                if batch.place[0] == "a" and batch.attempts == 1:  # the others are upstream's affair
+                if batch.place[0] == "a" and batch.attempts == 1:  # the proxy passes other topics on unchanged
                     if found and batch.told is not None and not batch.stored:
                         raise Violation(REFUSED, where)
                     if made.written.outcome == COMMITTED and batch.told in ABORT | OVER and not forgetful:
                         raise Violation(OVERTAKEN, where)
                 for place, key, value in records if found else ():
-                    ordered = (made, key) if value in moved else (place, key)  # another transaction's may be elsewhere
+                    ordered = (made, key) if value in moved else (place, key)  # other transactions may use another rule
                     if at[place, value] < last.get(ordered, -1):
                         raise Violation(ORDER, f"{where}: {value.decode()}")
                     last[ordered] = at[place, value]
 
 
 def _passes(code: int | None) -> bool:
-    """It is worth while to try again."""
+    """Whether it is worth trying again."""
     return code is None or (code > 0 and BY_CODE.get(code, UnknownServerError).retriable)
 
 
 def _said(batches: Iterable[_Batch]) -> str:
-    """For people: what is known of each batch."""
+    """The outcome of each batch, for people."""
     known = (
         (
             batch,

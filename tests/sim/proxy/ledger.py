@@ -1,4 +1,4 @@
-"""What clients of the proxy have sent and were told, and what must be left of it in the cluster's logs."""
+"""The records that clients of the proxy have sent, with the answers they got, and checks of the cluster's logs."""
 
 from collections import Counter, defaultdict
 from dataclasses import dataclass, field
@@ -16,11 +16,11 @@ MISPLACED = "a record is not in the partition of its key"
 ORDER = "records of a key are stored in another order than they were sent"
 FALSE = "a record is stored that was refused for good"
 FENCED = "a producer is fenced"
-UNKNOWN = "a record is stored that nobody sent"
-OFFSET = "a producer was told another offset than its record has"
+UNKNOWN = "a record is stored that no client sent"
+OFFSET = "a producer got another offset than its record has"
 TIME = 1_700_000_000_000
 ALIKE = b"as any other"
-"""The value of records that differ in a header only."""
+"""The value of records that differ only in a header."""
 
 
 @dataclass(slots=True, eq=False)
@@ -28,13 +28,13 @@ class Sent:
     """A record.
 
     Attributes:
-        value: names it, whether that is its value on the wire or stands in a header.
-        number: counts what its producer sends.
-        alike: it differs from others of its key in nothing but a header.
-        offset: that its producer was told, if any.
+        value: the record's name; it is sent as the value or in a header.
+        number: its number among the records of its producer.
+        alike: it differs from other records of its key only in a header.
+        offset: the acknowledged offset, if the producer got one.
         once: its producer is idempotent.
-        acknowledged: its producer was told that it is stored.
-        error: or why it is not.
+        acknowledged: its producer got an acknowledgement.
+        error: the error that the producer got instead.
     """
 
     value: bytes
@@ -55,12 +55,12 @@ class Sent:
 
     @property
     def content(self) -> tuple[bytes, tuple[tuple[str, bytes], ...]]:
-        """Its value on the wire, and its headers."""
+        """The value and the headers that are sent."""
         return (ALIKE, (("name", self.value),)) if self.alike else (self.value, ())
 
 
 def _name(record: Record) -> bytes:
-    """The `Sent.value` of a record."""
+    """The `Sent.value` of a stored record."""
     return bytes((record.headers[0][1] if record.headers else record.value) or b"")
 
 
@@ -68,10 +68,10 @@ def _name(record: Record) -> bytes:
 class Ledger:
     cluster: ModelCluster
     rewritten: dict[str, int]
-    """Topic -> how many partitions its keys go to."""
+    """Topic -> the number of partitions over which its keys are spread."""
     sent: dict[bytes, Sent] = field(default_factory=dict)
     fenced: Counter[str] = field(default_factory=Counter)
-    """Producers that were told so."""
+    """Producers that got PRODUCER_FENCED."""
 
     def add(self, sent: Sent) -> Sent:
         self.sent[sent.value] = sent
@@ -88,14 +88,14 @@ class Ledger:
         }
 
     def check(self, *, fences: bool, by_id: bool) -> None:
-        """Whether the logs are as they must be.
+        """Compare the logs with the clients' records.
 
         Args:
             fences: the proxy may fence producers.
-            by_id: records go to a topic, not to whatever has its name.
+            by_id: records go to a topic by its id, not to a later topic of that name.
 
         Raises:
-            Violation: they are not.
+            Violation: they do not match.
         """
         if self.fenced and not fences:
             raise Violation(FENCED, ", ".join(self.fenced))
@@ -109,10 +109,10 @@ class Ledger:
             if sent.acknowledged and sent.value not in stored:
                 raise Violation(LOST, f"{sent.value.decode()} of {sent.producer}")
             if sent.once and sent.offset >= 0 and sent.offset not in stored[sent.value]:
-                raise Violation(OFFSET, f"{sent.value.decode()}: {sent.offset}, it has {stored[sent.value]}")
+                raise Violation(OFFSET, f"{sent.value.decode()}: {sent.offset}, stored at {stored[sent.value]}")
 
     def _check_log(self, place: Place, log: PartitionLog, *, ordered: bool) -> dict[bytes, int]:
-        """The records in a log, by name, with their offsets."""
+        """Check one log; return the records in it, by name, with their offsets."""
         values: dict[bytes, int] = {}
         order: dict[tuple[str, bytes | None], int] = {}
         for stored in log.batches:
@@ -134,7 +134,7 @@ class Ledger:
                     raise Violation(TWICE, f"{where}, and at {before}")
                 of = sent.producer, sent.key
                 if ordered and order.get(of, -1) > sent.number:
-                    raise Violation(ORDER, f"{where} behind number {order[of]}")
+                    raise Violation(ORDER, f"{where} after number {order[of]}")
                 order[of] = sent.number
         return values
 

@@ -1,4 +1,4 @@
-"""The proxy, broken on purpose; see `tests.sim.mutations`. Most leave out one of its rules about sequences."""
+"""Mutations of the proxy; see `tests.sim.mutations`. Most leave out one of its rules about sequences."""
 
 from itertools import count
 from typing import Any
@@ -30,7 +30,7 @@ def _no_records(window: Any) -> Any:
     return (), (), ()
 
 
-# -- what goes upstream ------------------------------------------------------------------------------------------------
+# -- batches to upstream -----------------------------------------------------------------------------------------------
 
 
 def _numbered_from_the_refused_on(start_over: Any) -> Any:
@@ -140,7 +140,7 @@ _mutation("the halves of a part change places", (Part, "halves", _swapped))
 _mutation("what follows a refused batch of its key is not withdrawn", (Stream, "withdraw", _not_withdrawn))
 
 
-# -- what clients are told ---------------------------------------------------------------------------------------------
+# -- answers to clients ------------------------------------------------------------------------------------------------
 
 
 def _alone(failed: Any) -> Any:
@@ -202,7 +202,7 @@ _mutation("a batch is told as stored with its first part", (ClientBatch, "settle
 _mutation("a refusal is told as a success", (Rewriter, "_fail", _success_all_the_same))
 
 
-# -- who leaves --------------------------------------------------------------------------------------------------------
+# -- clients that leave ------------------------------------------------------------------------------------------------
 
 
 def _drops_what_waits(_: Any) -> Any:
@@ -241,7 +241,7 @@ def _passed(due: Any) -> Any:
 _mutation("a batch passes one that is being opened", (Window, "due", _passed))
 
 
-# -- what outlives a restart -------------------------------------------------------------------------------------------
+# -- the state across restarts -----------------------------------------------------------------------------------------
 
 
 def _behind(poll: Any) -> Any:
@@ -267,7 +267,7 @@ _mutation("a stream is not noted", (Journal, "stream", _nothing))
 _mutation("records of refused batches are forgotten by a restart", (Window, "refused_records", lambda _: _no_records))
 
 
-# -- what somebody broke who had not seen these tests ------------------------------------------------------------------
+# -- mutations by an engineer who had not seen these tests -------------------------------------------------------------
 
 
 def _counted_from_the_last(restored: Any) -> Any:

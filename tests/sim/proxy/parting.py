@@ -1,6 +1,6 @@
-"""A client that sends, asks, and leaves at once: it waits for no answer.
+"""A client that sends requests and leaves at once, without waiting for an answer.
 
-Rule: what a client sent before it left is carried out, where nothing goes wrong.
+Rule: without faults, all requests that a client sent before it left are carried out.
 """
 
 from random import Random
@@ -17,14 +17,14 @@ from tests.sim.process import SimulatedProcess
 from tests.sim.proxy.ledger import Ledger, Sent
 
 PRODUCE = 7
-"""A version that all releases speak."""
+"""A version that all releases serve."""
 
 
 class Parting(SimulatedProcess):
-    """Sends a few requests to a node, and closes its connection before anything is answered.
+    """Sends a few requests to a node, and closes its connection before any answer comes.
 
     Attributes:
-        sent: its records; all of them are to be stored.
+        sent: its records, which all have to be stored.
     """
 
     def __init__(

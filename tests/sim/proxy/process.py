@@ -1,6 +1,6 @@
 """The proxy's process: the real `ProxyCore` between two simulated networks.
 
-Towards clients it stands where the cluster stands otherwise (`Network.admit`), towards the cluster it is a client.
+For its clients it takes the place of the cluster (`Network.admit`); for the cluster it is a client.
 """
 
 import logging
@@ -26,18 +26,18 @@ from tests.sim.process import SimulatedProcess
 from tests.sim.users import Violation
 
 WORK = (0.01, 0.1, 1.0)
-"""Seconds that something takes in a thread, at most; one of them for a world."""
+"""Most seconds that work takes in a thread; a world has one of these values."""
 SEGMENT = 4000
-"""Bytes, after which the journal is copied to another segment."""
+"""Bytes after which the journal starts a new segment with a copy of its state."""
 _SWEEP = 0.02
-"""Seconds between two looks for clients that have gone."""
+"""Seconds between two checks for clients that have left."""
 
 
 BUG = "the proxy logs a bug of its own"
 
 
 class Bugs(logging.Handler):
-    """What the proxy has kept to itself, and logged."""
+    """Collects the errors that the proxy has caught and logged."""
 
     def __init__(self) -> None:
         super().__init__(logging.ERROR)
@@ -45,25 +45,25 @@ class Bugs(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         if record.exc_info:
-            error = logging.Formatter().formatException(record.exc_info)  # the error itself holds all of a world
+            error = logging.Formatter().formatException(record.exc_info)  # the error itself would keep the whole world
             self._found.append(f"{record.getMessage()}: {error}")
 
     def check(self) -> None:
-        """Raise `Violation` if there is any."""
+        """Raise `Violation` if there is an error."""
         if self._found:
             raise Violation(BUG, self._found[0])
 
 
 @dataclass(eq=False)
 class _Connection:
-    """A client's connection, as the listener sees it: answers leave in the order of the requests."""
+    """A client's connection, as the listener has it: answers leave in the order of the requests."""
 
     number: int
     link: Link
     close: Callable[[str], None]
     asked: deque[int] = field(default_factory=deque)
     replies: dict[int, tuple[Reply, int, int]] = field(default_factory=dict)
-    """Ticket -> how to answer, the API's key, and its version."""
+    """Ticket -> the callback for the answer, the API's key and version."""
     answers: dict[int, bytes] = field(default_factory=dict)
 
     def flush(self) -> None:
@@ -74,7 +74,7 @@ class _Connection:
             if not data:
                 reply(None)
                 continue
-            for told in (version, 0):  # the answer to a version of ApiVersions that is too new has version 0
+            for told in (version, 0):  # ApiVersions of an unsupported version is answered in version 0
                 try:
                     answer = frames.parse_response(APIS[key].response, told, data[4:])[1]
                 except Exception:
@@ -88,8 +88,8 @@ class _Connection:
 class ProxyProcess(SimulatedProcess):
     """
     Args:
-        front: of its clients.
-        back: of the cluster.
+        front: the network of its clients.
+        back: the network of the cluster.
     """
 
     def __init__(
@@ -101,16 +101,16 @@ class ProxyProcess(SimulatedProcess):
         self._longest_work = self._chance.choice(WORK)
         self.core: ProxyCore | None = None
         self.stored: list[tuple[int, bytes]] | None = None
-        """Its journal, by segment; ``None``: it has none."""
+        """The journal's entries, with their segments; ``None``: the proxy has no journal."""
         self.dies_at: int | None = None
-        """It is killed when it has done so many more actions, between two of them."""
+        """After how many further actions the proxy is killed, between two of them."""
         self.restored = 0
-        """Batches that were under way at a restart."""
+        """Batches that were in flight at a restart."""
         self.restart_after = 0.0
-        """Seconds from its end to its next start."""
+        """Seconds from a kill to the next start."""
         self.restarts = 0
         self.abrupt = False
-        """What is on its way on a connection that the proxy closes at once is lost."""
+        """When the proxy closes a connection, its requests in flight are lost."""
         self._connections: dict[Link, _Connection] = {}
         self._numbers = 0
         self._tickets = 0
@@ -119,10 +119,10 @@ class ProxyProcess(SimulatedProcess):
         front.admit = self._admit
         self._sweep()
 
-    # -- its life
+    # -- starts and kills
 
     def start(self) -> None:
-        """Run, from nothing."""
+        """Start with an empty memory, from the journal if there is one."""
         self.alive, self.thawed = True, 0.0
         self.restarts += 1
         bootstrap = tuple((f"n{number}", PORT + number) for number in range(1, self.nodes + 1))
@@ -148,11 +148,11 @@ class ProxyProcess(SimulatedProcess):
         self.clock.later(self.restart_after, self.start)
 
     def thaw(self) -> None:
-        """It was frozen, and goes on."""
+        """Continue after a freeze."""
         for number in range(1, self.nodes + 1):
             self.front.wake(number)
 
-    # -- as the cluster of its clients
+    # -- as the clients' cluster
 
     def up(self, node: int) -> bool:
         return self.alive and self.core is not None and node in self.core.cluster.ports
@@ -161,7 +161,7 @@ class ProxyProcess(SimulatedProcess):
         return self.alive and not self.frozen
 
     def handle(self, node: int, client: str, version: int, message: Any, reply: Reply) -> None:
-        raise AssertionError("`_admit` sees to everything")
+        raise AssertionError("`_admit` handles every request")
 
     def _admit(self, link: Link, version: int, message: Any, reply: Reply, close: Callable[[str], None]) -> bool:
         connection = self._connections.get(link)
@@ -173,12 +173,12 @@ class ProxyProcess(SimulatedProcess):
         connection.asked.append(self._tickets)
         connection.replies[self._tickets] = reply, key, version
         frame = frames.build_request(message, version, self._tickets, link.client.name)[4:]
-        link.serving = False  # several requests of a connection may be under way
+        link.serving = False  # a connection may have several requests in flight
         self._tell(proxy.Requested(connection.number, link.node, self._tickets, frame))
         return True
 
     def _sweep(self) -> None:
-        """Notice which clients have gone, as far as everything that they sent has arrived."""
+        """Notice clients that have left, once all their requests have arrived."""
         for link, connection in list(self._connections.items()):
             if not link.open and not link.on_its_way and not link.queue and not self.frozen:
                 self._connections.pop(link, None)

@@ -16,12 +16,12 @@ from tests.sim.users import Process, Script
 
 @dataclass(slots=True, eq=False)
 class Sending:
-    """Somebody who sends ``count`` records within about ``seconds``, and awaits each.
+    """A user who sends ``count`` records within about ``seconds``, and awaits each.
 
     Attributes:
-        keys: how many there are; the client's partitioner hashes them otherwise than the proxy's.
-        alike: its records of a key differ in a header only.
-        done: everything has an outcome.
+        keys: the number of keys; the client's partitioner hashes them in another way than the proxy.
+        alike: records of a key differ only in a header.
+        done: every record has an outcome.
     """
 
     process: Process
@@ -33,7 +33,7 @@ class Sending:
     seconds: float
     keys: int
     within: float
-    """Seconds in which every record comes to an end."""
+    """Seconds within which every record has an outcome."""
     idempotent: bool
     alike: bool = False
     done: bool = False
@@ -55,7 +55,7 @@ class Sending:
             yield chance.uniform(0.0, 20 * pause)
         while self.open:
             yield 0.05
-        with suppress(OttlaError):  # what failed before
+        with suppress(OttlaError):  # an earlier failure
             yield from process.perform(machine.leave(None), "the end of a producer")
         process.close()
         self.done = True

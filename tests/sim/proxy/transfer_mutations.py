@@ -1,4 +1,4 @@
-"""The proxy under transactions, broken on purpose; see `tests.sim.mutations`."""
+"""Mutations of the proxy under transactions; see `tests.sim.mutations`."""
 
 from typing import Any
 from uuid import UUID

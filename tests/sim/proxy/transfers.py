@@ -1,7 +1,7 @@
-"""Transactional producers through the real proxy to a model cluster; see `tests.sim.transfers` for what is promised.
+"""Transactional producers through the real proxy to a model cluster; `tests.sim.transfers` has the promises.
 
-Records of topic ``a`` have keys, and their producers send them to other partitions than those of their keys. Where the
-rule of topic ``b`` changes, so do those of ``b``.
+Records of topic ``a`` have keys, and their producers may send them to partitions that do not match their keys. If the
+rule of topic ``b`` changes in a world, the same holds for ``b``.
 """
 
 from collections import Counter
@@ -36,16 +36,16 @@ from tests.sim.transfers import Transfers
 from tests.sim.users import Violation
 
 UPSTREAM = ("cut", "silence", "swallow", "slow")
-"""Of the faults of a network, those that the one behind the proxy has, too."""
+"""Faults of a network that also strike the network between the proxy and the cluster."""
 MOST_SHIFTED = 6
 HASTY = 0.6
-"""In so many worlds there are producers that end their transactions at once."""
+"""The fraction of worlds with producers that end their transactions with requests in flight."""
 QUIET = 30.0
-"""Seconds in which the proxy comes to rest."""
+"""Seconds within which the proxy has to become idle."""
 
 
 class _Behind:
-    """The world as faults of the network behind the proxy see it."""
+    """The world with the network between proxy and cluster in place of the clients' network."""
 
     def __init__(self, world: "ProxiedTransfers") -> None:
         self._world, self.network, self.processes = world, world.back, {"proxy": world.proxy}
@@ -63,16 +63,16 @@ class ProxiedTransfers(Transfers):
     proxy: ProxyProcess
     bugs: Bugs
     forgetful: bool
-    """The proxy may forget what it knew of a producer."""
+    """The proxy may lose its state of a producer."""
     rules_change: bool
-    """The proxy has another rule for topic ``b`` whenever it starts again."""
+    """The proxy changes its rule for topic ``b`` at each restart."""
     gentle: bool
-    """Nothing goes wrong but that the proxy is killed, and starts again with its state: no transaction fails for it."""
+    """The only faults are kills of the proxy, which keeps its state: no transaction may fail."""
     hasty: list[Hasty]
 
     def _drawn_topics(self) -> dict[str, int]:
         self.shift = self.chance.randrange(MOST_SHIFTED)
-        """By which a record's partition differs from that of its key."""
+        """Offset from the partition of a record's key to the partition where it is sent."""
         return {"a": self.chance.choice((2, 3, 6)), "b": 2}
 
     def record(self, place: Place, value: bytes) -> PendingRecord:
@@ -166,7 +166,7 @@ class ProxiedTransfers(Transfers):
             case "refuse records":
                 self._refuse(fault)
             case "behind":
-                FAULTS[self.chance.choice(UPSTREAM)](_Behind(self), fault)  # type: ignore[arg-type] # as far as they ask
+                FAULTS[self.chance.choice(UPSTREAM)](_Behind(self), fault)  # type: ignore[arg-type] # it fits these
             case _:
                 super()._strike(fault)
                 return
@@ -174,15 +174,15 @@ class ProxiedTransfers(Transfers):
         self.features[f"fault: {fault.kind}"] += 1
 
     def _change_rules(self) -> None:
-        """Records of ``b`` are rewritten from the next start on, or pass again."""
+        """From the next start on, rewrite records of ``b``, or pass them on again."""
         rules = self.proxy.config.topics
         rules = rules[:1] if len(rules) > 1 else (*rules, parse_rule("b=rewrite"))
         self.proxy.config = replace(self.proxy.config, topics=rules)
-        self.lenient = True  # the next transaction of each producer may fail for it, whenever that is
+        self.lenient = True  # the next transaction of each producer may fail because of it, whenever it comes
         self.features["a rule changes"] += 1
 
     def _refuse(self, fault: Fault) -> None:
-        """For what is in them, so that no repetition helps; sometimes while an earlier attempt is unanswered."""
+        """Refuse batches for their content, so that no retry helps; sometimes an earlier attempt stays unanswered."""
         own = Random(f"{self.seed} refuse records at {fault.at}")
         places = [place for place in self.cluster.leaders if place[0] == "a"]
         for place in own.sample(places, own.randint(1, len(places))):
@@ -245,7 +245,7 @@ class ProxiedTransfers(Transfers):
 
 
 def _noted(end: Any, *, features: Counter[str]) -> Any:
-    """Note how often EndTxn waits, and for what."""
+    """Count how often EndTxn waits, and for what."""
 
     def noted(self: Transactions, request: EndTxnRequest, *rest: Any) -> None:
         end(self, request, *rest)
@@ -258,6 +258,6 @@ def _noted(end: Any, *, features: Counter[str]) -> Any:
 
 
 def play(seed: int, *, told: bool = False, broken: str | None = None) -> Result:
-    """Play one seed, as `tests.sim.run.play`; the mutations are those of `tests.sim.proxy.transfer_mutations`."""
+    """Play one seed, as `tests.sim.run.play`, with the mutations of `tests.sim.proxy.transfer_mutations`."""
     with MUTATIONS[broken]() if broken else nullcontext():
         return ProxiedTransfers(seed, told=told).run()

@@ -1,15 +1,15 @@
-"""One run: clients of several kinds produce through the real proxy to a model cluster, and much goes wrong.
+"""One run: clients of several kinds produce through the real proxy to a model cluster with many faults.
 
 Promises:
-- What a client was told is stored, is, at the offset that it was told, if any; once, if it is idempotent; in the
-  partition of its key; the records of a key in their order.
+- An acknowledged record is stored, at the acknowledged offset if the client got one, in the partition of its key. It is
+  stored once if its producer is idempotent. The records of a key are in order.
 - No producer is fenced.
-- Every call ends in time, and in the end the proxy holds nothing.
+- Every call ends in time, and in the end the proxy holds no records.
 - The proxy logs no bug of its own.
-- What a client sent before it left is carried out, where nothing goes wrong.
-- Upstream at most five batches of a producer to a partition are unsettled, and the first of an epoch travels alone.
-- What upstream has refused for its size is not tried again and again: later batches are smaller. One may be under way
-  to a thread by then.
+- Without faults, requests that a client sent before it left are carried out.
+- Upstream, a producer has at most five unsettled batches per partition, and the first batch of an epoch travels alone.
+- After upstream has refused a batch as too large, later batches are smaller. A thread may be building one more large
+  batch by then.
 """
 
 import traceback
@@ -52,35 +52,35 @@ from tests.sim.run import Result, logged_to
 from tests.sim.users import Process, Violation
 
 KINDS = ("cut", "move", "crash", "sleep", "cut off", "silence", "slow", "swallow", "refuse", "step down", "expire")
-"""Of the cluster's faults, those that are tried."""
+"""The cluster's faults that occur here."""
 OWN = ("cut clients", "restart", "freeze", "refuse records", "freeze a client", "recreate", "another limit")
-"""What else goes wrong."""
+"""Further faults."""
 UNKNOWN = {"refuse records", "another limit"}
-"""Of these, those that leave the proxy in doubt."""
+"""The further faults that may leave the proxy with batches of unknown outcome."""
 REST = 0.2
-"""Seconds after which leaders may forget a producer."""
+"""Idle seconds after which leaders may forget a producer."""
 LIMIT_LASTS = 30.0
-"""Seconds of rest after which larger batches are tried again: longer than a client waits before it sends one again."""
+"""Idle seconds after which the proxy tries larger batches again: more than a client waits before it retries."""
 FEW, MOST = 200, 2**20
-"""Bytes of a batch: so many that it has few records, and more than any has."""
+"""Limits of a batch in bytes: the first allows few records, and no batch reaches the second."""
 STEPS = (threads.STEP, 1, 400, 1500)
-"""Bytes that a step of the proxy opens or builds. A world's batches have some hundreds."""
+"""Bytes that the proxy opens or builds in a step. A world's batches have some hundreds."""
 WAITS = (topics.METADATA_WAIT, 0.05)
-"""Seconds that records wait until their topic is described."""
+"""Most seconds that records wait for the description of their topic."""
 NAMED = 0.3
-"""The part of the worlds in which brokers say of which cluster they are."""
+"""The fraction of worlds in which brokers name their cluster."""
 IN_PARTS = 0.1
-"""The part of the worlds in which most goes in parts."""
+"""The fraction of worlds in which the proxy splits most batches."""
 BY_ID = "4.1"
-"""The first release that takes records by a topic's id."""
+"""The first release whose Produce has topic ids."""
 LIMIT = 200.0
-"""Seconds after the last fault in which everything has to be done."""
+"""Seconds after the last fault within which everything has to be done."""
 LOOK = 0.25
 CROWD = "more than five batches are unsettled"
 TOGETHER = "the first batch of an epoch does not travel alone"
-TOO_LARGE = "batches are as large as one that upstream has refused"
-LEFT = "the proxy holds something in the end"
-UNCARRIED = "what a client sent before it left is not carried out"
+TOO_LARGE = "batches are as large as a batch that upstream has refused"
+LEFT = "the proxy holds records in the end"
+UNCARRIED = "a request that a client sent before it left is not carried out"
 
 
 class Simulation:
@@ -103,7 +103,7 @@ class Simulation:
         self.front.features = self.cluster.data.features
         self.cluster.data.max_message_bytes = chance.choice((FEW, 2000, MOST, MOST, MOST))
         self.certain = Random(f"{seed} certain").random() < 0.3
-        """Nothing happens that leaves the proxy in doubt, so that it has no reason to fence anybody."""
+        """No fault leaves the proxy with an unknown outcome, so it has no reason to fence a producer."""
         if self.certain:
             self.cluster.data.max_message_bytes = MOST
         self.ledger = Ledger(self.cluster, self.rewritten)
@@ -133,12 +133,12 @@ class Simulation:
             self.faults.append(Fault(own.uniform(0.0, self.seconds), "grow", 0.0))
         own = Random(f"{seed} parts")
         self.in_parts = own.random() < IN_PARTS and self.proxy.stored is not None and not self.certain
-        """Upstream takes little at a time, the proxy remembers that, and is killed while it sends parts of parts."""
+        """Upstream accepts only small batches; the proxy remembers it, and is killed while it sends parts of parts."""
         if self.in_parts:
             self.cluster.data.max_message_bytes = FEW
             self.network.slow = dict.fromkeys(self.cluster.nodes, (5.0, 5.0))
         self._kills = 6
-        """How often the proxy is still killed where it sends what is not the first of its parts."""
+        """How many more kills there are while the proxy sends a part that is not the first of its batch."""
         self.fences = (
             gives_up
             or ("restart" in kinds and self.proxy.stored is None)
@@ -146,13 +146,13 @@ class Simulation:
             or "another limit" in kinds
             or ("recreate" in kinds and release < BY_ID)
         )
-        """The proxy may fence producers: it does not know them any more, or it may have to give up in doubt."""
+        """The proxy may fence producers: it has lost their state, or may give up batches with an unknown outcome."""
 
     def _drawn(self) -> list[Fault]:
         chance = self.chance
         kinds = [*KINDS, *OWN, "refuse records", "refuse records"]
         seldom = ["recreate", "another limit", *(["restart"] if self.proxy.stored is None else [])]
-        for each in seldom:  # where it happens, producers may be fenced
+        for each in seldom:  # these faults allow the proxy to fence producers
             if chance.random() < 0.7:
                 kinds.remove(each)
         drawn = sorted(
@@ -171,7 +171,7 @@ class Simulation:
             for each in drawn
         ]
 
-    # -- what faults ask
+    # -- for the faults
 
     def say(self, mark: str, who: str, text: str) -> None:
         self.history.add(mark, who, text)
@@ -182,10 +182,10 @@ class Simulation:
         return self.chance.choice(healthy) if healthy else None
 
     def may_expire(self, place: Place, producer_id: int) -> bool:
-        """Whether a leader may forget a producer: where nothing that it has sent may come again, and it has rested."""
+        """Whether a leader may forget a producer: it is idle, and no request of it may arrive or be sent again."""
         if place[0] not in self.rewritten or self.cluster.data.strict:
-            # The proxy does not see to other topics. An old leader says that it knows nobody, which may also be since
-            # what was stored is deleted: nobody can know then.
+            # The proxy passes other topics on unchanged. An old (strict) leader answers UNKNOWN_PRODUCER_ID also after
+            # it has deleted stored records, so no client can know whether they were stored.
             return False
         upstream = self.upstream
         rested = self.clock.now > upstream.settled[producer_id, place] + REST
@@ -196,7 +196,7 @@ class Simulation:
             or self.proxy.core is None
         ):
             return False
-        # What was answered, and the proxy has not heard, it will send again.
+        # The proxy sends batches again whose answers it has not got.
         busy = self.proxy.core.delivery._busy.items()
         return not any(
             each.sent and (each.topic, each.partition) == place and producer.producer_id == producer_id
@@ -211,7 +211,7 @@ class Simulation:
     def producers(self) -> list[Any]:
         return []
 
-    # -- people
+    # -- users
 
     def _people(self) -> None:
         chance = self.chance
@@ -279,7 +279,7 @@ class Simulation:
                     self.clock.at(fault.at, partial(self._strike, fault))
                 while not all(each.done for each in self.sending):
                     if not self.clock.step():
-                        raise Violation("nothing will ever happen again", self._left())
+                        raise Violation("no event is left, and not everything is done", self._left())
                     if self.clock.now > self.seconds + LIMIT:
                         raise Violation("everything has to be done by now", self._left())
                 self._come_to_rest()
@@ -288,7 +288,7 @@ class Simulation:
                 bugs.check()
             except Violation as broken:
                 violation = broken
-            except Exception as error:  # whatever a machine raises is a finding
+            except Exception as error:  # any exception of a machine is a finding
                 violation = Violation("a machine raises", "".join(traceback.format_exception(error)))
         features = self.cluster.data.features
         return Result(
@@ -323,18 +323,18 @@ class Simulation:
             raise Violation(LEFT, f"{core.buffered.total} bytes, idle: {core.idle}")
 
     def _part(self) -> None:
-        """Once nothing goes wrong any more, clients leave without waiting for answers."""
+        """After the faults, let clients leave without waiting for answers."""
         own = Random(f"{self.seed} parting")
         self.proxy.abrupt, self.proxy.dies_at = True, None
         for link in [each for each in self.network.links.values() if each.swallowed]:
-            self.network.cut(link, "somebody has noticed")
+            self.network.cut(link, "a timeout ended the silent connection")
         self._come_to_rest()
         parting = []
         for node in self.cluster.nodes:
             self.network.slow[node] = (own.choice((1.0, 10.0)), 1.0)
             led = [place for place, leader in self.cluster.leaders.items() if leader.node == node]
             known = [(topic, index) for topic, index in led if topic in self.topics and index < self.topics[topic]]
-            if places := [place for place in known if place not in self.cluster.buried]:  # else it is given back
+            if places := [place for place in known if place not in self.cluster.buried]:  # the proxy returns the others
                 client = Parting(f"l{node}", self.clock, self.front, self.history, self.ledger, own, node, places)
                 parting.append(client)
         self._come_to_rest()
@@ -372,7 +372,7 @@ class Simulation:
                 self._recreate("a", fault.seconds / 4)
             case "grow":
                 if self.proxy.core is None or "a" not in self.proxy.core.topics.pins:
-                    return  # its keys would go to all that it has when they are first seen
+                    return  # keys that are not pinned yet would spread over all partitions that exist then
                 self.cluster.grow("a", 3)
             case "another limit":
                 limits = {FEW, 2000, MOST} - {self.cluster.data.max_message_bytes}
@@ -384,14 +384,14 @@ class Simulation:
             case "refuse records":
                 error = self.chance.choice((TopicAuthorizationFailed, InvalidRecord))
                 places = [place for place in self.cluster.leaders if place[0] in self.topics]
-                self.fences = True  # where an earlier attempt went unanswered, this says nothing of it
+                self.fences = True  # the refusal does not tell the outcome of an earlier, unanswered attempt
                 for place in self.chance.sample(places, self.chance.randint(1, len(places))):
                     self.cluster.data.refusals[place] = (error.code, False, self.clock.now + fault.seconds / 4)
-                if self.chance.random() < 0.5:  # so that an attempt before goes unanswered
+                if self.chance.random() < 0.5:  # so that an earlier attempt stays unanswered
                     for link in list(self.network.links.values()):
                         self.network.cut(link, "the wire broke")
             case kind:
-                FAULTS[kind](self, fault)  # type: ignore[arg-type] # it has what these ask for
+                FAULTS[kind](self, fault)  # type: ignore[arg-type] # it has what these faults use
         self.cluster.data.features[f"fault: {fault.kind}"] += 1
 
     def _recreate(self, topic: str, pause: float) -> None:
@@ -401,7 +401,7 @@ class Simulation:
 
 
 def named(seed: int, cluster: ModelCluster) -> list[tuple[Any, str, Change]]:
-    """In some worlds the proxy asks each broker of which cluster it is, and looks often whether one answers."""
+    """In some worlds brokers do not name their cluster, and the proxy asks for its name more often."""
     if Random(f"{seed} cluster id").random() < NAMED:
         return []
     cluster.cluster_id = None
@@ -409,7 +409,7 @@ def named(seed: int, cluster: ModelCluster) -> list[tuple[Any, str, Change]]:
 
 
 def counted(features: Counter[str]) -> list[tuple[Any, str, Change]]:
-    """Note how often the proxy does what it seldom does."""
+    """Count how often the proxy does rare things."""
 
     def when(text: str, seen: Callable[[Any], object]) -> Change:
         def change(original: Any) -> Any:
@@ -444,8 +444,8 @@ class Refused:
     """A batch that was too large.
 
     Attributes:
-        knows: what holds while the proxy remembers it.
-        again: how many have been sent since that are as large.
+        knows: the circumstances under which the proxy remembers it.
+        again: how many batches of that size were sent since.
     """
 
     size: int
@@ -454,21 +454,21 @@ class Refused:
 
 
 class Upstream:
-    """Watches what the proxy sends under which producer id."""
+    """Checks the batches that the proxy sends with a producer id."""
 
     def __init__(self, clock: Clock, cluster: ModelCluster, restarts: Callable[[], int]) -> None:
         self._clock, self._cluster, self._restarts = clock, cluster, restarts
         self.settled: defaultdict[tuple[int, Place], float] = defaultdict(float)
-        """When something was."""
+        """(producer id, partition) -> when a batch was last settled."""
         self.unsettled: defaultdict[tuple[int, Place], dict[tuple[int, int], tuple[Link, int]]] = defaultdict(dict)
-        """(producer id, partition) -> (epoch, first sequence) -> connection and CRC of what has no answer yet that
-        settles it."""
+        """(producer id, partition) -> (epoch, first sequence) -> connection and CRC of a batch that no answer has
+        settled yet."""
         self._known: set[tuple[int, int, Place]] = set()
-        """(producer id, epoch, partition) of which something is stored."""
+        """(producer id, epoch, partition) with a stored batch."""
         self._refused: dict[tuple[int, Place], Refused] = {}
-        """What was too large last."""
+        """(producer id, partition) -> the last batch that was too large."""
         self._sent_at: defaultdict[tuple[int, Place], float] = defaultdict(float)
-        """When a batch was sent last."""
+        """(producer id, partition) -> when a batch was last sent."""
 
     def forget(self, place: Place, producer_id: int) -> None:
         self._known = {each for each in self._known if (each[0], each[2]) != (producer_id, place)}
@@ -481,7 +481,7 @@ class Upstream:
                 del unsettled[old]  # given up, or refused
             if batch.transactional and unsettled.get(key, (link, batch.crc))[1] != batch.crc:
                 for old in [each for each in unsettled if each >= key]:
-                    del unsettled[old]  # refused: their numbers are given again, in the same epoch
+                    del unsettled[old]  # they were refused, and their sequences are used again in the same epoch
             others = [each for each, (at, _) in unsettled.items() if each != key and at.open]
             if others and (batch.producer_id, batch.producer_epoch, place) not in self._known:
                 raise Violation(TOGETHER, f"{place[0]}-{place[1]}: {key} of {batch.producer_id} beside {others}")
@@ -511,11 +511,11 @@ class Upstream:
                 self._refused[producer] = Refused(len(batch.data), self._knows(), again)
 
     def _knows(self) -> tuple[Any, ...]:
-        """With what the proxy forgets what was too large."""
+        """The circumstances on whose change the proxy forgets a batch that was too large."""
         return self._cluster.ids.get("a"), self._cluster.data.max_message_bytes, self._restarts()
 
     def _check_size(self, producer: tuple[int, Place], batch: RecordBatch, *, again: bool) -> None:
-        """A batch is sent, or sent ``again`` under its number."""
+        """Check a batch that is sent, or sent ``again`` with the same sequence."""
         refused = self._refused.get(producer)
         if refused is None:
             return
@@ -528,7 +528,7 @@ class Upstream:
                 raise Violation(TOO_LARGE, f"{where}: {len(batch.data)} bytes after {refused.size}")
 
     def _batches(self, message: Any) -> list[tuple[Place, RecordBatch]]:
-        """What a request for the rewritten topic has under a producer id."""
+        """The batches of the rewritten topic in a request that have a producer id."""
         if not isinstance(message, ProduceRequest):
             return []
         return [
@@ -544,7 +544,7 @@ def play(seed: int, *, told: bool = False, broken: str | None = None) -> Result:
     """Play one seed.
 
     Args:
-        told: with its history.
+        told: keep the history.
         broken: the name of a mutation of the proxy.
     """
     with MUTATIONS[broken]() if broken else nullcontext():
