@@ -1,8 +1,8 @@
-"""Writes the faces of the blocking client, `sdk/sync`, from those that await: ``python -m tests.sdk.faces``.
+"""Writes the faces of the blocking client, `sdk/sync`, from those that await: `make faces`.
 
 The classes of a module are taken as they are, without what waits, and with blocking names. Nothing else differs but
-what `WORDS` says; whatever a class needs of the module that it comes from is imported from there. `test_sync.py` holds
-what is written to this.
+what `WORDS` says; whatever a class needs of the module that it comes from is imported from there.
+`tests/sdk/test_sync.py` holds what is written to this.
 """
 
 import ast
@@ -12,7 +12,7 @@ import sys
 import textwrap
 from pathlib import Path
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[1]
 WIDTH = 120
 RUFF = Path(sys.executable).parent / "ruff"
 FOLDER = ROOT / "sdk/sync"
@@ -121,8 +121,8 @@ def written(name: str) -> str:
         assert count, f"sdk/{name}.py says no more: {old}"
     for pattern, replaced in SYNTAX:
         body = re.sub(pattern, replaced, body)
-    origin = f"Generated from `ottla.sdk.{name}` by tests/sdk/faces.py (`make faces`): do not edit."
-    about = f'"""{ABOUT[name]}.\n\n{origin}\n"""\n\n'
+    origin = f"# Generated, do not edit: `make faces` writes this file from sdk/{name}.py."
+    about = f'{origin}\n"""{ABOUT[name]}."""\n\n'
     return about + _imports(name, tree) + "\n\n" + _refilled(body)
 
 
