@@ -63,7 +63,9 @@ def drawing(allowed: dict[str, set[str]]) -> str:
     Raises:
         Undrawable: the figure has no place for an arrow.
     """
-    starts, columns, end = {}, {}, _FIRST
+    starts: dict[str, int] = {}
+    columns: dict[str, int] = {}
+    end = _FIRST
     for part in ROW:
         starts[part], columns[part] = end, end + len(part) // 2
         end += len(part) + _GAP
