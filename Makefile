@@ -9,7 +9,7 @@ PIP    := $(BIN)/python -m pip --disable-pip-version-check install --quiet
 
 .DEFAULT_GOAL := help
 .PHONY: help setup check test deep demo bench chaos extension clean lint types arrows quick clients servers spark documents programs \
-    deep-worlds deep-clients deep-interop deep-brokerlite deep-proxy deep-spark deep-codec deep-programs pure other fuzz sim kills reference faces
+    deep-worlds deep-clients deep-interop deep-brokerlite deep-proxy deep-spark deep-codec deep-programs pure other fuzz sim kills reference figure faces
 
 # These tests run again with the codec in Python, and on other Pythons: the tests of the codec, and of the code on top of
 # it that depends most on the interpreter.
@@ -56,10 +56,13 @@ kills: extension ## kill brokerlite under the load of other clients, and compare
 	@$(BIN)/python -m tests.interop.kills --kills $(or $(KILLS),100) --seed $(or $(SEED),1) --load $(or $(LOAD),transactions)
 
 reference: $(VENV)/.dev ## generate docs/reference from the docstrings
-	@$(BIN)/python -m tests.docs.reference
+	@$(BIN)/python -m tools.reference
+
+figure: $(VENV)/.dev ## draw the parts in docs/design.md from the import contracts of pyproject.toml
+	@$(BIN)/python -m tools.figure
 
 faces: $(VENV)/.dev ## generate sdk/sync from sdk/client.py, producer.py and consumer.py
-	@$(BIN)/python -m tests.sdk.faces
+	@$(BIN)/python -m tools.faces
 
 extension: $(VENV)/.dev ## build the C of codec/ if its .pyx files were edited; check, test and bench do it too
 	@$(BIN)/python tests/packaging/extension.py

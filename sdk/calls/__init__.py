@@ -2,6 +2,17 @@
 
 Each is a function of the core, its arguments, and ``now``, and returns an `Outcome`. Resetting a group's offsets builds
 on the fetcher's positions, and is imported separately: `ottla.sdk.calls.resets`.
+
+call          `Task`: one call, with its deadline and its retries
+fan_out       one call to many nodes
+topics        create, grow, list, describe and delete topics
+groups        list, describe and delete groups, their members and lag
+offsets       where logs begin and end, and offsets at a time
+reads         the leader of a partition, and a single Fetch
+transactions  list and describe transactions, abort hanging ones
+resets        plans a reset of a group's offsets, and commits it
+
+`Client` calls these functions, and so do the consumer's machines and Spark's readers.
 """
 
 from ottla.sdk.calls.groups import (

@@ -15,7 +15,6 @@ by requests); SaslClientAuthenticator.java.
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-from ottla import __version__
 from ottla.codec import frames, wire
 from ottla.codec.apis.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from ottla.codec.apis.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
@@ -30,6 +29,7 @@ from ottla.errors import (
     broker_error,
 )
 from ottla.sdk.connection.versions import Range, agreed
+from ottla.version import __version__
 
 if TYPE_CHECKING:
     from ottla.sdk.connection.credentials import Credentials

@@ -52,7 +52,7 @@ class Positions:
         self._changes, self._metrics, self._reset = changes, metrics, reset
         self.on_reset: Callable[[TopicPartition], None] = lambda place: None
         self.on_passed: Callable[[TopicPartition], None] = lambda place: None
-        self.assigned = metrics.positions
+        self.assigned: dict[TopicPartition, Position] = {}
         self.unresolved: dict[Position, None] = {}
         """Positions whose offset is being looked up."""
         self.failed: dict[TopicPartition, OttlaError] = {}
@@ -86,9 +86,10 @@ class Positions:
 
     def unassign(self, places: Iterable[TopicPartition]) -> None:
         """Stop reading these partitions: drop their buffers, and ignore late responses."""
-        gone = [place for place in places if place in self.assigned]
-        for place in gone:
-            position = self.assigned.pop(place)
+        gone = [self.assigned[place] for place in places if place in self.assigned]
+        for position in gone:
+            place = position.place
+            del self.assigned[place]
             self._buffers.forget(position)
             self._scheduler.leave(position)
             self._near.accepted(place)

@@ -17,16 +17,14 @@ Source: FetchMetricsRegistry.java, FetchMetricsManager.java.
 import math
 from collections.abc import Iterable
 
-from ottla.sdk.cluster.cluster import TopicPartition
 from ottla.sdk.consume.positions import Fetched, Position
 from ottla.sdk.metrics import Gauge, Meter, Metrics
 
 
 class FetchMetrics:
-    """Updates the metrics of the fetcher with this number, which reads `positions`, perhaps from ``near`` replicas."""
+    """Updates the metrics of the fetcher with this number, perhaps one that reads from ``near`` replicas."""
 
     def __init__(self, metrics: Metrics, number: int, isolation: int, *, near: bool = False) -> None:
-        self.positions: dict[TopicPartition, Position] = {}
         self._metrics, self._number, self._isolation, self._near = metrics, number, isolation, near
         self._fetches = metrics.meter("fetch")
         self._latency = metrics.timing("fetch-latency")
@@ -35,11 +33,12 @@ class FetchMetrics:
         self._per_request = metrics.spread("records-per-request", type="consumer-fetch-manager-metrics")
         self._all = (metrics.meter("records-consumed"), metrics.meter("bytes-consumed"))
         self._topics: dict[str, tuple[Meter, Meter]] = {}
-        self._gauges: dict[TopicPartition, list[Gauge]] = {}
+        self._gauges: dict[Position, list[Gauge]] = {}
+        """The metrics of each partition that `watch` added."""
         self._highest = metrics.gauge("records-lag-max", self._largest_lag, consumer=number)
 
     def _largest_lag(self, now: float) -> float:
-        positions = list(self.positions.values())  # another thread may ask
+        positions = list(self._gauges)  # another thread may ask
         return max((lag for each in positions if (lag := each.lag(self._isolation)) is not None), default=math.nan)
 
     def answered(self, seconds: float, throttled: float, now: float) -> None:
@@ -72,13 +71,13 @@ class FetchMetrics:
             return math.nan if behind is None else behind
 
         tags = {"topic": topic, "partition": partition, "consumer": self._number}
-        gauges = self._gauges[position.place] = [self._metrics.gauge("records-lag", lag, **tags)]
+        gauges = self._gauges[position] = [self._metrics.gauge("records-lag", lag, **tags)]
         if self._near:
             gauges.append(self._metrics.gauge("preferred-read-replica", lambda now: position.replica, **tags))
 
-    def forget(self, places: Iterable[TopicPartition]) -> None:
+    def forget(self, positions: Iterable[Position]) -> None:
         """Remove the metrics of partitions that are no longer read."""
-        if gone := [handle for place in places for handle in self._gauges.pop(place, ())]:
+        if gone := [handle for position in positions for handle in self._gauges.pop(position, ())]:
             self._metrics.remove(*gone)
 
     def forget_topic(self, topic: str) -> None:

@@ -6,7 +6,7 @@
         producer.send("events", b"hello", key=b"k")
 
 Names, errors and promises are those of `ottla.connect`: the machines are the same, and the classes are generated from
-the asynchronous ones (tests/sdk/faces.py). While your thread computes, the client's own thread sends, reads, and sends
+the asynchronous ones (tools/faces.py). While your thread computes, the client's own thread sends, reads, and sends
 heartbeats.
 
 Rules:

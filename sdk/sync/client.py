@@ -1,7 +1,5 @@
-"""The methods of a client, for blocking code.
-
-Generated from `ottla.sdk.client` by tests/sdk/faces.py (`make faces`): do not edit.
-"""
+# Generated, do not edit: `make faces` writes this file from sdk/client.py.
+"""The methods of a client, for blocking code."""
 
 import random
 import time

@@ -1,7 +1,5 @@
-"""The face of a consumer, for blocking code.
-
-Generated from `ottla.sdk.consumer` by tests/sdk/faces.py (`make faces`): do not edit.
-"""
+# Generated, do not edit: `make faces` writes this file from sdk/consumer.py.
+"""The face of a consumer, for blocking code."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial

@@ -1,7 +1,5 @@
-"""The face of a producer, for blocking code.
-
-Generated from `ottla.sdk.producer` by tests/sdk/faces.py (`make faces`): do not edit.
-"""
+# Generated, do not edit: `make faces` writes this file from sdk/producer.py.
+"""The face of a producer, for blocking code."""
 
 import random
 import time

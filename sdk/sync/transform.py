@@ -1,7 +1,5 @@
-"""Consume, transform, produce, for blocking code.
-
-Generated from `ottla.sdk.transform` by tests/sdk/faces.py (`make faces`): do not edit.
-"""
+# Generated, do not edit: `make faces` writes this file from sdk/transform.py.
+"""Consume, transform, produce, for blocking code."""
 
 from collections.abc import Iterator, Sequence
 from itertools import chain

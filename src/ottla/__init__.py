@@ -12,6 +12,8 @@ The names below are loaded when they are first used, so that importing ottla is 
 import importlib
 from typing import TYPE_CHECKING
 
+from ottla.version import __version__ as __version__
+
 if TYPE_CHECKING:
     from ottla import aio as aio
     from ottla import codec as codec
@@ -56,8 +58,6 @@ if TYPE_CHECKING:
     from ottla.sdk.producer import Producer, ProducerInterceptor, ProducerRecord, Transaction
     from ottla.sdk.transform import Batches, Transform, TransformTransaction
     from ottla.tls import TLS
-
-__version__ = "0.1.0"
 
 _HOMES = {
     "AuthenticationFailed": "ottla.errors",

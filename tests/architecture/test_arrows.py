@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.patience import HUNG
+from tools import figure
 
 ROOT = Path(__file__).parents[2]
 LINT_IMPORTS = Path(sys.executable).parent / "lint-imports"
@@ -67,21 +68,30 @@ def test_a_planted_import_breaks_its_contract(tree: Path, where: str, planted: s
     assert any(line.startswith(contract) for line in broken), linted.stdout
 
 
-DRAWN = {"spark": {"sdk"}, "proxy": {"sdk", "codec"}, "sdk": {"codec"}, "brokerlite": {"codec"}, "codec": set[str]()}
-"""The arrows of the figure in docs/design.md, except those from the command line."""
+def test_the_figure_of_the_design_is_drawn_from_the_contracts() -> None:
+    assert figure.PAGE.read_text() == figure.page(), "the contracts have changed: make figure"
 
 
-def test_the_figure_of_the_design_draws_every_arrow() -> None:
-    parts = next(
-        line for line in (ROOT / "docs/design.md").read_text().splitlines() if line.startswith("          spark")
-    )
-    assert re.search(r"spark ─+► +sdk +◄─+ proxy +brokerlite", parts)
-    for part, drawn in DRAWN.items():
+def test_every_arrow_of_the_figure_is_an_import() -> None:
+    for part, drawn in figure.arrows(figure.contracts()).items():
         imported = {
             found
-            for path in (ROOT / part).rglob("*.py")
+            for path in (ROOT / "src" / "ottla" / part).resolve().rglob("*.py")
             for found in re.findall(r"^ *(?:from|import) ottla\.(\w+)", path.read_text(), re.MULTILINE)
         }
-        reached = drawn | {each for through in drawn for each in DRAWN[through]} | {part}
-        assert imported & DRAWN.keys() <= reached, part
-        assert drawn <= imported, f"{part} does not import every part to which the figure has an arrow"
+        assert drawn == imported & {*figure.PARTS} - {part}, part
+
+
+def test_a_contract_that_forbids_more_takes_its_arrow_out_of_the_figure() -> None:
+    allowed = figure.arrows(figure.contracts())
+    assert re.search("sdk ◄─+ proxy", figure.drawing(allowed))
+    stricter = {"type": "forbidden", "source_modules": ["ottla.proxy"], "forbidden_modules": ["ottla.sdk"]}
+    allowed = figure.arrows([*figure.contracts(), stricter])
+    assert re.search("sdk +proxy", figure.drawing(allowed))
+
+
+def test_an_arrow_without_a_place_in_the_figure_is_an_error() -> None:
+    allowed = figure.arrows(figure.contracts())
+    allowed["brokerlite"].add("sdk")
+    with pytest.raises(figure.Undrawable, match="from brokerlite to sdk"):
+        figure.drawing(allowed)

@@ -33,7 +33,7 @@ def test_the_version_stands_in_one_place() -> None:
         for each in (ROOT / folder).rglob("*.py")
         if f'"{ottla.__version__}"' in each.read_text()
     ]
-    assert "version" not in PROJECT["project"] and set(named) == {"src/ottla/__init__.py"}
+    assert "version" not in PROJECT["project"] and set(named) == {"src/ottla/version.py"}
 
 
 def test_every_part_is_linked_into_src_for_checkers_and_editors() -> None:

@@ -6,7 +6,7 @@ from dataclasses import fields
 import ottla
 import ottla.codec
 from ottla.sdk.options import ClientOptions
-from tests.docs import reference
+from tools import reference
 
 
 def test_the_reference_is_current() -> None:

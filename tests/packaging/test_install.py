@@ -112,6 +112,7 @@ def test_the_sdist_holds_what_it_takes_to_build(built: dict[str, Path]) -> None:
         names = {name.partition("/")[2] for name in archive.getnames()}
     needed = {"pyproject.toml", "setup.py", "README.md", "LICENSE", "codec/wire.py", "src/ottla/py.typed"}
     assert needed | {f"codec/{name}.pyx" for name in EXTENSIONS} <= names
+    assert not [name for name in names if name.startswith(("tests/", "tools/"))]
 
 
 @pytest.mark.parametrize(

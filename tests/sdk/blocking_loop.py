@@ -21,7 +21,7 @@ from typing import Any
 
 import ottla.sync
 from tests.patience import HUNG
-from tests.sdk.faces import WITHOUT_ASYNC
+from tools.faces import WITHOUT_ASYNC
 
 SYNTAX = [
     *WITHOUT_ASYNC,

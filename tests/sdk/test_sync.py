@@ -26,8 +26,8 @@ from ottla.sdk.steps import Shielded, Steps
 from ottla.sync import ConsumerInterceptor, RebalanceListener
 from ottla.testing import Broker
 from tests.patience import FAR, HUNG
-from tests.sdk import faces
 from tests.sdk.scripted import scripted
+from tools import faces
 
 PAIRS = [
     (awaiting_client.Client, ottla.sync.Client),

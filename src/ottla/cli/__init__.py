@@ -5,6 +5,10 @@ Rules of this package:
   server imports no other command, and no Typer unless something is wrong (`plain.py`).
 - Results go to stdout, all messages to stderr. ``--json`` is for scripts: one JSON value per line.
 - An error of `ottla.errors` is one line on stderr and an exit code (`exits.py`), never a traceback.
+
+`main` is the program `ottla`. It calls `commands.py`, which lists the commands; each command, or group of commands, has
+a file, and both servers are in `servers.py`. `options.py` and `command_config.py` have the shared options; `lines.py`,
+`places.py` and `tables.py` read and write what people see; `logs.py` formats the log on stderr.
 """
 
 import gc

@@ -56,8 +56,8 @@ class Listener:
 
     def __init__(self, limits: Limits | None = None) -> None:
         self._limits = limits or Limits()
-        self._shared = Shared(self._limits)
-        self._connections = self._shared.connections
+        self._connections: set[Connection] = set()
+        self._shared = Shared(self._limits, self._connections)
         self._numbers = itertools.count(1)
         self._ports: list[_Port] = []
         self._departures = trio.lowlevel.ParkingLot()

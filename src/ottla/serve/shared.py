@@ -1,8 +1,8 @@
 """The limits and the shared state of a listener's connections."""
 
 import logging
+from collections.abc import Sized
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 import trio
 
@@ -11,9 +11,6 @@ from ottla.codec.inbox import Blocks
 from ottla.complaints import Complaints
 from ottla.serve.memory import Memory
 from ottla.session import Session
-
-if TYPE_CHECKING:
-    from ottla.serve.connection import Connection
 
 log = logging.getLogger("ottla.serve")
 
@@ -52,13 +49,14 @@ class Shared:
     """The shared state of a listener's connections."""
 
     limits: Limits
+    connections: Sized
+    """All connections of the listener, to which the listener alone adds and removes."""
     complaints: Complaints = field(default_factory=Complaints)
     chunk: memoryview = field(default_factory=lambda: memoryview(bytearray(_CHUNK)))
     """The receive buffer for small requests, which are copied out of it at once."""
     blocks: Blocks = field(default_factory=Blocks)
     frames: Memory = field(init=False)
     unsent: int = 0
-    connections: "set[Connection]" = field(default_factory=set)
 
     def __post_init__(self) -> None:
         self.frames = Memory(self.limits.all_frames)

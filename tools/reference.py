@@ -17,9 +17,12 @@ from pathlib import Path
 from ottla.errors import BrokerError
 from ottla.sdk import kafka_meanings, kafka_security
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[1]
 FOLDER = ROOT / "docs" / "reference"
 OPTIONS = ROOT / "sdk" / "options.py"
+
+GENERATED = "<!-- Generated, do not edit: `make reference` writes this page from the docstrings of the source. -->\n"
+"""The first line of every page."""
 
 Definition = ast.FunctionDef | ast.AsyncFunctionDef
 SPOKEN = {
@@ -432,11 +435,11 @@ def pages() -> dict[str, str]:
     """
     texts = {}
     for name, page in PAGES.items():
-        blocks = [f"# {page.title}\n", *(block for part in page.parts for block in rendered(part)), page.table]
+        head = [GENERATED, f"# {page.title}\n"]
+        blocks = [*head, *(block for part in page.parts for block in rendered(part)), page.table]
         texts[f"{name}.md"] = "\n".join(filter(None, blocks)).rstrip() + "\n"
     lines = [f"- [{page.title}]({name}.md)" for name, page in PAGES.items()]
-    about = "Made from the docstrings of the source by `make reference`: mend them, not these pages."
-    texts["README.md"] = "\n".join(["# Reference", "", about, "", *lines, ""])
+    texts["README.md"] = "\n".join([GENERATED, "# Reference", "", "Every public name, page by page.", "", *lines, ""])
     return texts
 
 

@@ -1,7 +1,7 @@
-"""Write the faces of the blocking client, `sdk/sync`, from the asynchronous ones: ``python -m tests.sdk.faces``.
+"""Write the faces of the blocking client, `sdk/sync`, from the asynchronous ones: ``make faces``.
 
 A face copies the classes of a module without ``async`` and ``await``, and with the names of blocking code. `WORDS` has
-all other differences. The face imports everything else that its classes need from the same module. `test_sync.py`
+all other differences. The face imports everything else that its classes need from the same module. `tests/sdk/test_sync.py`
 compares the faces with the output of this file.
 """
 
@@ -12,7 +12,7 @@ import sys
 import textwrap
 from pathlib import Path
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[1]
 WIDTH = 120
 RUFF = Path(sys.executable).parent / "ruff"
 FOLDER = ROOT / "sdk/sync"
@@ -121,8 +121,8 @@ def written(name: str) -> str:
         assert count, f"sdk/{name}.py no longer contains: {old}"
     for pattern, replaced in SYNTAX:
         body = re.sub(pattern, replaced, body)
-    origin = f"Generated from `ottla.sdk.{name}` by tests/sdk/faces.py (`make faces`): do not edit."
-    about = f'"""{ABOUT[name]}.\n\n{origin}\n"""\n\n'
+    origin = f"# Generated, do not edit: `make faces` writes this file from sdk/{name}.py."
+    about = f'{origin}\n"""{ABOUT[name]}."""\n\n'
     return about + _imports(name, tree) + "\n\n" + _refilled(body)
 
 
