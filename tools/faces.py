@@ -1,8 +1,8 @@
 """Write the faces of the blocking client, `sdk/sync`, from the asynchronous ones: ``make faces``.
 
 A face copies the classes of a module without ``async`` and ``await``, and with the names of blocking code. `WORDS` has
-all other differences. The face imports everything else that its classes need from the same module. `tests/sdk/test_sync.py`
-compares the faces with the output of this file.
+all other differences. The face imports everything else that its classes need from the same module.
+`tests/sdk/test_sync.py` compares the faces with the output of this file.
 """
 
 import ast
