@@ -27,7 +27,7 @@ from ottla.codec.dump.files import (
     dump_time_index,
     dump_transaction_index,
 )
-from ottla.codec.dump.items import BROKEN, Item, Options
+from ottla.codec.dump.items import BROKEN, Item, DumpOptions
 from ottla.codec.dump.segments import dump_segment, dump_segment_07
 from ottla.codec.dump.text import text
 

@@ -28,7 +28,7 @@ from ottla.codec.apis.list_offsets import (
 )
 from ottla.errors import OttlaError, UnsupportedVersion, broker_error
 from ottla.sdk.admin import ListedOffset
-from ottla.sdk.calls.call import Task, mapped
+from ottla.sdk.calls.task import Task, mapped
 from ottla.sdk.calls.fan_out import (
     PATIENCE,
     Reply,

@@ -17,7 +17,7 @@ from typing import Any
 from ottla.codec.apis.list_offsets import EARLIEST, LATEST
 from ottla.errors import LocalProtocolError
 from ottla.sdk.admin import CommittedOffset, PlannedOffset, ResetPlan
-from ottla.sdk.calls.call import Task
+from ottla.sdk.calls.task import Task
 from ottla.sdk.calls.fan_out import partitions_in
 from ottla.sdk.calls.groups import committed_by, committing, refuse_members
 from ottla.sdk.calls.offsets import first_or_end, offsets_at

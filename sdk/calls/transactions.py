@@ -62,7 +62,7 @@ from ottla.sdk.admin import (
     TransactionListing,
 )
 from ottla.sdk.arguments import known
-from ottla.sdk.calls.call import Task
+from ottla.sdk.calls.task import Task
 from ottla.sdk.calls.fan_out import (
     PATIENCE,
     Reply,

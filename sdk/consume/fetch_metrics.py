@@ -18,7 +18,7 @@ import math
 from collections.abc import Iterable
 
 from ottla.sdk.cluster.cluster import TopicPartition
-from ottla.sdk.consume.positions import Fetched, Position
+from ottla.sdk.consume.position import Fetched, Position
 from ottla.sdk.metrics import Gauge, Meter, Metrics
 
 

@@ -13,16 +13,16 @@ from typing import Any, cast
 
 import pytest
 
-from ottla.brokerlite.machines import transaction, transactions
+from ottla.brokerlite.machines import transaction_metadata, transaction_coordinator
 from ottla.brokerlite.machines.core import Answer
-from ottla.brokerlite.machines.topics import TRANSACTION_STATE, Place
+from ottla.brokerlite.machines.topics import TRANSACTION_STATE, TopicPartition
 from ottla.errors import ConcurrentTransactions
 from tests.brokerlite.machine import Machine
 from tests.brokerlite.model_disk import ModelDisk
 from tests.brokerlite.test_transactions import V1, V2, Producing, seen
 
 DATA = Path("/data")
-LOGS: tuple[Place, ...] = ((TRANSACTION_STATE, 0), ("t", 0), ("t", 1))
+LOGS: tuple[TopicPartition, ...] = ((TRANSACTION_STATE, 0), ("t", 0), ("t", 1))
 PARTITIONS = 2
 TIMEOUT = 10.0
 """Seconds that a transaction may take."""

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from ottla.brokerlite.config import BrokerConfig, Sync
-from ottla.brokerlite.machines import transaction, transactions
-from ottla.brokerlite.machines.core import Answer, Close
-from ottla.brokerlite.machines.transaction import State
-from ottla.brokerlite.machines.transactions import Producing
+from ottla.brokerlite.machines import transaction_metadata, transaction_coordinator
+from ottla.brokerlite.machines.core import Answer, CloseConnection
+from ottla.brokerlite.machines.transaction_metadata import TransactionState
+from ottla.brokerlite.machines.transaction_coordinator import Producing
 from ottla.codec.apis.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
 from ottla.errors import ConcurrentTransactions
 from ottla.testing import Broker
@@ -76,7 +76,7 @@ def test_a_disk_that_does_not_hold_it_ends_the_connections_that_wait(machine: Ma
     assert writes is not None
     machine.core.synced(writes, failed=True)
     (action,) = machine.poll()
-    assert isinstance(action, Close) and "the disk refused" in action.why
+    assert isinstance(action, CloseConnection) and "the disk refused" in action.why
 
 
 @pytest.mark.parametrize(
@@ -92,22 +92,22 @@ def test_once_the_disk_has_failed_neither_a_repeat_nor_a_reader_is_told_of_what_
     machine.poll()
     machine.send(again)
     (action,) = machine.poll()
-    assert isinstance(action, Close) and "the disk refused" in action.why
+    assert isinstance(action, CloseConnection) and "the disk refused" in action.why
     assert machine.core.unsynced is None, "there is nothing left to wait for"
 
 
 def test_the_markers_of_a_transaction_wait_for_its_outcome_to_be_on_the_disk(machine: Machine) -> None:
     transactions = machine.core.transactions
-    begun = transactions.initialize("t-1", 60_000, None)
+    begun = transaction_coordinator.initialize("t-1", 60_000, None)
     batch = a_batch(b"x", transactional=True, producer_id=begun.producer_id, producer_epoch=0, base_sequence=0)
     machine.send(producing(batch, transactional_id="t-1"), 12)
-    transactions.end(Producing("t-1", begun.producer_id, 0), commit=True, version=2)
+    transaction_coordinator.end(Producing("t-1", begun.producer_id, 0), commit=True, version=2)
     states = []
     for _ in range(3):
-        states.append((transactions.by_id["t-1"].state, machine.log().last_stable_offset))
+        states.append((transaction_coordinator.by_id["t-1"].state, machine.log().last_stable_offset))
         if machine.core.unsynced is not None:
             hold(machine)
-    assert states == [(State.PREPARE_COMMIT, 0), (State.PREPARE_COMMIT, 2), (State.COMPLETE_COMMIT, 2)]
+    assert states == [(TransactionState.PREPARE_COMMIT, 0), (TransactionState.PREPARE_COMMIT, 2), (TransactionState.COMPLETE_COMMIT, 2)]
     machine.poll()
     machine.send(fetching(wait=0, isolation_level=1))
     hold(machine)  # the last record of the transaction, which nobody waits for

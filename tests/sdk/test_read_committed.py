@@ -15,7 +15,7 @@ import trio
 import ottla
 from ottla.brokerlite.config import BrokerConfig, Sync
 from ottla.sdk.client import Client
-from ottla.sdk.consume import stable
+from ottla.sdk.consume import stable_offsets
 from ottla.testing import Broker
 from tests.kafka import ApacheKafka
 from tests.patience import HUNG
@@ -293,8 +293,8 @@ async def wait_and_ask_why(loop: Loop, bootstrap: str, topic: str, caplog: pytes
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """What takes seconds is said at once."""
-    monkeypatch.setattr(stable, "STILL", 0.2)
-    monkeypatch.setattr(stable, "REPORT", 0.4)
+    monkeypatch.setattr(stable_offsets, "STILL", 0.2)
+    monkeypatch.setattr(stable_offsets, "REPORT", 0.4)
 
 
 async def test_explain_names_the_transaction_for_which_a_reader_waits(

@@ -13,7 +13,7 @@ from ottla.codec.apis.list_offsets import EARLIEST
 from ottla.errors import Closed, CommitFailed, FencedInstanceId, OttlaError, TimeoutExpired
 from ottla.sdk import calls
 from ottla.sdk.admin import CommittedOffset
-from ottla.sdk.consume.committing import Claim
+from ottla.sdk.consume.committing import BatchAssignment
 from ottla.sdk.consume.core import ConsumerCore, Taken
 from ottla.sdk.consume.fetcher import Fetched, Fetcher, Time
 from ottla.sdk.consume.leaving import CLOSE_TIMEOUT, CLOSED, LEAVE_TIMEOUT
@@ -161,7 +161,7 @@ class Consuming:
     """What has been handled of each partition, and under which assignment."""
     uncommitted: dict[Place, int] = field(default_factory=dict)
     """What a call said that it cannot be committed."""
-    handled: tuple[Place, CommittedOffset, Claim] | None = None
+    handled: tuple[Place, CommittedOffset, BatchAssignment] | None = None
     """The last batch: what commits it."""
     awaited: dict[Outcome[None], tuple[Place, int]] = field(default_factory=dict)
     """Commits that tasks wait for."""
@@ -287,7 +287,7 @@ class Consuming:
 
     # -- batches -----------------------------------------------------------------------------------------------------
 
-    def _handle(self, machine: ConsumerCore, fetched: Fetched, claim: Claim | None) -> Script:
+    def _handle(self, machine: ConsumerCore, fetched: Fetched, claim: BatchAssignment | None) -> Script:
         process, chance = self.process, self.chance
         place = (fetched.topic, fetched.partition)
         records = [(record.offset, record.value or b"") for record in fetched.records()]
@@ -324,7 +324,7 @@ class Consuming:
         elif self.manner.commits in ("sync", "all"):
             yield from self._commit_and_wait(machine, place, at, claim)
 
-    def _commit_and_wait(self, machine: ConsumerCore, place: Place, at: CommittedOffset, claim: Claim) -> Script:
+    def _commit_and_wait(self, machine: ConsumerCore, place: Place, at: CommittedOffset, claim: BatchAssignment) -> Script:
         process, assignment = self.process, claim.assignment
         if self.manner.commits == "all":
             if self.own.random() < 0.2 and not assignment.over:
@@ -338,11 +338,11 @@ class Consuming:
         else:
             yield from self._commit_batch(machine, place, at, claim, self._patience())
 
-    def _commit_beside(self, machine: ConsumerCore, place: Place, at: CommittedOffset, claim: Claim) -> Script:
+    def _commit_beside(self, machine: ConsumerCore, place: Place, at: CommittedOffset, claim: BatchAssignment) -> Script:
         yield from self._commit_batch(machine, place, at, claim, Outcome())
 
     def _commit_batch(
-        self, machine: ConsumerCore, place: Place, at: CommittedOffset, claim: Claim, cancel: Outcome[None]
+        self, machine: ConsumerCore, place: Place, at: CommittedOffset, claim: BatchAssignment, cancel: Outcome[None]
     ) -> Script:
         """Have a batch committed, and wait: for that, and for no other partition."""
         ended: Outcome[None] = Outcome()
