@@ -32,15 +32,14 @@ from ottla.brokerlite.machines.groups import GroupSettings
 from ottla.brokerlite.machines.housekeeping import HousekeepingSettings
 from ottla.brokerlite.machines.jobs import Job, Work
 from ottla.brokerlite.machines.transaction_coordinator import TransactionSettings
-from ottla.brokerlite.storage.disk import descriptors_for_connections
 from ottla.brokerlite.storage.data_folder import DataFolder
+from ottla.brokerlite.storage.disk import descriptors_for_connections
 from ottla.codec import frames
 from ottla.codec.apis import APIS
 from ottla.codec.elements import has_more_elements
 from ottla.codec.wire import Buffer
 from ottla.errors import ConfigurationError, RemoteProtocolError
-from ottla.serve import PendingAnswer
-from ottla.serve import AcceptedConnection, ListenerLimits, Listener, serve_health
+from ottla.serve import AcceptedConnection, Listener, ListenerLimits, PendingAnswer, serve_health
 from ottla.tls import ServerTLS
 
 log = logging.getLogger("ottla.brokerlite")

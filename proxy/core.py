@@ -22,10 +22,10 @@ from ottla.complaints import Complaints
 from ottla.errors import AuthenticationFailed, BrokerUnreachable, ConfigurationError, RemoteProtocolError
 from ottla.proxy.clients.admission import Admission
 from ottla.proxy.clients.buffered import Buffered
+from ottla.proxy.clients.client_session import ClientSession
 from ottla.proxy.clients.observer import Observer, Tallies
 from ottla.proxy.clients.opening import Opener
 from ottla.proxy.clients.rewriter import Rewriter
-from ottla.proxy.clients.client_session import ClientSession
 from ottla.proxy.clients.routed_topics import RoutedTopics
 from ottla.proxy.clients.transactions import ClientTransactions
 from ottla.proxy.config import ProxyConfig
@@ -33,15 +33,15 @@ from ottla.proxy.contained import as_ottla_error, contained
 from ottla.proxy.events import (
     Action,
     Address,
-    UpstreamConnected,
     Event,
     HoldClients,
     Left,
     Listen,
     Listening,
+    Requested,
+    UpstreamConnected,
     UpstreamLost,
     UpstreamReceived,
-    Requested,
     Worked,
 )
 from ottla.proxy.journal.restored import restore
@@ -91,7 +91,9 @@ class ProxyCore:
         self.rules = TopicRules(config.topics)
         self.timers = Timers()
         self._credentials = Credentials(Options(sasl=config.sasl), rng, self.timers, self.actions, lambda: None)
-        self.links = UpstreamLinks(self.actions, config.connect_timeout, config.tls, self._credentials, config.max_connections)
+        self.links = UpstreamLinks(
+            self.actions, config.connect_timeout, config.tls, self._credentials, config.max_connections
+        )
         self.cluster = UpstreamCluster(self.actions, config.advertised[0])
         self.control = Control(self.links, self.cluster, bootstrap, config.request_timeout, self._learned)
         self.threads = Threads(self.actions)

@@ -170,4 +170,16 @@ class Work:
     call: Callable[[], Any]
 
 
-Action = AnswerClient | CloseClient | HoldClients | Store | ConnectUpstream | SendUpstream | FinishUpstream | DisconnectUpstream | Listen | Work | RunInThread
+Action = (
+    AnswerClient
+    | CloseClient
+    | HoldClients
+    | Store
+    | ConnectUpstream
+    | SendUpstream
+    | FinishUpstream
+    | DisconnectUpstream
+    | Listen
+    | Work
+    | RunInThread
+)

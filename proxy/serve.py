@@ -35,7 +35,6 @@ from ottla.proxy.events import (
     AnswerClient,
     CloseClient,
     ConnectUpstream,
-    UpstreamConnected,
     DisconnectUpstream,
     Event,
     FinishUpstream,
@@ -43,21 +42,30 @@ from ottla.proxy.events import (
     Left,
     Listen,
     Listening,
-    UpstreamLost,
-    UpstreamReceived,
     Requested,
     SendUpstream,
     Store,
+    UpstreamConnected,
+    UpstreamLost,
+    UpstreamReceived,
     Work,
     Worked,
 )
-from ottla.proxy.journal.state_directory import StateDirectory
 from ottla.proxy.journal.journal import Journal
 from ottla.proxy.journal.restored import Noted
+from ottla.proxy.journal.state_directory import StateDirectory
 from ottla.sdk.discovery import resolve
 from ottla.sdk.events import RunInThread, TokenFetched
-from ottla.serve import PendingAnswer
-from ottla.serve import AcceptedConnection, ListenerLimits, Listener, Outbox, bare, serve_health, write_on
+from ottla.serve import (
+    AcceptedConnection,
+    Listener,
+    ListenerLimits,
+    Outbox,
+    PendingAnswer,
+    bare,
+    serve_health,
+    write_on,
+)
 
 log = logging.getLogger("ottla.proxy")
 
@@ -100,7 +108,9 @@ class RunningProxy:
         self._end.set()
 
 
-async def run_proxy(config: ProxyConfig, *, task_status: trio.TaskStatus[RunningProxy] = trio.TASK_STATUS_IGNORED) -> None:
+async def run_proxy(
+    config: ProxyConfig, *, task_status: trio.TaskStatus[RunningProxy] = trio.TASK_STATUS_IGNORED
+) -> None:
     """Serve until `RunningProxy.drain` or cancellation.
 
     Raises:
@@ -173,7 +183,9 @@ class _Driver:
         self.core = _core(config, bootstrap, state)
         self.clients: dict[int, AcceptedConnection] = {}
         self.failure: OttlaError | None = None
-        self._listener = Listener(ListenerLimits(max_frame=config.max_request_bytes, max_connections=config.max_connections))
+        self._listener = Listener(
+            ListenerLimits(max_frame=config.max_request_bytes, max_connections=config.max_connections)
+        )
         self._host, self._port = config.listens
         self._first = config.first_node
         """The id of the broker with the port of `ProxyConfig.listen`."""
@@ -354,7 +366,9 @@ class _Driver:
         try:
             if above < 0:
                 raise ConfigurationError(f"node {node} is below the first, {node - above}: say so with first-node")
-            port = await self._listener.open(self._host, self._port + above if self._port else 0, _ListenerService(self, node))
+            port = await self._listener.open(
+                self._host, self._port + above if self._port else 0, _ListenerService(self, node)
+            )
             _, first = self.config.advertised
             told = port if first is None else first + above
             self._ports[node] = port

@@ -971,7 +971,9 @@ def _reset_target(
         case "current":
             return resets.Current()
         case Mapping():
-            return resets.Exactly({place: integer("an offset", each) for place, each in by_topic_partition("to", to).items()})
+            return resets.Exactly(
+                {place: integer("an offset", each) for place, each in by_topic_partition("to", to).items()}
+            )
     return place_at(to, time.time())  # type: ignore[arg-type] # it refuses everything else
 
 

@@ -30,10 +30,10 @@ from ottla.sdk.cluster.cluster import Cluster
 from ottla.sdk.cluster.coordinators import Coordinators, Kind
 from ottla.sdk.cluster.metadata import Metadata
 from ottla.sdk.cluster.nodes import Nodes
+from ottla.sdk.connection.connections import Connections
 from ottla.sdk.connection.exchange import Exchange
 from ottla.sdk.connection.outages import Outages, Trouble
-from ottla.sdk.connection.connections import Connections
-from ottla.sdk.events import DATA, Action, Event, Found, Key, Node, RunMode, Run, RunInThread, TokenFetched
+from ottla.sdk.events import DATA, Action, Event, Found, Key, Node, Run, RunInThread, RunMode, TokenFetched
 from ottla.sdk.gate import Gate
 from ottla.sdk.logs import logger
 from ottla.sdk.metrics import Metrics

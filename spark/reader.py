@@ -34,9 +34,9 @@ from ottla.sdk.cluster.cluster import TopicPartition
 from ottla.sdk.consume.range_reader import LostRange, OffsetRange
 from ottla.sdk.consume.record_sets import AnyBatch
 from ottla.sdk.drivers.blocking import BlockingClient
+from ottla.spark.client_cache import ClientCache
 from ottla.spark.failures import one_sentence
 from ottla.spark.kafka_options import ClientConfig
-from ottla.spark.client_cache import ClientCache
 from ottla.spark.offsets import OffsetsClient, resolve
 from ottla.spark.options import ReadOptions, Source, SourceOptions
 

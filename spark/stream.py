@@ -43,7 +43,7 @@ from ottla.spark.failures import one_sentence
 from ottla.spark.group_commits import GroupCommits
 from ottla.spark.offsets import known_starts
 from ottla.spark.options import StreamOptions
-from ottla.spark.progress import Progress, MetricsEndpoint
+from ottla.spark.progress import MetricsEndpoint, Progress
 from ottla.spark.reader import ReadTask, Topics, clients, places_of, read_task, topics_of
 from ottla.spark.stream_offsets import BEGINNING, Positions, StreamOffset, limited
 

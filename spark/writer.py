@@ -41,8 +41,8 @@ from ottla.errors import ConfigurationError, EncodeError, UnknownTopicOrPartitio
 from ottla.sdk.drivers.blocking_producer import BlockingProducer
 from ottla.sdk.produce.column_records import ColumnRecords
 from ottla.sdk.produce.partitioners import KEYED, Keyed
-from ottla.spark.failures import one_sentence
 from ottla.spark.client_cache import ClientCache
+from ottla.spark.failures import one_sentence
 from ottla.spark.write_options import ProducerConfig, WriteOptions
 
 MAX_BYTES = 4 * 2**20

@@ -14,9 +14,9 @@ from contextlib import asynccontextmanager
 import trio
 import trio.testing
 
-from ottla.serve import ListenerLimits, Listener
-from ottla.serve.connection import Service
 from ottla.client_info import ClientInfo
+from ottla.serve import Listener, ListenerLimits
+from ottla.serve.connection import Service
 from ottla.tls import ServerTLS
 from tests.serving import LIMITS, LOCAL
 

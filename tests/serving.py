@@ -11,7 +11,7 @@ import trio
 
 from ottla.codec.frames import framed
 from ottla.codec.wire import Buffer
-from ottla.serve import PendingAnswer, AcceptedConnection, ListenerLimits
+from ottla.serve import AcceptedConnection, ListenerLimits, PendingAnswer
 from tests.patience import HUNG
 
 LOCAL = "127.0.0.1"

@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 
 import trio
 
-from ottla.serve import ListenerLimits, Listener
+from ottla.serve import Listener, ListenerLimits
 from ottla.serve.connection import Service
 from tests.serving import LIMITS, LOCAL
 

@@ -19,7 +19,7 @@ from ottla.brokerlite.storage.disk import FileSystem
 from ottla.codec.frames import framed
 from ottla.codec.inbox import LARGE
 from ottla.codec.wire import Buffer
-from ottla.serve import PendingAnswer, AcceptedConnection
+from ottla.serve import AcceptedConnection, PendingAnswer
 from ottla.serve.memory import Memory
 from tests.pairs import listening, peer
 from tests.serving import LIMITS, Desk, closed, received, until

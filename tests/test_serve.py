@@ -16,7 +16,7 @@ from trio.testing import MockClock, memory_stream_pair
 from ottla.codec.frames import framed
 from ottla.codec.wire import Buffer
 from ottla.errors import RemoteProtocolError
-from ottla.serve import PendingAnswer, AcceptedConnection
+from ottla.serve import AcceptedConnection, PendingAnswer
 from ottla.serve.health import answer_probe
 from tests.pairs import listening, peer
 from tests.patience import HUNG

@@ -11,7 +11,7 @@ from typing import NamedTuple, cast
 from uuid import UUID
 
 from ottla.brokerlite.machines.core import BrokerCore, Call
-from ottla.brokerlite.machines.fetch_sessions import Answers, PartitionToFetch, Fetch
+from ottla.brokerlite.machines.fetch_sessions import Answers, Fetch, PartitionToFetch
 from ottla.brokerlite.machines.partition_log import PartitionLog
 from ottla.brokerlite.machines.waits import Wait
 from ottla.codec.apis.fetch import (

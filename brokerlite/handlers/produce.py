@@ -28,8 +28,8 @@ from ottla.brokerlite.machines.jobs import Work
 from ottla.brokerlite.machines.partition_log import IMPLICIT_SINCE, PartitionLog
 from ottla.brokerlite.machines.request_work import WorkFirst
 from ottla.brokerlite.machines.topics import INTERNAL, TopicPartition
-from ottla.brokerlite.machines.transaction_metadata import EPOCH_RISES
 from ottla.brokerlite.machines.transaction_coordinator import Producing
+from ottla.brokerlite.machines.transaction_metadata import EPOCH_RISES
 from ottla.brokerlite.machines.validation import (
     DECOMPRESSED_LIMIT,
     InvalidRecords,
@@ -301,7 +301,9 @@ def _join(broker: BrokerCore, call: Call, record_sets: Iterable[_RecordSet], tra
                 each.partition, each.error = None, refused[each.place]
 
 
-def _ask(broker: BrokerCore, call: Call, asked: Producing, places: Sequence[TopicPartition]) -> dict[TopicPartition, BrokerError]:
+def _ask(
+    broker: BrokerCore, call: Call, asked: Producing, places: Sequence[TopicPartition]
+) -> dict[TopicPartition, BrokerError]:
     """Add or verify partitions with the coordinator; return the refused ones, with errors that the client knows."""
     refused: dict[TopicPartition, BrokerError] = {}
     try:

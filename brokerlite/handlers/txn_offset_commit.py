@@ -13,8 +13,8 @@ from ottla.brokerlite.machines.keyed_log import Transactional
 from ottla.brokerlite.machines.offset_group import Committer
 from ottla.brokerlite.machines.offsets import Committed
 from ottla.brokerlite.machines.topics import TopicPartition
-from ottla.brokerlite.machines.transaction_metadata import EPOCH_RISES
 from ottla.brokerlite.machines.transaction_coordinator import Producing
+from ottla.brokerlite.machines.transaction_metadata import EPOCH_RISES
 from ottla.codec.apis.txn_offset_commit import (
     TxnOffsetCommitRequest,
     TxnOffsetCommitResponse,

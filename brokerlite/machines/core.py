@@ -31,21 +31,28 @@ from ottla.brokerlite.machines.groups import Groups, GroupSettings
 from ottla.brokerlite.machines.housekeeping import Housekeeping, HousekeepingSettings
 from ottla.brokerlite.machines.jobs import Job, Work
 from ottla.brokerlite.machines.keyed_log import KeyedLog
-from ottla.brokerlite.machines.partition_log import PartitionLog
 from ottla.brokerlite.machines.offsets import Offsets
+from ottla.brokerlite.machines.partition_log import PartitionLog
 from ottla.brokerlite.machines.request_work import RequestWork, WorkFirst
 from ottla.brokerlite.machines.timers import Timers
-from ottla.brokerlite.machines.topics import CONSUMER_OFFSETS, TRANSACTION_STATE, TopicPartition, Storage, TopicLogs, Topics
-from ottla.brokerlite.machines.transaction_metadata import EPOCH_RISES, TransactionState, TransactionMetadata
+from ottla.brokerlite.machines.topics import (
+    CONSUMER_OFFSETS,
+    TRANSACTION_STATE,
+    Storage,
+    TopicLogs,
+    TopicPartition,
+    Topics,
+)
 from ottla.brokerlite.machines.transaction_coordinator import TransactionCoordinator, TransactionSettings
+from ottla.brokerlite.machines.transaction_metadata import EPOCH_RISES, TransactionalIdState, TransactionMetadata
 from ottla.brokerlite.machines.waits import Later, Wait, Waits
+from ottla.client_info import ClientInfo
 from ottla.codec.frames import RequestHeader
 from ottla.errors import (
     BrokerError,
     KafkaStorageError,
     RemoteProtocolError,
 )
-from ottla.client_info import ClientInfo
 
 if TYPE_CHECKING:
     from uuid import UUID
@@ -173,7 +180,9 @@ class BrokerCore:
         self.timers = Timers()
         self.topics = Topics(storage, defaults or {}, new_id)
         self.fetch_sessions = FetchSessions(lambda: new_id().int % MAX_EPOCH + 1)
-        self.waits = Waits(self.timers, self._answer_later, lambda ticket: self._act(CloseConnection(ticket, "internal error")))
+        self.waits = Waits(
+            self.timers, self._answer_later, lambda ticket: self._act(CloseConnection(ticket, "internal error"))
+        )
         self.offsets_log = KeyedLog(CONSUMER_OFFSETS, group_log.CONFIGS, self.topics, self.clock, self.grown)
         groups = group_log.GroupLog(self.offsets_log)
         self.groups = Groups(settings.groups, groups.store_group, new_id, self.clock, self.timers)
@@ -390,7 +399,14 @@ class BrokerCore:
         return first
 
     def write_marker(
-        self, place: TopicPartition, producer_id: int, epoch: int, *, commit: bool, coordinator_epoch: int, newer: bool = False
+        self,
+        place: TopicPartition,
+        producer_id: int,
+        epoch: int,
+        *,
+        commit: bool,
+        coordinator_epoch: int,
+        newer: bool = False,
     ) -> None:
         """End a transaction in one partition, as `PartitionLog.end_transaction`.
 
@@ -493,18 +509,22 @@ class BrokerCore:
         """Return whether the open transaction in a partition is the one at the coordinator, with this partition."""
         return place in known.partitions and partition.producers.entries[known.producer_id].epoch == known.epoch
 
-    def _end_or_join(self, place: TopicPartition, partition: PartitionLog, producer_id: int, known: TransactionMetadata | None) -> bool:
+    def _end_or_join(
+        self, place: TopicPartition, partition: PartitionLog, producer_id: int, known: TransactionMetadata | None
+    ) -> bool:
         """Add the partition to the transaction, or end it there; return ``False`` if the disk refused."""
         epoch = partition.producers.entries[producer_id].epoch
         goes_on = known is not None and known.epoch == epoch
         if known is not None and goes_on and (not known.has_ended or known.version >= EPOCH_RISES):
-            version = known.version if known.state is TransactionState.ONGOING else EPOCH_RISES
+            version = known.version if known.state is TransactionalIdState.ONGOING else EPOCH_RISES
             log.warning("%s-%d added to an open transaction: the coordinator had lost that it takes part", *place)
             self.transactions.joined(known.transactional_id, place, version)
             return True
         return self._end_lost(place, partition, producer_id, known)
 
-    def _end_lost(self, place: TopicPartition, partition: PartitionLog, producer_id: int, known: TransactionMetadata | None) -> bool:
+    def _end_lost(
+        self, place: TopicPartition, partition: PartitionLog, producer_id: int, known: TransactionMetadata | None
+    ) -> bool:
         epoch = partition.producers.entries[producer_id].epoch
         has_lost_a_marker = (
             known is not None and known.has_ended and known.epoch - epoch == int(known.version >= EPOCH_RISES)

@@ -96,7 +96,9 @@ class CachedSession:
 class Fetch:
     """Handles one Fetch request, within a session or without."""
 
-    def __init__(self, sessions: "FetchSessions", asked: Sequence[PartitionToFetch], session: CachedSession | None) -> None:
+    def __init__(
+        self, sessions: "FetchSessions", asked: Sequence[PartitionToFetch], session: CachedSession | None
+    ) -> None:
         self.asked = asked
         self._sessions = sessions
         self._session = session

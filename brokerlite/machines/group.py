@@ -112,7 +112,7 @@ class Synced(NamedTuple):
 
 
 @dataclass(slots=True, eq=False)
-class MemberMetadata:
+class JoinedMember:
     """A member of a group.
 
     Attributes:
@@ -174,7 +174,7 @@ class Group:
     protocol_type: str | None = None
     protocol: str | None = None
     leader: str | None = None
-    members: dict[str, MemberMetadata] = field(default_factory=dict)
+    members: dict[str, JoinedMember] = field(default_factory=dict)
     pending: dict[str, None] = field(default_factory=dict)
     unsynced: dict[str, None] = field(default_factory=dict)
     size: int = 0
@@ -201,7 +201,7 @@ class Group:
 
     # -- members
 
-    def add(self, member: MemberMetadata, protocol_type: str) -> None:
+    def add(self, member: JoinedMember, protocol_type: str) -> None:
         """Add a member, which `supports` must allow."""
         if not self.members:
             self.protocol_type = protocol_type
@@ -225,13 +225,13 @@ class Group:
         if self.leader == member_id:
             self.leader = next(iter(self.members), None)
 
-    def update(self, member: MemberMetadata, protocols: tuple[Protocol, ...]) -> None:
+    def update(self, member: JoinedMember, protocols: tuple[Protocol, ...]) -> None:
         """Replace a member's protocols."""
         self._discount(member.protocols)
         member.protocols = protocols
         self._count(protocols)
 
-    def rename(self, member: MemberMetadata, member_id: str) -> None:
+    def rename(self, member: JoinedMember, member_id: str) -> None:
         """Give a static member that was restarted its new member id."""
         old = member.member_id
         self.members = {member_id if key == old else key: value for key, value in self.members.items()}
@@ -242,12 +242,12 @@ class Group:
         if self.leader == old:
             self.leader = member_id
 
-    def static_member(self, instance_id: str | None) -> MemberMetadata | None:
+    def static_member(self, instance_id: str | None) -> JoinedMember | None:
         """Return the member with this instance id, if any."""
         member_id = None if instance_id is None else self._static.get(instance_id)
         return None if member_id is None else self.members[member_id]
 
-    def member(self, member_id: str, instance_id: str | None, generation: int | None = None) -> MemberMetadata:
+    def member(self, member_id: str, instance_id: str | None, generation: int | None = None) -> JoinedMember:
         """Return the member that a request comes from.
 
         Args:
@@ -373,7 +373,7 @@ class Group:
                 self.leader = leader.member_id
         return leader is not None
 
-    def described_to(self, member: MemberMetadata, *, skip_assignment: bool = False) -> Joined:
+    def described_to(self, member: JoinedMember, *, skip_assignment: bool = False) -> Joined:
         """Return the JoinGroup answer for a member; only the leader's lists all members."""
         return Joined(
             member_id=member.member_id,

@@ -11,8 +11,8 @@ Source: GroupCoordinatorRecordHelpers.java, GroupMetadataManager.java and Offset
 import logging
 from collections.abc import Mapping
 
-from ottla.brokerlite.machines.group import Group, MemberMetadata, Protocol, GroupState
-from ottla.brokerlite.machines.keyed_log import KeyedRecord, KeyedLog, Pair, Transactional
+from ottla.brokerlite.machines.group import Group, GroupState, JoinedMember, Protocol
+from ottla.brokerlite.machines.keyed_log import KeyedLog, KeyedRecord, Pair, Transactional
 from ottla.brokerlite.machines.offsets import Committed, Offsets
 from ottla.brokerlite.machines.topics import TopicPartition
 from ottla.codec import messages
@@ -163,7 +163,7 @@ def _group(group_id: str, value: GroupMetadataValue) -> Group:
     """Return the group that a record describes: stable, or empty."""
     group = Group(group_id, since=value.current_state_timestamp, generation=value.generation, protocol=value.protocol)
     for each in value.members:
-        member = MemberMetadata(
+        member = JoinedMember(
             each.member_id,
             each.group_instance_id,
             each.client_id,

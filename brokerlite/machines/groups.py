@@ -32,7 +32,16 @@ from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from ottla.brokerlite.machines.clock import Clock
-from ottla.brokerlite.machines.group import Group, GroupInput, Joined, MemberMetadata, Protocol, GroupState, Synced, size_of
+from ottla.brokerlite.machines.group import (
+    Group,
+    GroupInput,
+    GroupState,
+    Joined,
+    JoinedMember,
+    Protocol,
+    Synced,
+    size_of,
+)
 from ottla.brokerlite.machines.timers import Timers
 from ottla.errors import (
     BrokerError,
@@ -285,7 +294,7 @@ class Groups:
             asked.answer(Joined(MemberIdRequired.code, member_id))
 
     def _add(self, group: Group, member_id: str, asked: JoinRequest, now: float) -> None:
-        member = MemberMetadata(
+        member = JoinedMember(
             member_id,
             asked.instance_id,
             asked.client_id,
@@ -302,7 +311,7 @@ class Groups:
         self._renew(group, member, now, self.settings.new_member_timeout)
         self._rebalance(group, f"member {member_id} joined: {asked.reason}", now)
 
-    def _rejoin(self, group: Group, member: MemberMetadata, asked: JoinRequest, now: float) -> None:
+    def _rejoin(self, group: Group, member: JoinedMember, asked: JoinRequest, now: float) -> None:
         """Handle the JoinGroup of a member of the group."""
         follows = group.state is GroupState.STABLE and member.member_id != group.leader
         if member.protocols == asked.protocols and (follows or group.state is GroupState.COMPLETING):
@@ -311,7 +320,7 @@ class Groups:
             self._update(group, member, asked)
             self._rebalance(group, f"member {member.member_id} rejoined: {asked.reason}", now)
 
-    def _replace(self, group: Group, member: MemberMetadata, member_id: str, asked: JoinRequest, now: float) -> None:
+    def _replace(self, group: Group, member: JoinedMember, member_id: str, asked: JoinRequest, now: float) -> None:
         """Handle the JoinGroup of a static member that was restarted."""
         log.info("static member %s restarted as %s", asked.instance_id, member_id, extra={"group": group.group_id})
         old_id, old_protocols, old_leader = member.member_id, member.protocols, group.leader or ""
@@ -339,7 +348,7 @@ class Groups:
         else:  # a restarted leader must take itself for a follower and not assign: the others do not rejoin
             asked.answer(group.described_to(member)._replace(leader=old_leader, members=()))
 
-    def _update(self, group: Group, member: MemberMetadata, asked: JoinRequest) -> None:
+    def _update(self, group: Group, member: JoinedMember, asked: JoinRequest) -> None:
         """Take over timeouts and protocols of a member that rejoins."""
         member.answer_join(Joined(RebalanceInProgress.code, member.member_id))  # a request of an earlier connection
         group.update(member, asked.protocols)
@@ -497,7 +506,7 @@ class Groups:
                 self._renew(group, member, now)
 
     @staticmethod
-    def _synced(group: Group, member: MemberMetadata) -> Synced:
+    def _synced(group: Group, member: JoinedMember) -> Synced:
         return Synced(0, group.protocol_type, group.protocol, member.assignment)
 
     # -- heartbeats and leaving
@@ -556,7 +565,7 @@ class Groups:
         if (member := group.members.get(member_id)) is not None:
             self._renew(group, member, now)
 
-    def _renew(self, group: Group, member: MemberMetadata, now: float, timeout: float | None = None) -> None:
+    def _renew(self, group: Group, member: JoinedMember, now: float, timeout: float | None = None) -> None:
         deadline = now + (member.session_timeout_ms / 1000 if timeout is None else timeout)
         end = partial(self._end, group, member.member_id)
         self.timers.set(("session", group.group_id, member.member_id), deadline, end)
@@ -575,7 +584,7 @@ class Groups:
         if group.state is GroupState.PREPARING and group.all_joined:
             self._complete_join(group, now)
 
-    def _drop(self, group: Group, member: MemberMetadata) -> None:
+    def _drop(self, group: Group, member: JoinedMember) -> None:
         """Remove a member, and answer its waiting requests with UNKNOWN_MEMBER_ID."""
         self.timers.cancel(("session", group.group_id, member.member_id))
         member.answer_join(Joined(UnknownMemberId.code))

@@ -24,7 +24,7 @@ from ottla.brokerlite.machines.jobs import Job
 from ottla.brokerlite.machines.partition_log import CompactionRound, PartitionLog
 from ottla.brokerlite.machines.retention import deletable
 from ottla.brokerlite.machines.timers import Timers
-from ottla.brokerlite.machines.topics import TopicPartition, Storage, Topics
+from ottla.brokerlite.machines.topics import Storage, TopicPartition, Topics
 from ottla.errors import KafkaStorageError
 
 log = logging.getLogger("ottla.brokerlite")
@@ -144,7 +144,10 @@ class Housekeeping:
             self._start(self._storage.set_start_offsets(starts, partial(self._deleted, partitions, due)))
 
     def _deleted(
-        self, partitions: Mapping[TopicPartition, PartitionLog], due: Mapping[TopicPartition, Expired], refused: OSError | None
+        self,
+        partitions: Mapping[TopicPartition, PartitionLog],
+        due: Mapping[TopicPartition, Expired],
+        refused: OSError | None,
     ) -> None:
         for place, each in due.items():
             if refused is None:

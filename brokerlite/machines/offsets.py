@@ -81,7 +81,9 @@ class Offsets:
         """Return the topic-partitions for which open transactions commit offsets of the group."""
         return self._pending.get(group_id, {}).keys()
 
-    def restore(self, group_id: str, place: TopicPartition, committed: Committed, producer_id: int | None = None) -> None:
+    def restore(
+        self, group_id: str, place: TopicPartition, committed: Committed, producer_id: int | None = None
+    ) -> None:
         """Take over an offset that is stored: valid, or pending in the transaction of ``producer_id``."""
         if producer_id is None:
             self._offsets.setdefault(group_id, {})[place] = committed
@@ -112,7 +114,10 @@ class Offsets:
         return group
 
     def commit(
-        self, group: OffsetGroup, offsets: Mapping[TopicPartition, Committed], transactional: Transactional | None = None
+        self,
+        group: OffsetGroup,
+        offsets: Mapping[TopicPartition, Committed],
+        transactional: Transactional | None = None,
     ) -> None:
         """Store offsets of a group that `begin_commit` returned.
 
@@ -217,7 +222,10 @@ class Offsets:
         self._write(group_id, {place: None for place in places if place in known or place in pending})
 
     def _write(
-        self, group_id: str, offsets: Mapping[TopicPartition, Committed | None], transactional: Transactional | None = None
+        self,
+        group_id: str,
+        offsets: Mapping[TopicPartition, Committed | None],
+        transactional: Transactional | None = None,
     ) -> None:
         if not offsets:
             return

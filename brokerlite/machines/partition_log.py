@@ -18,8 +18,8 @@ from typing import NamedTuple, Protocol
 
 from ottla.brokerlite.machines.compaction import LastBatch, Round
 from ottla.brokerlite.machines.configs import LogSettings
-from ottla.brokerlite.machines.leader_epochs import LeaderEpochs
 from ottla.brokerlite.machines.jobs import Job, Work
+from ottla.brokerlite.machines.leader_epochs import LeaderEpochs
 from ottla.brokerlite.machines.producers import Producers
 from ottla.brokerlite.machines.retention import ActiveSegment, SegmentState, is_full
 from ottla.codec.records import (
@@ -138,7 +138,9 @@ class Segments(Protocol):
     def begin_flush(self) -> Work:
         """Return work that syncs everything stored before this call; it may run while more is stored."""
 
-    def compact(self, due: Round, settings: LogSettings, producers: Mapping[int, LastBatch], now: int) -> CompactionRound:
+    def compact(
+        self, due: Round, settings: LogSettings, producers: Mapping[int, LastBatch], now: int
+    ) -> CompactionRound:
         """Return a round of compaction, not started yet.
 
         Args:

@@ -126,7 +126,9 @@ class Producers:
         ongoing: producer id -> the first offset of its open transaction, in ascending order of offsets.
     """
 
-    def __init__(self, entries: dict[int, ProducerStateEntry] | None = None, ongoing: dict[int, int] | None = None) -> None:
+    def __init__(
+        self, entries: dict[int, ProducerStateEntry] | None = None, ongoing: dict[int, int] | None = None
+    ) -> None:
         self.entries: dict[int, ProducerStateEntry] = entries or {}
         self.ongoing: dict[int, int] = ongoing or {}
         self._attempts: dict[int, Attempt] = {}

@@ -24,7 +24,13 @@ from typing import NamedTuple
 from ottla.brokerlite.machines.clock import Clock
 from ottla.brokerlite.machines.timers import Timers
 from ottla.brokerlite.machines.topics import TopicPartition
-from ottla.brokerlite.machines.transaction_metadata import EPOCH_RISES, LAST_EPOCH, NO_EPOCH, TransactionState, TransactionMetadata
+from ottla.brokerlite.machines.transaction_metadata import (
+    EPOCH_RISES,
+    LAST_EPOCH,
+    NO_EPOCH,
+    TransactionalIdState,
+    TransactionMetadata,
+)
 from ottla.errors import (
     BrokerError,
     ConcurrentTransactions,
@@ -106,7 +112,7 @@ class TransactionCoordinator:
         for transaction in list(self.by_id.values()):
             if transaction.is_decided:
                 self._write_markers(transaction.transactional_id, now)
-            elif transaction.state is TransactionState.ONGOING:
+            elif transaction.state is TransactionalIdState.ONGOING:
                 self._watch(transaction)
         self._watch_expiry()
 
@@ -139,7 +145,7 @@ class TransactionCoordinator:
         """
         known = self.by_id[transactional_id]
         self.by_id[transactional_id] = known.with_partitions((place,), version, self._clock.timestamp)
-        if known.state is not TransactionState.ONGOING:
+        if known.state is not TransactionalIdState.ONGOING:
             self._watch(self.by_id[transactional_id])
 
     # -- requests of producers
@@ -170,7 +176,7 @@ class TransactionCoordinator:
             )
         if known.is_decided:
             raise ConcurrentTransactions(f"the last transaction of {transactional_id} is being ended")
-        if known.state is TransactionState.ONGOING:
+        if known.state is TransactionalIdState.ONGOING:
             self._fence(known, "a producer with the same transactional id was started")
             raise ConcurrentTransactions(f"the open transaction of {transactional_id} is being aborted")
         epoch = None if asked is None else asked[1]
@@ -193,9 +199,9 @@ class TransactionCoordinator:
         transaction = self._of(asked)
         there = set(transaction.partitions)
         new = tuple(place for place in dict.fromkeys(places) if place not in there)
-        if transaction.state is TransactionState.ONGOING and not new:
+        if transaction.state is TransactionalIdState.ONGOING and not new:
             return
-        begins = transaction.state is not TransactionState.ONGOING
+        begins = transaction.state is not TransactionalIdState.ONGOING
         self._change(transaction.with_partitions(new, version, self._clock.timestamp))
         if begins:
             self._watch(self.by_id[asked.transactional_id])
@@ -229,9 +235,9 @@ class TransactionCoordinator:
         known, repeated = self._to_end(asked, version)
         if known.is_decided:
             raise ConcurrentTransactions(f"the transaction of {known.transactional_id} is being ended")
-        if known.state is not TransactionState.ONGOING:
+        if known.state is not TransactionalIdState.ONGOING:
             told_again = repeated or version < EPOCH_RISES
-            if told_again and known.state is not TransactionState.EMPTY and known.commits == commit:
+            if told_again and known.state is not TransactionalIdState.EMPTY and known.commits == commit:
                 return known.producer_id, known.epoch
             if told_again:
                 raise InvalidTxnState(f"{known.transactional_id} is in state {known.state.value}")
@@ -367,7 +373,11 @@ class TransactionCoordinator:
         """Forget transactional ids that were not used for `expiration`."""
         oldest = self._clock.timestamp - round(self.settings.expiration * 1000)
         for transaction in list(self.by_id.values()):
-            if transaction.is_decided or transaction.state is TransactionState.ONGOING or transaction.updated > oldest:
+            if (
+                transaction.is_decided
+                or transaction.state is TransactionalIdState.ONGOING
+                or transaction.updated > oldest
+            ):
                 continue
             try:
                 self._store(transaction, True)
@@ -390,7 +400,7 @@ def _may_go_on(known: TransactionMetadata, producer_id: int, epoch: int) -> bool
 
 
 def _is_repeated(known: TransactionMetadata, asked: Producing) -> bool:
-    if known.state in (TransactionState.EMPTY, TransactionState.ONGOING):
+    if known.state in (TransactionalIdState.EMPTY, TransactionalIdState.ONGOING):
         return False
     if known.producer_id == asked.producer_id:
         return known.epoch == asked.epoch + 1

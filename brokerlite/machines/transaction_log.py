@@ -5,9 +5,9 @@ Source: TransactionLog.java, TransactionStateManager.scala (loadTransactionMetad
 
 import logging
 
-from ottla.brokerlite.machines.keyed_log import KeyedRecord, KeyedLog
+from ottla.brokerlite.machines.keyed_log import KeyedLog, KeyedRecord
 from ottla.brokerlite.machines.topics import TopicPartition
-from ottla.brokerlite.machines.transaction_metadata import TransactionState, TransactionMetadata
+from ottla.brokerlite.machines.transaction_metadata import TransactionalIdState, TransactionMetadata
 from ottla.codec import messages
 from ottla.codec.prefixed import SIZE, build_prefixed, parse_prefixed
 from ottla.codec.stored.transaction_state import PartitionsSchema, TransactionLogKey, TransactionLogValue
@@ -22,12 +22,12 @@ CONFIGS = {"cleanup.policy": "compact", "segment.bytes": str(4 * 2**20), "max.me
 _VERSION = 1
 """The version of record values. Kafka 4.3 writes this one, which has the fields of KIP-890."""
 _STATES = {
-    TransactionState.EMPTY: 0,
-    TransactionState.ONGOING: 1,
-    TransactionState.PREPARE_COMMIT: 2,
-    TransactionState.PREPARE_ABORT: 3,
-    TransactionState.COMPLETE_COMMIT: 4,
-    TransactionState.COMPLETE_ABORT: 5,
+    TransactionalIdState.EMPTY: 0,
+    TransactionalIdState.ONGOING: 1,
+    TransactionalIdState.PREPARE_COMMIT: 2,
+    TransactionalIdState.PREPARE_ABORT: 3,
+    TransactionalIdState.COMPLETE_COMMIT: 4,
+    TransactionalIdState.COMPLETE_ABORT: 5,
 }
 _BY_NUMBER = {number: state for state, number in _STATES.items()}
 
@@ -73,7 +73,7 @@ def _value(transaction: TransactionMetadata) -> TransactionLogValue:
         next_producer_epoch=0 if transaction.next_producer_id >= 0 else -1,
         transaction_timeout_ms=transaction.timeout_ms,
         transaction_status=_STATES[transaction.state],
-        transaction_partitions=None if transaction.state is TransactionState.EMPTY else partitions,
+        transaction_partitions=None if transaction.state is TransactionalIdState.EMPTY else partitions,
         transaction_last_update_timestamp_ms=transaction.updated,
         transaction_start_timestamp_ms=transaction.started,
         client_transaction_version=transaction.version,

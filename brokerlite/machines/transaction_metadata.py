@@ -6,7 +6,7 @@ Rules:
 - In transactions of version 2 (KIP-890) the epoch rises when the outcome is decided, so a late batch of one transaction
   never gets into the next. When the epochs are used up, the next transaction has another producer id.
 
-Source: TransactionMetadata.java, TransactionState.java.
+Source: TransactionMetadata.java, TransactionalIdState.java.
 """
 
 import enum
@@ -22,7 +22,7 @@ EPOCH_RISES = 2
 """The version of transactions from which the epoch rises with every transaction."""
 
 
-class TransactionState(enum.Enum):
+class TransactionalIdState(enum.Enum):
     """The state of a transactional id; the values are Kafka's names."""
 
     EMPTY = "Empty"
@@ -46,25 +46,28 @@ class TransactionInput(enum.Enum):
     LOST = "a partition has records of a later epoch, which the disk has lost for the coordinator"
 
 
-TRANSITIONS: dict[tuple[TransactionState, TransactionInput], TransactionState] = {
-    (TransactionState.EMPTY, TransactionInput.INITIALIZED): TransactionState.EMPTY,
-    (TransactionState.COMPLETE_COMMIT, TransactionInput.INITIALIZED): TransactionState.EMPTY,
-    (TransactionState.COMPLETE_ABORT, TransactionInput.INITIALIZED): TransactionState.EMPTY,
-    (TransactionState.EMPTY, TransactionInput.ADDED): TransactionState.ONGOING,
-    (TransactionState.ONGOING, TransactionInput.ADDED): TransactionState.ONGOING,
-    (TransactionState.COMPLETE_COMMIT, TransactionInput.ADDED): TransactionState.ONGOING,
-    (TransactionState.COMPLETE_ABORT, TransactionInput.ADDED): TransactionState.ONGOING,
-    (TransactionState.ONGOING, TransactionInput.COMMITTED): TransactionState.PREPARE_COMMIT,
-    (TransactionState.ONGOING, TransactionInput.ABORTED): TransactionState.PREPARE_ABORT,
-    (TransactionState.EMPTY, TransactionInput.ABORTED): TransactionState.PREPARE_ABORT,  # version 2 may abort a transaction without partitions
-    (TransactionState.COMPLETE_COMMIT, TransactionInput.ABORTED): TransactionState.PREPARE_ABORT,
-    (TransactionState.COMPLETE_ABORT, TransactionInput.ABORTED): TransactionState.PREPARE_ABORT,
-    (TransactionState.PREPARE_COMMIT, TransactionInput.MARKED): TransactionState.COMPLETE_COMMIT,
-    (TransactionState.PREPARE_ABORT, TransactionInput.MARKED): TransactionState.COMPLETE_ABORT,
-    (TransactionState.EMPTY, TransactionInput.LOST): TransactionState.EMPTY,
-    (TransactionState.ONGOING, TransactionInput.LOST): TransactionState.EMPTY,
-    (TransactionState.COMPLETE_COMMIT, TransactionInput.LOST): TransactionState.EMPTY,
-    (TransactionState.COMPLETE_ABORT, TransactionInput.LOST): TransactionState.EMPTY,
+TRANSITIONS: dict[tuple[TransactionalIdState, TransactionInput], TransactionalIdState] = {
+    (TransactionalIdState.EMPTY, TransactionInput.INITIALIZED): TransactionalIdState.EMPTY,
+    (TransactionalIdState.COMPLETE_COMMIT, TransactionInput.INITIALIZED): TransactionalIdState.EMPTY,
+    (TransactionalIdState.COMPLETE_ABORT, TransactionInput.INITIALIZED): TransactionalIdState.EMPTY,
+    (TransactionalIdState.EMPTY, TransactionInput.ADDED): TransactionalIdState.ONGOING,
+    (TransactionalIdState.ONGOING, TransactionInput.ADDED): TransactionalIdState.ONGOING,
+    (TransactionalIdState.COMPLETE_COMMIT, TransactionInput.ADDED): TransactionalIdState.ONGOING,
+    (TransactionalIdState.COMPLETE_ABORT, TransactionInput.ADDED): TransactionalIdState.ONGOING,
+    (TransactionalIdState.ONGOING, TransactionInput.COMMITTED): TransactionalIdState.PREPARE_COMMIT,
+    (TransactionalIdState.ONGOING, TransactionInput.ABORTED): TransactionalIdState.PREPARE_ABORT,
+    (
+        TransactionalIdState.EMPTY,
+        TransactionInput.ABORTED,
+    ): TransactionalIdState.PREPARE_ABORT,  # version 2 may abort a transaction without partitions
+    (TransactionalIdState.COMPLETE_COMMIT, TransactionInput.ABORTED): TransactionalIdState.PREPARE_ABORT,
+    (TransactionalIdState.COMPLETE_ABORT, TransactionInput.ABORTED): TransactionalIdState.PREPARE_ABORT,
+    (TransactionalIdState.PREPARE_COMMIT, TransactionInput.MARKED): TransactionalIdState.COMPLETE_COMMIT,
+    (TransactionalIdState.PREPARE_ABORT, TransactionInput.MARKED): TransactionalIdState.COMPLETE_ABORT,
+    (TransactionalIdState.EMPTY, TransactionInput.LOST): TransactionalIdState.EMPTY,
+    (TransactionalIdState.ONGOING, TransactionInput.LOST): TransactionalIdState.EMPTY,
+    (TransactionalIdState.COMPLETE_COMMIT, TransactionInput.LOST): TransactionalIdState.EMPTY,
+    (TransactionalIdState.COMPLETE_ABORT, TransactionInput.LOST): TransactionalIdState.EMPTY,
 }
 
 
@@ -88,7 +91,7 @@ class TransactionMetadata:
     previous_producer_id: int = -1
     next_producer_id: int = -1
     timeout_ms: int
-    state: TransactionState = TransactionState.EMPTY
+    state: TransactionalIdState = TransactionalIdState.EMPTY
     partitions: tuple[TopicPartition, ...] = ()
     started: int = -1
     updated: int = -1
@@ -96,19 +99,21 @@ class TransactionMetadata:
 
     @property
     def is_decided(self) -> bool:
-        return self.state in (TransactionState.PREPARE_COMMIT, TransactionState.PREPARE_ABORT)
+        return self.state in (TransactionalIdState.PREPARE_COMMIT, TransactionalIdState.PREPARE_ABORT)
 
     @property
     def has_ended(self) -> bool:
         """Whether the last transaction has its markers and no other has begun."""
-        return self.state in (TransactionState.COMPLETE_COMMIT, TransactionState.COMPLETE_ABORT)
+        return self.state in (TransactionalIdState.COMPLETE_COMMIT, TransactionalIdState.COMPLETE_ABORT)
 
     @property
     def commits(self) -> bool:
         """Whether the outcome is commit."""
-        return self.state in (TransactionState.PREPARE_COMMIT, TransactionState.COMPLETE_COMMIT)
+        return self.state in (TransactionalIdState.PREPARE_COMMIT, TransactionalIdState.COMPLETE_COMMIT)
 
-    def given_out(self, asked: int | None, timeout_ms: int, new_producer_id: int, timestamp: int) -> "TransactionMetadata":
+    def given_out(
+        self, asked: int | None, timeout_ms: int, new_producer_id: int, timestamp: int
+    ) -> "TransactionMetadata":
         """Return the state after InitProducerId: a producer starts, or continues after an error.
 
         Args:
@@ -131,12 +136,14 @@ class TransactionMetadata:
             return begun
         raise ProducerFenced(f"{self.transactional_id} has epoch {self.epoch}, not the producer's {asked}")
 
-    def with_partitions(self, places: tuple[TopicPartition, ...], version: int, timestamp: int) -> "TransactionMetadata":
+    def with_partitions(
+        self, places: tuple[TopicPartition, ...], version: int, timestamp: int
+    ) -> "TransactionMetadata":
         """Return the state with partitions added."""
         return replace(
             self._after(TransactionInput.ADDED, timestamp),
             partitions=tuple(dict.fromkeys(self.partitions + places)),
-            started=self.started if self.state is TransactionState.ONGOING else timestamp,
+            started=self.started if self.state is TransactionalIdState.ONGOING else timestamp,
             version=version,
         )
 
@@ -152,7 +159,7 @@ class TransactionMetadata:
         """
         decided = self._after(TransactionInput.COMMITTED if commit else TransactionInput.ABORTED, timestamp)
         decided = replace(decided, version=version)
-        if self.state is not TransactionState.ONGOING:
+        if self.state is not TransactionalIdState.ONGOING:
             decided = replace(decided, started=timestamp)
         if version < EPOCH_RISES:
             return decided

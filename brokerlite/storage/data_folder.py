@@ -21,7 +21,7 @@ from typing import NamedTuple
 from ottla.brokerlite.machines.jobs import Job, Work
 from ottla.brokerlite.machines.partition_log import Segments
 from ottla.brokerlite.machines.producers import Producers
-from ottla.brokerlite.machines.topics import StoredPartition, TopicPartition, StoredTopic, UnservedTopic
+from ottla.brokerlite.machines.topics import StoredPartition, StoredTopic, TopicPartition, UnservedTopic
 from ottla.brokerlite.storage import checkpoints
 from ottla.brokerlite.storage.checkpoints import OffsetCheckpoint
 from ottla.brokerlite.storage.disk import FULL, Disk, FileSystem
@@ -30,7 +30,7 @@ from ottla.brokerlite.storage.meta_properties import identify, take_lock, write_
 from ottla.brokerlite.storage.partition_segments import PartitionSegments, nothing
 from ottla.brokerlite.storage.refusals import Refusals
 from ottla.brokerlite.storage.spare import Spare
-from ottla.brokerlite.storage.state_file import PRODUCER_IDS, FoundState, BrokerState, StateFile
+from ottla.brokerlite.storage.state_file import PRODUCER_IDS, BrokerState, FoundState, StateFile
 from ottla.brokerlite.storage.topic_disk import TopicDeleted, TopicDisk
 from ottla.brokerlite.storage.topic_files import (
     METADATA,

@@ -20,8 +20,8 @@ from pathlib import Path
 
 from ottla.brokerlite.machines.compaction import LastBatch, Round
 from ottla.brokerlite.machines.configs import LogSettings
-from ottla.brokerlite.machines.leader_epochs import LeaderEpochs
 from ottla.brokerlite.machines.jobs import Work
+from ottla.brokerlite.machines.leader_epochs import LeaderEpochs
 from ottla.brokerlite.machines.producers import Producers
 from ottla.brokerlite.machines.retention import SegmentState
 from ottla.brokerlite.storage import checkpoints

@@ -9,7 +9,7 @@ from typing import Any
 
 from ottla.codec import frames, messages
 from ottla.codec.apis import APIS, NAMES
-from ottla.codec.dump.items import Dump, Item, DumpOptions, View, broken
+from ottla.codec.dump.items import Dump, DumpOptions, Item, View, broken
 from ottla.codec.dump.readable import PlainValues
 from ottla.codec.dump.segments import (
     LOST,

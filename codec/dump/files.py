@@ -5,7 +5,7 @@ from itertools import chain
 from typing import Any
 
 from ottla.codec import prefixed
-from ottla.codec.dump.items import Dump, Item, DumpOptions, View, broken
+from ottla.codec.dump.items import Dump, DumpOptions, Item, View, broken
 from ottla.codec.dump.readable import PlainValues
 from ottla.codec.pieces import Pieces
 from ottla.codec.stored import checkpoints, snapshots

@@ -6,7 +6,7 @@ from typing import Any
 
 from ottla.codec import kafka07, messages
 from ottla.codec.compression import DECOMPRESSED, Compression, decompress
-from ottla.codec.dump.items import Dump, Item, DumpOptions, View, broken
+from ottla.codec.dump.items import Dump, DumpOptions, Item, View, broken
 from ottla.codec.dump.readable import PlainValues
 from ottla.codec.message_sets import Message
 from ottla.codec.records import HEADER_SIZE, MAGIC, Record, RecordBatch, RecordBody, RecordLength

@@ -24,7 +24,7 @@ from ottla.errors import (
     broker_error,
 )
 from ottla.proxy.clients.batches import ClientBatch, Offer, Origin
-from ottla.proxy.clients.producers import KnownProducer, ClientProducers
+from ottla.proxy.clients.producers import ClientProducers, KnownProducer
 from ottla.proxy.clients.routed_topics import RoutedTopics
 from ottla.proxy.clients.windows import ClientResult
 from ottla.proxy.config import ProxyConfig

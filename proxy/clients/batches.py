@@ -7,7 +7,7 @@ from typing import Protocol
 from ottla.codec.records import RecordBatch, Records
 from ottla.codec.wire import Buffer
 from ottla.errors import BrokerError
-from ottla.proxy.clients.windows import Numbered, ClientResult, Window
+from ottla.proxy.clients.windows import ClientResult, Numbered, Window
 from ottla.proxy.routing import Routes
 from ottla.proxy.upstream.batches import Part, PartResult, SomeRecords
 from ottla.proxy.upstream.producer import UpstreamProducer
@@ -109,7 +109,10 @@ class ClientBatch(Numbered):
         self.left_out = indexes
         if indexes:
             self.in_place = False
-            kept = {partition: [each for each in part if each.offset not in indexes] for partition, part in self.parts.items()}
+            kept = {
+                partition: [each for each in part if each.offset not in indexes]
+                for partition, part in self.parts.items()
+            }
             self.parts = {partition: part for partition, part in kept.items() if part}
 
     def parted(self) -> None:

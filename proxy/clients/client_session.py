@@ -62,10 +62,10 @@ from ottla.proxy.clients.carried import (
     offers_feature,
 )
 from ottla.proxy.clients.dialects import UNNAMED, Dialect, dialect_of
-from ottla.proxy.clients.record_set_queue import OVERHEAD
 from ottla.proxy.clients.observer import Observer
 from ottla.proxy.clients.opening import detached
 from ottla.proxy.clients.pending_produce import PendingProduce
+from ottla.proxy.clients.record_set_queue import OVERHEAD
 from ottla.proxy.clients.rewriter import Rewriter
 from ottla.proxy.clients.transactions import ClientTransactions, narrowed
 from ottla.proxy.clients.walks import LongMetadata
@@ -73,7 +73,7 @@ from ottla.proxy.clients.windows import ClientResult
 from ottla.proxy.events import Action, AnswerClient, CloseClient
 from ottla.proxy.routing import TopicRules
 from ottla.proxy.upstream.cluster import UpstreamCluster
-from ottla.proxy.upstream.link import UpstreamLink, UpstreamLinks, Parts
+from ottla.proxy.upstream.link import Parts, UpstreamLink, UpstreamLinks
 from ottla.sdk.connection.handshake import Features
 from ottla.sdk.timers import Timers
 

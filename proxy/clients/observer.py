@@ -39,7 +39,9 @@ class Tallies(dict[str, Tally]):
 class Observer:
     """Counts the keys of topics in mode `observe`."""
 
-    def __init__(self, tallies: Tallies, topics: RoutedTopics, control: Control, opener: Opener, buffered: Buffered) -> None:
+    def __init__(
+        self, tallies: Tallies, topics: RoutedTopics, control: Control, opener: Opener, buffered: Buffered
+    ) -> None:
         self._tallies, self._topics, self._control = tallies, topics, control
         self._opener, self._buffered = opener, buffered
         self._under_way = 0

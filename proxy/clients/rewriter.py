@@ -28,10 +28,10 @@ from ottla.errors import (
 from ottla.proxy.clients.admission import Admission
 from ottla.proxy.clients.batches import NOBODY, ClientBatch, Offer, Origin
 from ottla.proxy.clients.buffered import Buffered
-from ottla.proxy.clients.record_set_queue import OVERHEAD, RecordSetQueue
 from ottla.proxy.clients.observer import Tallies
-from ottla.proxy.clients.opening import BUG, Opened, Opener, checked, max_memory_of, opened, memory_of
+from ottla.proxy.clients.opening import BUG, Opened, Opener, checked, max_memory_of, memory_of, opened
 from ottla.proxy.clients.producers import KnownProducer
+from ottla.proxy.clients.record_set_queue import OVERHEAD, RecordSetQueue
 from ottla.proxy.clients.routed_topics import RoutedTopics
 from ottla.proxy.clients.windows import ClientResult, Window
 from ottla.proxy.contained import contained

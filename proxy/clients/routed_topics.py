@@ -41,7 +41,9 @@ class _Waiting:
 class RoutedTopics:
     """Knows the routes of topics with a rule, and which of these topics have metadata."""
 
-    def __init__(self, rules: TopicRules, cluster: UpstreamCluster, control: Control, journal: "Journal | None") -> None:
+    def __init__(
+        self, rules: TopicRules, cluster: UpstreamCluster, control: Control, journal: "Journal | None"
+    ) -> None:
         self._rules, self._cluster, self._control, self._journal = rules, cluster, control, journal
         self._routes: dict[str, Routes] = {}
         self._unused: dict[str, Routes] = {}

@@ -130,7 +130,9 @@ class Numbered:
         if self.transactional:
             return abortable(self.failure)
         fenced = self.failure.unknown and self.epoch >= 0
-        return ClientResult(ProducerFenced.code if fenced else self.failure.error_code, error_message=self.failure.message)
+        return ClientResult(
+            ProducerFenced.code if fenced else self.failure.error_code, error_message=self.failure.message
+        )
 
     def fingerprints(self) -> Iterable[tuple[int, bool | None]]:
         """For each record the hash of its content, and whether it is stored (``None``: unknown)."""

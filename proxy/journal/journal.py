@@ -37,10 +37,10 @@ from ottla.proxy.routing import RuleHistory
 
 if TYPE_CHECKING:
     from ottla.codec.records import RecordBatch
-    from ottla.proxy.clients.producers import KnownProducer, ClientProducers
+    from ottla.proxy.clients.producers import ClientProducers, KnownProducer
     from ottla.proxy.clients.windows import AnsweredBatch, Window
     from ottla.proxy.routing import Routes
-    from ottla.proxy.upstream.batches import UpstreamBatch, Part, PartResult
+    from ottla.proxy.upstream.batches import Part, PartResult, UpstreamBatch
     from ottla.proxy.upstream.producer import UpstreamProducer, UpstreamTransaction
     from ottla.proxy.upstream.streams import Stream
 
@@ -99,7 +99,9 @@ class Journal:
         self._given_up = False
         self._copying: Iterator[KnownProducer[Any]] | None = None
 
-    def watch(self, known: "ClientProducers[Any]", pins: "Callable[[], dict[str, Routes]]", history: RuleHistory) -> None:
+    def watch(
+        self, known: "ClientProducers[Any]", pins: "Callable[[], dict[str, Routes]]", history: RuleHistory
+    ) -> None:
         """Set the state that is copied to each new segment, also to the first."""
         self._known, self._pins, self._history = known, pins, history
         self._begin_copying()

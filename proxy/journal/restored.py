@@ -15,7 +15,7 @@ from ottla.codec.compression import Compression
 from ottla.codec.messages import parse
 from ottla.codec.wire import Buffer
 from ottla.errors import DecodeError
-from ottla.proxy.clients.windows import ClientResult, AnsweredBatch, Window
+from ottla.proxy.clients.windows import AnsweredBatch, ClientResult, Window
 from ottla.proxy.config import parse_rule
 from ottla.proxy.journal.notes import (
     JournalEntry,
@@ -28,7 +28,7 @@ from ottla.proxy.journal.notes import (
     NotedWindow,
 )
 from ottla.proxy.routing import Routes, TopicRules
-from ottla.proxy.upstream.batches import UpstreamBatch, Part, PartResult, built
+from ottla.proxy.upstream.batches import Part, PartResult, UpstreamBatch, built
 from ottla.proxy.upstream.producer import UpstreamTransaction
 from ottla.proxy.upstream.streams import Stream
 
@@ -162,7 +162,9 @@ def restore(
 def _transaction(noted: NotedTransaction) -> UpstreamTransaction:
     failure = PartResult(noted.error_code, message=noted.message, unknown=noted.unknown) if noted.failed else None
     added = {each.name: set(each.partitions) for each in noted.added}
-    return UpstreamTransaction(noted.transactional_id, noted.epoch, noted.implicit, failure, noted.aborting, added=added)
+    return UpstreamTransaction(
+        noted.transactional_id, noted.epoch, noted.implicit, failure, noted.aborting, added=added
+    )
 
 
 def _window(noted: NotedWindow) -> "Window[ClientBatch]":

@@ -82,7 +82,9 @@ class Part:
             size = each * (end - start)
             kind, partition, since = self.compression, self.partition, self.since
             first = self.first + start
-            return Part(self.sender, partition, records, size, kind, since, None, first, alone=True, maybe_in=self.maybe_in)
+            return Part(
+                self.sender, partition, records, size, kind, since, None, first, alone=True, maybe_in=self.maybe_in
+            )
 
         return some(0, half), some(half, len(self.records))
 

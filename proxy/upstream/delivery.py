@@ -36,7 +36,7 @@ from ottla.errors import (
 from ottla.proxy.config import ProxyConfig
 from ottla.proxy.contained import as_ottla_error
 from ottla.proxy.threads import Threads
-from ottla.proxy.upstream.batches import UpstreamBatch, Part, PartResult, build_whole
+from ottla.proxy.upstream.batches import Part, PartResult, UpstreamBatch, build_whole
 from ottla.proxy.upstream.cluster import NO_LEADER, UpstreamCluster
 from ottla.proxy.upstream.connections import BACKOFF, LONGEST_BACKOFF, ProducerConnections
 from ottla.proxy.upstream.control import Control
@@ -96,7 +96,9 @@ class Delivery:
         """Streams to register with a connection again, because leaders have changed."""
         self._later = Timers()
         self.lent = Lent(control, self._identified)
-        self.connections = ProducerConnections(links, cluster, threads, self.lent, self._later, self._send, self._stranded)
+        self.connections = ProducerConnections(
+            links, cluster, threads, self.lent, self._later, self._send, self._stranded
+        )
 
     @property
     def idle(self) -> bool:
@@ -408,7 +410,9 @@ class Delivery:
             self._go_on(producer, stream, now)
         return None
 
-    def _built_here(self, producer: UpstreamProducer, stream: Stream, producer_id: int, by_id: bool, now: float) -> UpstreamBatch:
+    def _built_here(
+        self, producer: UpstreamProducer, stream: Stream, producer_id: int, by_id: bool, now: float
+    ) -> UpstreamBatch:
         stream.sent_at = now
         self._note(producer, stream)
         batch = stream.next(producer_id, self._config.max_batch, by_id=by_id)
@@ -470,7 +474,12 @@ class Delivery:
     # -- outcomes
 
     def _judge(
-        self, producer: UpstreamProducer, stream: Stream, batch: UpstreamBatch, answer: PartitionProduceResponse, now: float
+        self,
+        producer: UpstreamProducer,
+        stream: Stream,
+        batch: UpstreamBatch,
+        answer: PartitionProduceResponse,
+        now: float,
     ) -> None:
         """Handle upstream's response to a batch."""
         if batch.given_up:  # its producer id may belong to another producer by now, so the journal must not get this

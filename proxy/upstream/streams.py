@@ -57,7 +57,7 @@ from ottla.errors import (
     UnknownTopicOrPartition,
     broker_error,
 )
-from ottla.proxy.upstream.batches import UpstreamBatch, Part, PartResult, built
+from ottla.proxy.upstream.batches import Part, PartResult, UpstreamBatch, built
 
 if TYPE_CHECKING:
     from uuid import UUID
@@ -475,7 +475,9 @@ class Stream:
             settled.append((self.waiting.pop(), RECREATED))
         return settled
 
-    def resume(self, next_sequence: int, last_offset: int, sent: Iterable[UpstreamBatch], waiting: Iterable[Part]) -> None:
+    def resume(
+        self, next_sequence: int, last_offset: int, sent: Iterable[UpstreamBatch], waiting: Iterable[Part]
+    ) -> None:
         """Restore the state that the journal has of this stream."""
         self.next_sequence, self.last_offset = next_sequence, last_offset
         self.sent.extend(sent)

@@ -262,7 +262,9 @@ class Connections:
 
     def _check_finished(self, channel: str) -> None:
         finished = self._finishing.get(channel)
-        if finished and all(each.state is ConnectionState.DOWN for key, each in self._connections.items() if key[1] == channel):
+        if finished and all(
+            each.state is ConnectionState.DOWN for key, each in self._connections.items() if key[1] == channel
+        ):
             del self._finishing[channel]
             finished.succeed(None)
 

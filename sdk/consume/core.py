@@ -35,16 +35,16 @@ from ottla.sdk.consume.committing import BatchAssignment, Committing
 from ottla.sdk.consume.fetcher import Fetched, Fetcher, Start
 from ottla.sdk.consume.leaving import CLOSED, Leaving
 from ottla.sdk.consume.navigation import Navigation
-from ottla.sdk.consume.notices import UserListener, Notice, Notices
+from ottla.sdk.consume.notices import Notice, Notices, UserListener
 from ottla.sdk.consume.options import ConsumerOptions
 from ottla.sdk.consume.poll_watch import PollWatch
 from ottla.sdk.consume.resuming import Resuming
 from ottla.sdk.consume.subscription import Subscription, know_topics
 from ottla.sdk.core import ClientCore
 from ottla.sdk.events import RunMode
-from ottla.sdk.group.commits import Commits
 from ottla.sdk.group.classic_member import ClassicMember
-from ottla.sdk.group.membership import Lose, Membership, Receive, Revoke, AssignmentChange
+from ottla.sdk.group.commits import Commits
+from ottla.sdk.group.membership import AssignmentChange, Lose, Membership, Receive, Revoke
 from ottla.sdk.logs import logger
 from ottla.sdk.outcome import Outcome, any_of
 from ottla.sdk.steps import TURN, Steps, settled
@@ -123,7 +123,9 @@ class ConsumerCore:
             self.commits = Commits(core, group, taken=taken)
         else:
             channel = f"group-{self.fetcher.number}"
-            membership = self.membership = ClassicMember(core, group, self._options.member, channel, self._on_assignment_change)
+            membership = self.membership = ClassicMember(
+                core, group, self._options.member, channel, self._on_assignment_change
+            )
             self.commits = Commits(core, group, lambda: membership.identity, membership.refused, taken)
         self._resuming = Resuming(
             core, group, self.commits, self.fetcher, self._subscription.start, self._notify, self._fail

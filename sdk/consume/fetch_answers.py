@@ -21,14 +21,14 @@ from ottla.errors import (
     broker_error,
 )
 from ottla.sdk.consume.assigned_positions import AssignedPositions
-from ottla.sdk.consume.fetch_buffers import FetchBuffers
 from ottla.sdk.consume.changes import Changes
+from ottla.sdk.consume.fetch_buffers import FetchBuffers
 from ottla.sdk.consume.fetch_metrics import FetchMetrics
+from ottla.sdk.consume.fetch_scheduler import FetchScheduler
+from ottla.sdk.consume.fetch_session import SESSION_ERRORS, FetchSession
 from ottla.sdk.consume.near_replicas import NearReplicas
 from ottla.sdk.consume.position import NO_NODE, Position
 from ottla.sdk.consume.record_sets import AnyBatch, corrupt, cut, found, needed, too_large, visible
-from ottla.sdk.consume.fetch_scheduler import FetchScheduler
-from ottla.sdk.consume.fetch_session import SESSION_ERRORS, FetchSession
 from ottla.sdk.consume.stable_offsets import StableOffsets
 from ottla.sdk.core import ClientCore
 from ottla.sdk.events import Node

@@ -25,18 +25,18 @@ from ottla.codec.apis.fetch import FetchResponse
 from ottla.codec.apis.list_offsets import EARLIEST
 from ottla.errors import LocalProtocolError, OttlaError, TimeoutExpired
 from ottla.sdk.cluster.cluster import TopicPartition
-from ottla.sdk.consume.fetch_answers import FetchAnswers
 from ottla.sdk.consume.assigned_positions import AssignedPositions
-from ottla.sdk.consume.fetch_buffers import FetchBuffers
 from ottla.sdk.consume.changes import Changes
+from ottla.sdk.consume.fetch_answers import FetchAnswers
+from ottla.sdk.consume.fetch_buffers import FetchBuffers
 from ottla.sdk.consume.fetch_metrics import FetchMetrics
-from ottla.sdk.consume.near_replicas import NearReplicas
-from ottla.sdk.consume.position_lookups import PositionLookups
-from ottla.sdk.consume.position import NO_NODE, Ago, Fetched, Offset, Position, Start, PositionState, Time, troubles
-from ottla.sdk.consume.record_sets import READ_COMMITTED, READ_UNCOMMITTED
-from ottla.sdk.consume.review import Review
 from ottla.sdk.consume.fetch_scheduler import FetchScheduler
 from ottla.sdk.consume.fetch_session import FetchSession
+from ottla.sdk.consume.near_replicas import NearReplicas
+from ottla.sdk.consume.position import NO_NODE, Ago, Fetched, Offset, Position, PositionState, Start, Time, troubles
+from ottla.sdk.consume.position_lookups import PositionLookups
+from ottla.sdk.consume.record_sets import READ_COMMITTED, READ_UNCOMMITTED
+from ottla.sdk.consume.review import Review
 from ottla.sdk.consume.stable_offsets import StableOffsets
 from ottla.sdk.core import ClientCore
 from ottla.sdk.events import FETCH
@@ -50,8 +50,8 @@ __all__ = [
     "Fetcher",
     "Offset",
     "Position",
-    "Start",
     "PositionState",
+    "Start",
     "Time",
 ]
 
@@ -254,7 +254,9 @@ class Fetcher:
     def waiting(self, nodes: Container[int] | None) -> Mapping[str, int]:
         """The number of partitions that cannot be read without these nodes."""
         leader, read = self._core.cluster.leader, self._positions.assigned.items()
-        known = [(each, leader(*place)) for place, each in read if not each.paused and each.state is not PositionState.FAILED]
+        known = [
+            (each, leader(*place)) for place, each in read if not each.paused and each.state is not PositionState.FAILED
+        ]
         count = sum(nodes is None or (led is not None and led.id in nodes) for _, led in known)
         return {"partitions": count} if count else {}
 

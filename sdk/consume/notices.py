@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, Protocol
 
 from ottla.sdk.cluster.cluster import TopicPartition
 from ottla.sdk.group.commits import Commits
-from ottla.sdk.group.membership import Lose, Membership, Receive, AssignmentChange
+from ottla.sdk.group.membership import AssignmentChange, Lose, Membership, Receive
 from ottla.sdk.steps import Await, Steps
 
 

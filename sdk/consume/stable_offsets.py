@@ -21,8 +21,8 @@ from functools import partial
 
 from ottla.errors import BrokerError, OttlaError, TimeoutExpired, UnsupportedVersion
 from ottla.sdk.admin import ProducerState, TransactionDescription
-from ottla.sdk.calls.task import Task
 from ottla.sdk.calls.fan_out import place_name
+from ottla.sdk.calls.task import Task
 from ottla.sdk.calls.transactions import owners_of, remembered, why_hanging
 from ottla.sdk.cluster.cluster import TopicPartition
 from ottla.sdk.consume.position import Position, PositionState

@@ -27,7 +27,7 @@ from typing import Any, TypeVar, cast
 from ottla.errors import LocalProtocolError, reason
 from ottla.sdk.core import ClientCore
 from ottla.sdk.drivers.dialing import dial
-from ottla.sdk.drivers.driver import UserResult, Driver
+from ottla.sdk.drivers.driver import Driver, UserResult
 from ottla.sdk.drivers.stepper import CHUNK, Link
 from ottla.sdk.events import Connect, Connected, Event, Filled, Key, Received, RunInThread, Written
 from ottla.sdk.logs import logger

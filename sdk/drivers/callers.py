@@ -22,7 +22,7 @@ from typing import Any
 
 from ottla.errors import Closed, LocalProtocolError
 from ottla.sdk.core import ClientCore
-from ottla.sdk.events import RunMode, Run
+from ottla.sdk.events import Run, RunMode
 from ottla.sdk.logs import logger
 from ottla.sdk.outcome import AfterCallbacks, Outcome
 from ottla.sdk.steps import Await, Outside, Shielded, Steps, Turn

@@ -31,7 +31,7 @@ from typing import Any, TypeVar
 from ottla.errors import Closed, LocalProtocolError
 from ottla.sdk.arguments import refused_coroutine
 from ottla.sdk.core import ClientCore
-from ottla.sdk.drivers.callers import UserCall, Callers
+from ottla.sdk.drivers.callers import Callers, UserCall
 from ottla.sdk.drivers.driver import started
 from ottla.sdk.drivers.io_thread import IoThread
 from ottla.sdk.events import Run

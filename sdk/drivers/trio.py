@@ -21,7 +21,7 @@ import trio
 
 from ottla.errors import LocalProtocolError, reason
 from ottla.sdk.core import ClientCore
-from ottla.sdk.drivers.driver import UserResult, Driver
+from ottla.sdk.drivers.driver import Driver, UserResult
 from ottla.sdk.drivers.sockets import SocketLink
 from ottla.sdk.events import Connect, Connected, Event, Key, RunInThread, Written
 from ottla.sdk.outcome import Outcome

@@ -45,9 +45,9 @@ from ottla.sdk.group.commits import CommittingMember
 from ottla.sdk.group.goodbye import Goodbye
 from ottla.sdk.group.group_metrics import MemberMetrics
 from ottla.sdk.group.heartbeats import Heartbeats
-from ottla.sdk.group.join_attempt import MemberSubscription, JoinAttempt
+from ottla.sdk.group.join_attempt import JoinAttempt, MemberSubscription
 from ottla.sdk.group.leader import Leader
-from ottla.sdk.group.membership import Lose, MemberOptions, Receive, Revoke, AssignmentChange
+from ottla.sdk.group.membership import AssignmentChange, Lose, MemberOptions, Receive, Revoke
 from ottla.sdk.group.seat import Seat
 from ottla.sdk.logs import STALL, logger
 from ottla.sdk.outcome import Outcome

@@ -80,7 +80,14 @@ class JoinAttempt:
     """Joins the group, beginning after ``delay`` seconds, and notifies ``member`` of the progress."""
 
     def __init__(
-        self, core: ClientCore, seat: Seat, claim: MemberSubscription, leader: Leader, member: JoiningMember, now: float, delay: float
+        self,
+        core: ClientCore,
+        seat: Seat,
+        claim: MemberSubscription,
+        leader: Leader,
+        member: JoiningMember,
+        now: float,
+        delay: float,
     ) -> None:
         self._core, self._seat, self.claim, self._leader, self._member = core, seat, claim, leader, member
         self._over: Outcome[None] = Outcome()

@@ -46,8 +46,8 @@ from ottla.sdk.produce.sender import Sender
 from ottla.sdk.produce.turns import Turns
 from ottla.sdk.produce.unplaced_records import UnplacedRecords
 from ottla.sdk.steps import Outside, Shielded, Steps, settled
-from ottla.sdk.transaction.states import TransactionalProducerState
 from ottla.sdk.transaction.producer_transactions import ProducerTransactions
+from ottla.sdk.transaction.states import TransactionalProducerState
 
 if TYPE_CHECKING:
     from random import Random  # a machine is given its randomness
@@ -334,7 +334,11 @@ class ProducerCore:
     def _show_topics(self) -> None:
         """Let the fast path append if nothing unusual is going on."""
         waiting = self._turns or self._room.waiters
-        closed = self.fatal or self._shut or (self.transactions and self.transactions.state is not TransactionalProducerState.OPEN)
+        closed = (
+            self.fatal
+            or self._shut
+            or (self.transactions and self.transactions.state is not TransactionalProducerState.OPEN)
+        )
         ordinary = not (waiting or self._deliveries.to_raise or closed)
         self.appends.topics = self._accumulator.topics if ordinary and self._keyed else {}
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from ottla.errors import ConcurrentTransactions, OttlaError
 from ottla.sdk.cluster.cluster import TopicPartition
 from ottla.sdk.core import ClientCore
-from ottla.sdk.produce.batches import MAX_IN_FLIGHT, ProducerBatch, PartitionQueue
+from ottla.sdk.produce.batches import MAX_IN_FLIGHT, PartitionQueue, ProducerBatch
 
 _MARKERS = 0.002
 """Seconds of the first pause while the previous transaction is ending; each further pause is twice as long."""

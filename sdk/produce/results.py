@@ -46,10 +46,10 @@ from ottla.errors import (
 from ottla.sdk.cluster.cluster import TopicPartition
 from ottla.sdk.core import ClientCore
 from ottla.sdk.logs import logger
-from ottla.sdk.produce.batches import ProducerBatch, PartitionQueue
+from ottla.sdk.produce.batches import PartitionQueue, ProducerBatch
 from ottla.sdk.produce.deliveries import Deliveries
-from ottla.sdk.produce.producer_identity import ProducerIdentity
 from ottla.sdk.produce.node_queue import NodeQueue
+from ottla.sdk.produce.producer_identity import ProducerIdentity
 from ottla.sdk.produce.sender_metrics import SenderMetrics
 
 if TYPE_CHECKING:
@@ -95,7 +95,9 @@ class Results:
         self._delivery_timeout = delivery_timeout
         self._node, self._wake, self._watch, self._give_up = node, wake, watch, give_up
 
-    def stored(self, queue: PartitionQueue, batch: ProducerBatch, base_offset: int, append_time: int, now: float) -> None:
+    def stored(
+        self, queue: PartitionQueue, batch: ProducerBatch, base_offset: int, append_time: int, now: float
+    ) -> None:
         queue.drop(batch, stored=True)
         queue.moved_at = now
         if batch.abandoned:

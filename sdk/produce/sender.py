@@ -31,11 +31,11 @@ from ottla.sdk.core import ClientCore
 from ottla.sdk.events import PRODUCE, Node
 from ottla.sdk.logs import logger
 from ottla.sdk.outcome import Outcome
-from ottla.sdk.produce.batches import ProducerBatch, PartitionQueue, InFlightBatches
+from ottla.sdk.produce.batches import InFlightBatches, PartitionQueue, ProducerBatch
 from ottla.sdk.produce.deliveries import Deliveries
-from ottla.sdk.produce.producer_identity import ProducerIdentity
 from ottla.sdk.produce.node_queue import NodeQueue
 from ottla.sdk.produce.options import ProducerOptions
+from ottla.sdk.produce.producer_identity import ProducerIdentity
 from ottla.sdk.produce.requests import Batches, ProduceRequests
 from ottla.sdk.produce.results import Results, details, name_of
 from ottla.sdk.produce.sender_metrics import SenderMetrics

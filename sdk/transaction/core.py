@@ -50,7 +50,9 @@ class TransactionCore:
         if self._number >= 0:
             raise LocalProtocolError("a transaction is begun once: make another one with producer.transaction()")
         self._check_alone()
-        while self._transactions.state is not TransactionalProducerState.READY:  # it may have changed again before this task runs
+        while (
+            self._transactions.state is not TransactionalProducerState.READY
+        ):  # it may have changed again before this task runs
             yield from settled(self._transactions.ready(self._core.now))
             self._check_alone()  # another waiting task may have begun a transaction
         self._transactions.begin(self._core.now)

@@ -34,8 +34,8 @@ from ottla.sdk.outcome import Outcome, all_of
 from ottla.sdk.produce.producer_identity import Identity
 from ottla.sdk.steps import Steps, settled
 from ottla.sdk.transaction.asking import ask_coordinator
-from ottla.sdk.transaction.implicit_joining import ImplicitJoining
 from ottla.sdk.transaction.explicit_joining import ExplicitJoining
+from ottla.sdk.transaction.implicit_joining import ImplicitJoining
 
 Offsets = dict[Assignment, CommittedOffset]
 

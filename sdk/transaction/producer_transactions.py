@@ -73,12 +73,18 @@ from ottla.sdk.produce.batches import PartitionQueue
 from ottla.sdk.produce.producer_identity import Identity
 from ottla.sdk.steps import Steps
 from ottla.sdk.transaction.asking import ask_coordinator
+from ottla.sdk.transaction.explicit_joining import ExplicitJoining
 from ottla.sdk.transaction.fencing import FENCING, LIMIT, Fenced, explained, find_out, is_replaced
 from ottla.sdk.transaction.implicit_joining import ImplicitJoining
-from ottla.sdk.transaction.explicit_joining import ExplicitJoining
 from ottla.sdk.transaction.markers import Markers
 from ottla.sdk.transaction.offsets import TransactionOffsets
-from ottla.sdk.transaction.states import FEATURE, IMPLICIT, TRANSITIONS, TransactionalProducerInput, TransactionalProducerState
+from ottla.sdk.transaction.states import (
+    FEATURE,
+    IMPLICIT,
+    TRANSITIONS,
+    TransactionalProducerInput,
+    TransactionalProducerState,
+)
 
 log = logger("ottla.sdk.producer")
 
@@ -140,7 +146,9 @@ class ProducerTransactions:
         """An explanation why the producer was fenced."""
         refused = self._refused
         self._markers = Markers()
-        self._joining = ExplicitJoining(core, transactional_id, self._markers, self._coordinator, wake=wake, refused=refused)
+        self._joining = ExplicitJoining(
+            core, transactional_id, self._markers, self._coordinator, wake=wake, refused=refused
+        )
         self._implicit = ImplicitJoining(core, transactional_id, self._markers, wake)
         self.offsets = TransactionOffsets(core, transactional_id, self._joining, self._implicit, refused)
         self._begun = False
@@ -244,7 +252,11 @@ class ProducerTransactions:
 
     @property
     def is_open(self) -> bool:
-        return self.state in (TransactionalProducerState.OPEN, TransactionalProducerState.ENDING, TransactionalProducerState.DOOMED)
+        return self.state in (
+            TransactionalProducerState.OPEN,
+            TransactionalProducerState.ENDING,
+            TransactionalProducerState.DOOMED,
+        )
 
     @property
     def cause(self) -> OttlaError | None:
@@ -448,14 +460,22 @@ class ProducerTransactions:
                 error = TransactionOutcomeUnknown(f"it is not known whether the transaction is committed: {error}")
             self._ended.fail(error)
             self._send_end(now)
-        elif isinstance(error, InvalidTxnState) and self.state is TransactionalProducerState.COMMITTING and self._may_have_moved(now):
+        elif (
+            isinstance(error, InvalidTxnState)
+            and self.state is TransactionalProducerState.COMMITTING
+            and self._may_have_moved(now)
+        ):
             self._core.transaction_coordinators.forget(self.transactional_id)
             self.trouble = str(error)
             self._core.later(now + _PAUSE, self._send_end_again)
         elif isinstance(error, _NOT_COMMITTED) and self.state is TransactionalProducerState.COMMITTING:
             self._unsure |= isinstance(error, UnknownProducerId)  # the next transaction needs a new epoch
             (self._lose_track if self._end_repeated else self._cannot_commit)(error, now)
-        elif isinstance(error, InvalidTxnState) and self.state is TransactionalProducerState.ABORTING and not self._joining.joined:
+        elif (
+            isinstance(error, InvalidTxnState)
+            and self.state is TransactionalProducerState.ABORTING
+            and not self._joining.joined
+        ):
             self._unsure = True  # as far as the coordinator knows, nothing had joined: there is nothing to abort
             self._over(None)
         elif isinstance(error, ProducerFenced):
@@ -495,7 +515,11 @@ class ProducerTransactions:
         - The epoch in which the coordinator aborted this producer's transaction after its timeout: in version 2 the
           producer can continue, with InitProducerId.
         """
-        if self.state not in (TransactionalProducerState.COMMITTING, TransactionalProducerState.ABORTING) or self._task is not None or self.current is None:
+        if (
+            self.state not in (TransactionalProducerState.COMMITTING, TransactionalProducerState.ABORTING)
+            or self._task is not None
+            or self.current is None
+        ):
             return
         known = None if described.error else described.result()[self.transactional_id]
         implicit, commits = self.version >= IMPLICIT, self.state is TransactionalProducerState.COMMITTING
@@ -606,7 +630,10 @@ class ProducerTransactions:
         """An explanation why the producer was fenced, from its coordinator."""
         assert self.current is not None
         if self._found is None:
-            running = self.is_open or self.state in (TransactionalProducerState.COMMITTING, TransactionalProducerState.ABORTING)
+            running = self.is_open or self.state in (
+                TransactionalProducerState.COMMITTING,
+                TransactionalProducerState.ABORTING,
+            )
             open_for = self._core.now - self._begun_at if running else None
             fenced = Fenced(self.transactional_id, self.current, self._timeout, open_for, self.version)
             self._found = find_out(self._core, fenced, self._core.now)

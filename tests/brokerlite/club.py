@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 from ottla.brokerlite.machines.clock import Clock
-from ottla.brokerlite.machines.group import Group, Joined, Protocol, GroupState, Synced
+from ottla.brokerlite.machines.group import Group, GroupState, Joined, Protocol, Synced
 from ottla.brokerlite.machines.groups import Groups, GroupSettings, JoinRequest, LeavingMember, SyncRequest
 from ottla.brokerlite.machines.offset_group import Committer
 from ottla.brokerlite.machines.offsets import Committed, Offsets
@@ -197,7 +197,9 @@ class Club:
     def person(self, name: str, instance_id: str | None = None, **settings: Any) -> Person:
         return Person(self, name, instance_id, **settings)
 
-    def pair(self, state: GroupState = GroupState.STABLE, *, static: bool = False, **settings: Any) -> tuple[Person, Person]:
+    def pair(
+        self, state: GroupState = GroupState.STABLE, *, static: bool = False, **settings: Any
+    ) -> tuple[Person, Person]:
         """Two members, the first of whom leads, and the group in a state of which they have heard.
 
         In a rebalance a third has come, and waits. An empty group has had them.

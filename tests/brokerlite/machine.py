@@ -11,14 +11,14 @@ from ottla.brokerlite.machines.housekeeping import HousekeepingSettings
 from ottla.brokerlite.machines.jobs import Work
 from ottla.brokerlite.machines.partition_log import Appended, PartitionLog
 from ottla.brokerlite.machines.validation import validated
-from ottla.brokerlite.storage.disk import Disk
 from ottla.brokerlite.storage.data_folder import DataFolder
+from ottla.brokerlite.storage.disk import Disk
+from ottla.client_info import ClientInfo
 from ottla.codec.apis.fetch import FetchPartition, FetchRequest, FetchTopic
 from ottla.codec.apis.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from ottla.codec.frames import RequestHeader
 from ottla.codec.records import BatchBuilder, Record, read_batches
 from ottla.codec.wire import Part, api
-from ottla.client_info import ClientInfo
 
 T = TypeVar("T")
 

@@ -8,11 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ottla.brokerlite.machines.compaction import (
+    CleanedTransactions,
     Cleaner,
     LastBatch,
     OffsetMap,
     Round,
-    CleanedTransactions,
     grouped,
     next_round,
 )

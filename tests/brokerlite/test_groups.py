@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from ottla.brokerlite.machines.group import TRANSITIONS, Group, GroupInput, Protocol, GroupState
+from ottla.brokerlite.machines.group import TRANSITIONS, Group, GroupInput, GroupState, Protocol
 from ottla.brokerlite.machines.groups import LeavingMember
 from ottla.errors import CoordinatorNotAvailable, KafkaStorageError, MessageTooLarge
 from tests.brokerlite.club import BOTH, DELAY, RANGE, REBALANCE, SESSION, WAITS, Club, Person, subscription
@@ -558,7 +558,13 @@ def test_a_static_member_whose_session_ends_is_out() -> None:
 def test_a_static_member_is_taken_out_by_its_instance_id() -> None:
     club = Club()
     a, _ = club.pair(static=True)
-    leavers = [LeavingMember("", "instance-b"), LeavingMember("", "instance-x"), LeavingMember(""), LeavingMember(a.id, "instance-b"), LeavingMember("x")]
+    leavers = [
+        LeavingMember("", "instance-b"),
+        LeavingMember("", "instance-x"),
+        LeavingMember(""),
+        LeavingMember(a.id, "instance-b"),
+        LeavingMember("x"),
+    ]
     assert club.groups.leave("g", leavers, club.now) == [0, 25, 25, 25, 25]
     assert set(club.group.members) == {a.id} and club.state is P
 

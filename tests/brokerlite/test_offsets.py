@@ -2,7 +2,7 @@
 
 import pytest
 
-from ottla.brokerlite.machines.group import Protocol, GroupState
+from ottla.brokerlite.machines.group import GroupState, Protocol
 from ottla.brokerlite.machines.offsets import Committed
 from ottla.errors import KafkaStorageError
 from tests.brokerlite.club import WAITS, Club, subscription

@@ -13,9 +13,9 @@ import pytest
 from ottla.brokerlite.machines.configs import LogSettings
 from ottla.brokerlite.machines.partition_log import PartitionLog
 from ottla.brokerlite.storage.checkpoints import OffsetCheckpoint
+from ottla.brokerlite.storage.data_folder import CLEAN_SHUTDOWN, RECOVERY_POINTS, DataFolder
 from ottla.brokerlite.storage.disk import Disk, FileSystem
 from ottla.brokerlite.storage.find_topics import deleted_name
-from ottla.brokerlite.storage.data_folder import CLEAN_SHUTDOWN, RECOVERY_POINTS, DataFolder
 from ottla.brokerlite.storage.partition_segments import PartitionSegments
 from ottla.brokerlite.storage.snapshot import snapshot_path
 from ottla.brokerlite.storage.state_file import PRODUCER_IDS

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import ottla
-from ottla.cli.perf import Each, ThroughputReporter, Latencies, Load, as_text
+from ottla.cli.perf import Each, Latencies, Load, ThroughputReporter, as_text
 from ottla.testing import Broker
 from tests.cli import program
 from tests.cli.test_commands import ottla as run

@@ -18,8 +18,8 @@ from ottla.codec.apis.produce import PartitionProduceData, ProduceRequest, Topic
 from ottla.codec.compression import Compression, compress
 from ottla.codec.dump import (
     BROKEN,
-    Item,
     DumpOptions,
+    Item,
     dump_leader_epochs,
     dump_offset_index,
     dump_offsets,

@@ -11,7 +11,7 @@ import trio
 from ottla.cli.demo import story
 from ottla.cli.demo.children import DemoFailed, family
 from ottla.cli.demo.expected import Days, Difference, Fleet, Scatter
-from ottla.cli.demo.story import Stopwatch, Finding, Findings, Truth, wrongs
+from ottla.cli.demo.story import Finding, Findings, Stopwatch, Truth, wrongs
 from ottla.errors import ConfigurationError, TimeoutExpired
 
 ALL_THERE = Difference(missing=0, doubled=0, foreign=0)

@@ -22,13 +22,13 @@ from ottla.codec.partitioners import murmur2_partition
 from ottla.codec.records import BatchBuilder
 from ottla.errors import DecodeError, InvalidRequest, InvalidTimestamp, MessageTooLarge, UnknownTopicOrPartition
 from ottla.proxy.clients.batches import ClientBatch
-from ottla.proxy.clients.record_set_queue import RecordSetQueue
+from ottla.proxy.clients.client_session import ClientSession
 from ottla.proxy.clients.pending_produce import PendingProduce
 from ottla.proxy.clients.producers import ClientProducers
+from ottla.proxy.clients.record_set_queue import RecordSetQueue
 from ottla.proxy.clients.rewriter import Rewriter
-from ottla.proxy.clients.client_session import ClientSession
 from ottla.proxy.clients.windows import Window
-from ottla.proxy.events import Action, CloseClient, UpstreamReceived, Requested
+from ottla.proxy.events import Action, CloseClient, Requested, UpstreamReceived
 from ottla.proxy.serve import _Driver
 from ottla.proxy.upstream.cluster import UpstreamCluster
 from ottla.proxy.upstream.connections import ProducerConnections

@@ -16,7 +16,7 @@ from ottla.errors import (
 )
 from ottla.proxy.config import ProxyConfig
 from ottla.proxy.routing import Routes
-from ottla.proxy.upstream.batches import UpstreamBatch, Part, PartResult
+from ottla.proxy.upstream.batches import Part, PartResult, UpstreamBatch
 from ottla.proxy.upstream.streams import Settled, Stream
 from tests.proxy.simulated import batch
 from tests.proxy.test_rewriting import key_at, world_of

@@ -16,10 +16,10 @@ from ottla.codec.messages import build
 from ottla.codec.wire import Buffer
 from ottla.errors import ConfigurationError, DecodeError, MessageTooLarge, OutOfOrderSequenceNumber, ProducerFenced
 from ottla.proxy.events import Store
-from ottla.proxy.journal import state_directory, journal
-from ottla.proxy.journal.state_directory import StateDirectory, read, segments
+from ottla.proxy.journal import journal, state_directory
 from ottla.proxy.journal.journal import Journal, framed
 from ottla.proxy.journal.notes import JournalEntry, NotedProducer, NotedRules
+from ottla.proxy.journal.state_directory import StateDirectory, read, segments
 from tests.brokerlite.running import BrokerProcess
 from tests.patience import WHOLE
 from tests.proxy.kills import Kills

@@ -13,7 +13,7 @@ from ottla.codec.apis.api_versions import ApiVersionsRequest
 from ottla.codec.apis.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from ottla.codec.apis.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from ottla.codec.frames import build_request
-from ottla.proxy.events import ConnectUpstream, FinishUpstream, Left, UpstreamLost, Requested
+from ottla.proxy.events import ConnectUpstream, FinishUpstream, Left, Requested, UpstreamLost
 from ottla.proxy.upstream import link
 from tests.brokerlite.peer import Peer
 from tests.brokerlite.running import BrokerProcess

@@ -12,7 +12,7 @@ from trio.testing import MockClock
 
 from ottla.proxy.config import ProxyConfig
 from ottla.proxy.core import ProxyCore
-from ottla.proxy.events import UpstreamConnected, Event, UpstreamLost, UpstreamReceived
+from ottla.proxy.events import Event, UpstreamConnected, UpstreamLost, UpstreamReceived
 from ottla.proxy.serve import _WRITE_TIMEOUT, _Driver, _Pipe
 from ottla.serve.connection import AcceptedConnection
 from tests.pairs import pair, stream_of

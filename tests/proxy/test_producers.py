@@ -7,7 +7,7 @@ import pytest
 
 from ottla.errors import InvalidProducerEpoch, MessageTooLarge, OutOfOrderSequenceNumber, ProducerFenced
 from ottla.proxy.clients.producers import REMEMBERED_PRODUCERS, ClientProducers
-from ottla.proxy.clients.windows import GAP, Numbered, ClientResult, Window
+from ottla.proxy.clients.windows import GAP, ClientResult, Numbered, Window
 from ottla.proxy.upstream.batches import PartResult
 from ottla.proxy.upstream.producer import UpstreamProducer
 

@@ -15,8 +15,7 @@ from ottla.codec.frames import FrameReader, parse_request
 from ottla.errors import AuthenticationFailed, ConnectionLost, SaslAuthenticationFailed
 from ottla.proxy.config import ProxyConfig
 from ottla.proxy.core import ProxyCore
-from ottla.proxy.events import ConnectUpstream
-from ottla.proxy.events import UpstreamConnected, UpstreamLost, UpstreamReceived, SendUpstream
+from ottla.proxy.events import ConnectUpstream, SendUpstream, UpstreamConnected, UpstreamLost, UpstreamReceived
 from ottla.sasl import OAuthBearer, Plain, Token
 from ottla.sdk.events import RunInThread, TokenFetched
 from ottla.tls import TLS, TlsConnection

@@ -10,7 +10,16 @@ import pytest
 
 import ottla
 from ottla.errors import ConfigurationError, EncodeError, LocalProtocolError
-from ottla.sdk.arguments import by_topic_partition, derived, integer, is_async, listed, refused_coroutine, scoped, strings
+from ottla.sdk.arguments import (
+    by_topic_partition,
+    derived,
+    integer,
+    is_async,
+    listed,
+    refused_coroutine,
+    scoped,
+    strings,
+)
 from ottla.testing import Broker
 from tests.sdk.loops import Loop
 

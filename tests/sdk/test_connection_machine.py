@@ -541,7 +541,9 @@ def brought_to(state: ConnectionState) -> Connection:
 
 @pytest.mark.parametrize("what", ConnectionInput)
 @pytest.mark.parametrize("state", ConnectionState)
-def test_every_input_leads_from_every_state_to_what_the_table_says(state: ConnectionState, what: ConnectionInput) -> None:
+def test_every_input_leads_from_every_state_to_what_the_table_says(
+    state: ConnectionState, what: ConnectionInput
+) -> None:
     one = brought_to(state)
     expected = TRANSITIONS.get((state, what))
     assert one._enter(what, 1.0) is (expected is not None)
@@ -575,7 +577,9 @@ def happens(one: Connection, what: ConnectionInput) -> None:
 
 
 @pytest.mark.parametrize(("before", "after"), TRANSITIONS.items())
-def test_every_transition_is_made_by_what_it_stands_for(before: tuple[ConnectionState, ConnectionInput], after: ConnectionState) -> None:
+def test_every_transition_is_made_by_what_it_stands_for(
+    before: tuple[ConnectionState, ConnectionInput], after: ConnectionState
+) -> None:
     one = brought_to(before[0])
     happens(one, before[1])
     assert one.state is after

@@ -17,19 +17,19 @@ from ottla.errors import (
     TopicAuthorizationFailed,
     UnknownTopicOrPartition,
 )
-from ottla.sdk.consume.fetch_answers import FetchAnswers
 from ottla.sdk.consume.assigned_positions import AssignedPositions
-from ottla.sdk.consume.fetch_buffers import FetchBuffers
 from ottla.sdk.consume.changes import Changes
+from ottla.sdk.consume.fetch_answers import FetchAnswers
+from ottla.sdk.consume.fetch_buffers import FetchBuffers
 from ottla.sdk.consume.fetch_metrics import FetchMetrics
+from ottla.sdk.consume.fetch_scheduler import FetchScheduler
+from ottla.sdk.consume.fetch_session import FetchLimits, FetchSession
 from ottla.sdk.consume.near_replicas import NearReplicas
-from ottla.sdk.consume.position_lookups import PositionLookups
 from ottla.sdk.consume.position import NoStart, Offset, Position, PositionState, Time
+from ottla.sdk.consume.position_lookups import PositionLookups
 from ottla.sdk.consume.record_sets import READ_UNCOMMITTED
 from ottla.sdk.consume.retries import Retries
 from ottla.sdk.consume.review import Review
-from ottla.sdk.consume.fetch_scheduler import FetchScheduler
-from ottla.sdk.consume.fetch_session import FetchLimits, FetchSession
 from ottla.sdk.core import ClientCore
 from ottla.sdk.events import Node
 from ottla.sdk.options import Options
@@ -343,7 +343,9 @@ def test_a_lost_answer_is_asked_for_again() -> None:
     assert all(isinstance(each.trouble, ConnectionLost) and each.failures == 1 for each in positions)
 
 
-@pytest.mark.parametrize(("start", "state"), [(Offset(0), PositionState.FETCHING), (Time(EARLIEST), PositionState.RESOLVING)])
+@pytest.mark.parametrize(
+    ("start", "state"), [(Offset(0), PositionState.FETCHING), (Time(EARLIEST), PositionState.RESOLVING)]
+)
 def test_a_review_has_partitions_fetched_or_looked_up(start: Offset | Time, state: PositionState) -> None:
     parts = Parts()
     lookups = PositionLookups(parts.core, parts.positions, parts.changes, READ_UNCOMMITTED)
@@ -352,4 +354,6 @@ def test_a_review_has_partitions_fetched_or_looked_up(start: Offset | Time, stat
     each = parts.positions.assigned[P]
     review.review([each], parts.leaders.now)
     assert each.state is state
-    assert each.asking is (state is PositionState.RESOLVING) and (each.node == NODE.id) is (state is PositionState.FETCHING)
+    assert each.asking is (state is PositionState.RESOLVING) and (each.node == NODE.id) is (
+        state is PositionState.FETCHING
+    )

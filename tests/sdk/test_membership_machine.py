@@ -39,7 +39,7 @@ from ottla.sdk.group.assignors import (
     parse_assigned,
 )
 from ottla.sdk.group.classic_member import TRANSITIONS, ClassicMember, MemberInput, MemberState
-from ottla.sdk.group.membership import Lose, MemberOptions, Receive, Revoke, AssignmentChange
+from ottla.sdk.group.membership import AssignmentChange, Lose, MemberOptions, Receive, Revoke
 from ottla.sdk.options import Options
 from tests.sdk.coordinator import Coordinator
 

@@ -29,9 +29,9 @@ from ottla.sdk.options import Options
 from ottla.sdk.outcome import Outcome
 from ottla.sdk.produce.batches import ProducerBatch
 from ottla.sdk.produce.core import ProducerCore
-from ottla.sdk.produce.producer_identity import TRANSITIONS, ProducerIdInput, ProducerIdentity, ProducerIdState
 from ottla.sdk.produce.options import ProducerOptions
 from ottla.sdk.produce.partitioners import Choice
+from ottla.sdk.produce.producer_identity import TRANSITIONS, ProducerIdentity, ProducerIdInput, ProducerIdState
 from ottla.sdk.produce.records import AwaitedReceipt, PendingRecord, Receipt
 from ottla.sdk.produce.room import BATCH_OVERHEAD
 from ottla.sdk.steps import CHECK, TURN, Shielded, Steps
@@ -632,7 +632,9 @@ REACHED: dict[ProducerIdState, tuple[ProducerIdInput, ...]] = {
 
 
 @pytest.mark.parametrize(("state", "what"), [*itertools.product(ProducerIdState, ProducerIdInput)])
-def test_each_state_of_an_identity_takes_what_its_cell_says_and_nothing_else(state: ProducerIdState, what: ProducerIdInput) -> None:
+def test_each_state_of_an_identity_takes_what_its_cell_says_and_nothing_else(
+    state: ProducerIdState, what: ProducerIdInput
+) -> None:
     def nothing(*_: object) -> None: ...
 
     world = World(ModelBroker({"t": 1}))

@@ -34,10 +34,10 @@ from ottla.sdk.connection.exchange import Exchange
 from ottla.sdk.events import Lost, Node
 from ottla.sdk.options import Options
 from ottla.sdk.outcome import Outcome
-from ottla.sdk.produce.batches import ProducerBatch, PartitionQueue, InFlightBatches
+from ottla.sdk.produce.batches import InFlightBatches, PartitionQueue, ProducerBatch
 from ottla.sdk.produce.core import ProducerCore
-from ottla.sdk.produce.producer_identity import Identity
 from ottla.sdk.produce.options import ProducerOptions
+from ottla.sdk.produce.producer_identity import Identity
 from ottla.sdk.produce.records import PendingRecord, Receipt
 from ottla.sdk.timers import Timers
 from tests.sim.world import ModelBroker, World

@@ -183,18 +183,36 @@ def both(request: pytest.FixtureRequest) -> Transacting:
 
 @pytest.mark.parametrize("state", TransactionalProducerState)
 @pytest.mark.parametrize("what", TransactionalProducerInput)
-def test_every_input_has_a_state_that_follows_or_none(state: TransactionalProducerState, what: TransactionalProducerInput) -> None:
+def test_every_input_has_a_state_that_follows_or_none(
+    state: TransactionalProducerState, what: TransactionalProducerInput
+) -> None:
     following = {
         TransactionalProducerInput.NEEDED: {TransactionalProducerState.NONE: TransactionalProducerState.ASKING},
         TransactionalProducerInput.GIVEN: {TransactionalProducerState.ASKING: TransactionalProducerState.READY},
         TransactionalProducerInput.BEGUN: {TransactionalProducerState.READY: TransactionalProducerState.OPEN},
-        TransactionalProducerInput.DOOMED: dict.fromkeys((TransactionalProducerState.OPEN, TransactionalProducerState.ENDING, TransactionalProducerState.DOOMED), TransactionalProducerState.DOOMED),
+        TransactionalProducerInput.DOOMED: dict.fromkeys(
+            (TransactionalProducerState.OPEN, TransactionalProducerState.ENDING, TransactionalProducerState.DOOMED),
+            TransactionalProducerState.DOOMED,
+        ),
         TransactionalProducerInput.END: {TransactionalProducerState.OPEN: TransactionalProducerState.ENDING},
         TransactionalProducerInput.COMMIT: {TransactionalProducerState.ENDING: TransactionalProducerState.COMMITTING},
-        TransactionalProducerInput.ABORT: dict.fromkeys((TransactionalProducerState.OPEN, TransactionalProducerState.ENDING, TransactionalProducerState.DOOMED), TransactionalProducerState.ABORTING),
+        TransactionalProducerInput.ABORT: dict.fromkeys(
+            (TransactionalProducerState.OPEN, TransactionalProducerState.ENDING, TransactionalProducerState.DOOMED),
+            TransactionalProducerState.ABORTING,
+        ),
         TransactionalProducerInput.REFUSED: {TransactionalProducerState.COMMITTING: TransactionalProducerState.DOOMED},
-        TransactionalProducerInput.ENDED: dict.fromkeys((TransactionalProducerState.COMMITTING, TransactionalProducerState.ABORTING), TransactionalProducerState.READY),
-        TransactionalProducerInput.RENEW: dict.fromkeys((TransactionalProducerState.COMMITTING, TransactionalProducerState.ABORTING, TransactionalProducerState.READY), TransactionalProducerState.NONE),
+        TransactionalProducerInput.ENDED: dict.fromkeys(
+            (TransactionalProducerState.COMMITTING, TransactionalProducerState.ABORTING),
+            TransactionalProducerState.READY,
+        ),
+        TransactionalProducerInput.RENEW: dict.fromkeys(
+            (
+                TransactionalProducerState.COMMITTING,
+                TransactionalProducerState.ABORTING,
+                TransactionalProducerState.READY,
+            ),
+            TransactionalProducerState.NONE,
+        ),
         TransactionalProducerInput.FATAL: dict.fromkeys(TransactionalProducerState, TransactionalProducerState.FAILED),
     }[what]
     assert TRANSITIONS.get((state, what)) is following.get(state)

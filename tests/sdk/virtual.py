@@ -29,7 +29,7 @@ from ottla.brokerlite.machines.core import Answer, Call
 from ottla.codec import frames
 from ottla.sdk.client import Client
 from ottla.sdk.core import ClientCore
-from ottla.sdk.drivers.driver import UserResult, Driver
+from ottla.sdk.drivers.driver import Driver, UserResult
 from ottla.sdk.drivers.stepper import Link
 from ottla.sdk.events import Connect, Connected, Key, Received, RunInThread, Written
 from ottla.sdk.options import ClientOptions

@@ -324,7 +324,9 @@ class Consuming:
         elif self.manner.commits in ("sync", "all"):
             yield from self._commit_and_wait(machine, place, at, claim)
 
-    def _commit_and_wait(self, machine: ConsumerCore, place: Place, at: CommittedOffset, claim: BatchAssignment) -> Script:
+    def _commit_and_wait(
+        self, machine: ConsumerCore, place: Place, at: CommittedOffset, claim: BatchAssignment
+    ) -> Script:
         process, assignment = self.process, claim.assignment
         if self.manner.commits == "all":
             if self.own.random() < 0.2 and not assignment.over:
@@ -338,7 +340,9 @@ class Consuming:
         else:
             yield from self._commit_batch(machine, place, at, claim, self._patience())
 
-    def _commit_beside(self, machine: ConsumerCore, place: Place, at: CommittedOffset, claim: BatchAssignment) -> Script:
+    def _commit_beside(
+        self, machine: ConsumerCore, place: Place, at: CommittedOffset, claim: BatchAssignment
+    ) -> Script:
         yield from self._commit_batch(machine, place, at, claim, Outcome())
 
     def _commit_batch(

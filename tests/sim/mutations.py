@@ -31,42 +31,42 @@ from ottla.sdk.cluster.metadata import Metadata
 from ottla.sdk.cluster.questions import Questions
 from ottla.sdk.connection import peer
 from ottla.sdk.connection.connection import Connection
+from ottla.sdk.connection.connections import Connections
 from ottla.sdk.connection.outages import Outages
 from ottla.sdk.connection.pipeline import Pipeline
-from ottla.sdk.connection.connections import Connections
 from ottla.sdk.connection.versions import FETCH_BY_ID
-from ottla.sdk.consume import position_lookups, fetch_session
+from ottla.sdk.consume import fetch_session, position_lookups
 from ottla.sdk.consume.ahead import Ahead
-from ottla.sdk.consume.fetch_answers import FetchAnswers
 from ottla.sdk.consume.asking import Asking
 from ottla.sdk.consume.assigned_positions import AssignedPositions
 from ottla.sdk.consume.committing import Committing
 from ottla.sdk.consume.core import ConsumerCore
+from ottla.sdk.consume.fetch_answers import FetchAnswers
+from ottla.sdk.consume.fetch_scheduler import FetchScheduler
+from ottla.sdk.consume.fetch_session import FetchSession, RequestedPartition
 from ottla.sdk.consume.fetcher import Fetcher
 from ottla.sdk.consume.leaving import Leaving
 from ottla.sdk.consume.notices import Notices
-from ottla.sdk.consume.position_lookups import PositionLookups
 from ottla.sdk.consume.position import NO_NODE, Fetched, Time
+from ottla.sdk.consume.position_lookups import PositionLookups
 from ottla.sdk.consume.record_sets import cut
 from ottla.sdk.consume.retries import Retries
 from ottla.sdk.consume.review import Review
-from ottla.sdk.consume.fetch_scheduler import FetchScheduler
-from ottla.sdk.consume.fetch_session import RequestedPartition, FetchSession
 from ottla.sdk.consume.subscription import Subscription
 from ottla.sdk.core import ClientCore
 from ottla.sdk.drivers.stepper import Stepper
 from ottla.sdk.events import DATA, Written
 from ottla.sdk.gate import Gate
 from ottla.sdk.group import leader
+from ottla.sdk.group.classic_member import ClassicMember, MemberInput
 from ottla.sdk.group.commits import Commits
 from ottla.sdk.group.goodbye import Goodbye
 from ottla.sdk.group.heartbeats import Heartbeats
-from ottla.sdk.group.classic_member import ClassicMember, MemberInput
 from ottla.sdk.logs import HELD
 from ottla.sdk.outcome import Outcome, all_of
 from ottla.sdk.produce import accumulator, batches, deliveries, node_queue, results, room
 from ottla.sdk.produce import requests as produce_requests
-from ottla.sdk.produce.batches import ProducerBatch, PartitionQueue
+from ottla.sdk.produce.batches import PartitionQueue, ProducerBatch
 from ottla.sdk.produce.core import ProducerCore
 from ottla.sdk.produce.deliveries import Deliveries
 from ottla.sdk.produce.node_queue import NodeQueue
@@ -301,7 +301,10 @@ def _whatever_comes(merged: Any) -> Any:
 
 _mutation("the batch that holds the offset is skipped", (FetchAnswers, "_buffer", _from_the_next_batch_on))
 _mutation("a batch that comes cut is taken for damage", (FetchAnswers, "_torn", _what_is_cut_is_damaged))
-_mutation("an answer that a seek has overtaken is delivered", (RequestedPartition, "matters", lambda _: property(lambda self: True)))
+_mutation(
+    "an answer that a seek has overtaken is delivered",
+    (RequestedPartition, "matters", lambda _: property(lambda self: True)),
+)
 _mutation("any error resets to the beginning", (AssignedPositions, "retry", _from_the_beginning))
 
 
@@ -328,7 +331,9 @@ def _the_highest_epoch_for_ever(schedule: Any) -> Any:
     return broken
 
 
-_mutation("what is asked for by name is forgotten in the same request", (fetch_session, "_asked", _by_id_in_all_versions))
+_mutation(
+    "what is asked for by name is forgotten in the same request", (fetch_session, "_asked", _by_id_in_all_versions)
+)
 _mutation("a leader epoch that falls is never adopted", (Review, "_schedule", _the_highest_epoch_for_ever))
 _mutation("an answer that is over a quota passes for a broken broker", (FetchSession, "results", _nothing_is_throttled))
 _mutation("a client over its quota does not wait", (peer, "throttles_clients", lambda _: lambda theirs: False))

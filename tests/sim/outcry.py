@@ -57,7 +57,8 @@ class Outcry:
         """A request waits for another connection to the node."""
         connections = self._process.core.connections._connections.items()
         return any(
-            key[0] == node and each.state is not ConnectionState.READY and each.requests.waiting for key, each in connections
+            key[0] == node and each.state is not ConnectionState.READY and each.requests.waiting
+            for key, each in connections
         )
 
     def answered(self, node: int, request: Any) -> None:

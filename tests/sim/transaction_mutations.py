@@ -24,8 +24,8 @@ from ottla.sdk.steps import settled
 from ottla.sdk.transaction import producer_transactions
 from ottla.sdk.transaction.core import TransactionCore
 from ottla.sdk.transaction.explicit_joining import ExplicitJoining
-from ottla.sdk.transaction.states import IMPLICIT, TransactionalProducerInput, TransactionalProducerState
 from ottla.sdk.transaction.producer_transactions import ProducerTransactions
+from ottla.sdk.transaction.states import IMPLICIT, TransactionalProducerInput, TransactionalProducerState
 from tests.sim.mutations import Mutations
 
 OF_TRANSACTIONS = Mutations("transactions", within=400)
@@ -130,7 +130,10 @@ def _plain(build: Any) -> Any:
 
 def _fenced_goes_on(give_up: Any) -> Any:
     def broken(self: ProducerTransactions, error: OttlaError) -> None:
-        if self.current is None or self.state not in (TransactionalProducerState.COMMITTING, TransactionalProducerState.ABORTING):
+        if self.current is None or self.state not in (
+            TransactionalProducerState.COMMITTING,
+            TransactionalProducerState.ABORTING,
+        ):
             give_up(self, error)
             return
         self.current = None

@@ -16,7 +16,7 @@ from ottla.errors import ConfigurationError
 from ottla.sdk.metrics import Metric
 from ottla.spark import progress
 from ottla.spark.options import StreamOptions
-from ottla.spark.progress import Progress, MetricsEndpoint
+from ottla.spark.progress import MetricsEndpoint, Progress
 from ottla.spark.stream import StreamReader
 from ottla.testing import Broker
 from tests.kafka import free_ports

@@ -27,7 +27,7 @@ from ottla.cli.lines import as_json
 from ottla.errors import ConfigurationError
 
 if TYPE_CHECKING:
-    from ottla.codec.dump import Item, DumpOptions
+    from ottla.codec.dump import DumpOptions, Item
 
 EXAMPLE = "Example: ottla dump flights-0/00000000000000000000.log --offset 4711 --count 3"
 

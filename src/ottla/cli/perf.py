@@ -257,7 +257,9 @@ async def produce(
     rate: Rate = None,
     keys: Keys = 0,
     acks: Annotated[Acks, typer.Option(help="How many replicas must have a record.")] = Acks.ALL,
-    compression: Annotated[CompressionName, typer.Option(help="Of batches; values are half random.")] = CompressionName.NONE,
+    compression: Annotated[
+        CompressionName, typer.Option(help="Of batches; values are half random.")
+    ] = CompressionName.NONE,
     linger: Linger = 5.0,
     batch_size: Annotated[int, typer.Option(min=1, help="Bytes of a batch before compression.")] = 512 * 2**10,
     partitioner: Annotated[Partitioner, typer.Option(help="How keys map to partitions.")] = Partitioner.MURMUR2,

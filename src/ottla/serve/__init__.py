@@ -31,10 +31,20 @@ Rules:
   progress, is not disconnected.
 """
 
-from ottla.serve.connection import PendingAnswer, AcceptedConnection, Service
+from ottla.serve.connection import AcceptedConnection, PendingAnswer, Service
 from ottla.serve.health import serve_health
 from ottla.serve.listener import Listener
-from ottla.serve.outbox import Outbox, bare, write_on
 from ottla.serve.listener_context import ListenerLimits
+from ottla.serve.outbox import Outbox, bare, write_on
 
-__all__ = ["PendingAnswer", "AcceptedConnection", "ListenerLimits", "Listener", "Outbox", "Service", "bare", "serve_health", "write_on"]
+__all__ = [
+    "AcceptedConnection",
+    "Listener",
+    "ListenerLimits",
+    "Outbox",
+    "PendingAnswer",
+    "Service",
+    "bare",
+    "serve_health",
+    "write_on",
+]

@@ -12,13 +12,13 @@ from typing import Protocol
 
 import trio
 
+from ottla.client_info import ClientInfo
 from ottla.codec.inbox import Inbox
 from ottla.codec.wire import Buffer, Part, Unreadable
 from ottla.errors import AuthenticationFailed, ConnectionLost, RemoteProtocolError
 from ottla.serve.incoming import Incoming
-from ottla.serve.outbox import Outbox, hang_up, write_on
 from ottla.serve.listener_context import ListenerContext
-from ottla.client_info import ClientInfo
+from ottla.serve.outbox import Outbox, hang_up, write_on
 from ottla.tls import TlsConnection
 
 log = logging.getLogger("ottla.serve")

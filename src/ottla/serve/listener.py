@@ -12,12 +12,12 @@ from typing import Any
 import trio
 
 from ottla.addresses import format_address
+from ottla.client_info import ClientInfo
 from ottla.complaints import INTERVAL
 from ottla.errors import ConfigurationError
 from ottla.serve.connection import AcceptedConnection, Service
+from ottla.serve.listener_context import ListenerContext, ListenerLimits
 from ottla.serve.outbox import bare, hang_up
-from ottla.serve.listener_context import ListenerLimits, ListenerContext
-from ottla.client_info import ClientInfo
 from ottla.tls import ServerTLS, TlsConnection
 
 log = logging.getLogger("ottla.serve")

@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING
 
 import trio
 
+from ottla.client_info import ClientInfo
 from ottla.codec.frames import MAX_FRAME
 from ottla.codec.inbox import Blocks
 from ottla.complaints import Complaints
 from ottla.serve.memory import Memory
-from ottla.client_info import ClientInfo
 
 if TYPE_CHECKING:
     from ottla.serve.connection import AcceptedConnection

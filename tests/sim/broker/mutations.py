@@ -11,8 +11,8 @@ from ottla.brokerlite.machines.compaction import OffsetMap
 from ottla.brokerlite.machines.core import BrokerCore
 from ottla.brokerlite.machines.group_log import GroupLog
 from ottla.brokerlite.machines.keyed_log import KeyedLog
-from ottla.brokerlite.machines.partition_log import PartitionLog
 from ottla.brokerlite.machines.offsets import Offsets
+from ottla.brokerlite.machines.partition_log import PartitionLog
 from ottla.brokerlite.machines.producers import Producers
 from ottla.brokerlite.machines.transaction_coordinator import TransactionCoordinator
 from ottla.brokerlite.storage import snapshot
@@ -96,7 +96,9 @@ _mutation("the coordinator takes an older epoch", (TransactionCoordinator, "_of"
 _mutation("partitions take an older epoch", (Producers, "_check_epoch", lambda _: lambda self, pid, epoch: None))
 _mutation("outcomes without markers are left at a restart", (TransactionCoordinator, "resume", _leaves_what_is_decided))
 _mutation("only one partition gets a marker", (BrokerCore, "_mark", _one_marker))
-_mutation("transactions are not timed out", (TransactionCoordinator, "_watch", lambda _: lambda self, transaction: None))
+_mutation(
+    "transactions are not timed out", (TransactionCoordinator, "_watch", lambda _: lambda self, transaction: None)
+)
 _mutation("offsets of an aborted transaction hold", (Offsets, "end_transaction", _always_valid))
 _mutation("offsets of an open transaction hold", (Offsets, "commit", _valid_at_once))
 _mutation("offsets of an open transaction are forgotten at a restart", (KeyedLog, "load", _pending_forgotten))

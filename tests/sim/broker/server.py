@@ -21,10 +21,10 @@ from ottla.brokerlite.handlers import SERVED
 from ottla.brokerlite.machines.core import BrokerCore, Call, CloseConnection, HoldConnection, Settings
 from ottla.brokerlite.machines.jobs import Job, Work
 from ottla.brokerlite.storage.data_folder import DataFolder
+from ottla.client_info import ClientInfo
 from ottla.codec.frames import RequestHeader
 from ottla.codec.wire import api
 from ottla.errors import ConfigurationError, KafkaStorageError, RemoteProtocolError
-from ottla.client_info import ClientInfo
 from tests.brokerlite.model_disk import Killed, ModelDisk
 from tests.sim.clock import Clock
 from tests.sim.data import Place

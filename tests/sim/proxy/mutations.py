@@ -8,8 +8,8 @@ from ottla.codec.frames import MAX_FRAME
 from ottla.codec.wire import NO_UUID
 from ottla.errors import BY_CODE, NotLeaderOrFollower
 from ottla.proxy.clients.batches import ClientBatch
-from ottla.proxy.clients.rewriter import Rewriter
 from ottla.proxy.clients.client_session import ClientSession
+from ottla.proxy.clients.rewriter import Rewriter
 from ottla.proxy.clients.routed_topics import RoutedTopics
 from ottla.proxy.clients.windows import ClientResult, Window
 from ottla.proxy.core import ProxyCore
@@ -17,7 +17,7 @@ from ottla.proxy.events import Store
 from ottla.proxy.journal import restored as journal
 from ottla.proxy.journal.journal import Journal
 from ottla.proxy.upstream import connections, streams
-from ottla.proxy.upstream.batches import UpstreamBatch, Part
+from ottla.proxy.upstream.batches import Part, UpstreamBatch
 from ottla.proxy.upstream.link import UpstreamLink
 from ottla.proxy.upstream.streams import Stream
 from tests.sim.mutations import Mutations

@@ -77,7 +77,9 @@ def _forgets(ended: Any) -> Any:
 _mutation("AddPartitionsToTxn passes as it came", (ClientTransactions, "_widened", _as_they_came))
 _mutation("another epoch changes nothing", (Delivery, "renew", _nothing))
 _mutation("the numbers go on behind a doubt", (Stream, "_lose_count", _nothing))
-_mutation("behind a refused batch of a transaction is another epoch", (UpstreamProducer, "stream", _in_an_epoch_of_its_own))
+_mutation(
+    "behind a refused batch of a transaction is another epoch", (UpstreamProducer, "stream", _in_an_epoch_of_its_own)
+)
 _mutation("a doubt fences a transactional producer", (windows, "abortable", _fenced))
 _mutation("what a thread has built is not transactional", (delivery, "build_whole", _not_transactional))
 _mutation("EndTxn does not wait", (KnownProducer, "settled", _at_once))
